@@ -37,14 +37,14 @@ def load(group: Group, name: str) -> Callable[..., Any]:
     """The plug-in itself; PluginProblem says why there is none."""
     known = _found(group)
     if name not in known:
-        there = f"there are {', '.join(sorted(known))}" if known else "no installed package offers one"
-        raise PluginProblem("plugin_not_found", f"There is no {_WORDS[group]} {name!r}; {there}.")
+        there = f"available: {', '.join(sorted(known))}" if known else "no installed package provides one"
+        raise PluginProblem("plugin_not_found", f"Unknown {_WORDS[group]} {name!r}; {there}.")
     try:
         plugin = known[name].load()
     except Exception as problem:
         raise failed(group, name, "cannot be imported", problem) from problem
     if not callable(plugin):
-        raise PluginProblem("plugin_invalid", f"{title(group, name)} is no function and no class.")
+        raise PluginProblem("plugin_invalid", f"{title(group, name)} is neither a function nor a class.")
     loaded: Callable[..., Any] = plugin
     return loaded
 
@@ -53,7 +53,7 @@ def title(group: Group, name: str) -> str:
     """A plug-in as people are told of it."""
     found = _found(group).get(name)
     package = found.dist.name if found is not None and found.dist is not None else None
-    return f"The {_WORDS[group]} {name!r}" + (f" of package {package}" if package else "")
+    return f"The {_WORDS[group]} {name!r}" + (f" from package {package}" if package else "")
 
 
 def failed(group: Group, name: str, what: str, problem: BaseException) -> PluginProblem:

@@ -80,7 +80,7 @@ def test_commands_are_obeyed_and_what_is_impossible_is_refused_with_a_reason(
     assert run.train(at=commands) == "cancelled"
     assert not (run.folder / "model").exists()
     refused = next(event["refused"] for event in run.events("applied") if event.get("refused"))
-    assert refused["weight_decay"] == "-1 is not a number from 0"
+    assert refused["weight_decay"] == "-1 is not a number of at least 0"
     assert refused["batch_size"].startswith("unknown setting")
     rates, schedule = run.series("train/learning_rate"), Schedule.create(run.config.schedule, 90)
     assert rates[1] == pytest.approx(schedule.learning_rate(2e-3, 1))

@@ -120,15 +120,18 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_packed_rows_are_refused(refusals: list[str]) -> None:
-    assert refusals[0] == "Unsloth trains one example a row here: open the data with packing set to false."
+    assert refusals[0] == "Unsloth does not support packing here: open the data with packing set to false."
 
 
 def test_without_a_gpu_it_is_refused_before_anything_is_loaded(refusals: list[str]) -> None:
-    assert refusals[1] == "Unsloth needs a CUDA GPU, and torch sees none here: use backend engine or trl."
+    assert (
+        refusals[1]
+        == "Unsloth needs a CUDA GPU, but torch finds none on this machine: use backend engine or trl."
+    )
 
 
 def test_in_an_environment_without_it_the_right_one_is_asked_for(refusals: list[str]) -> None:
-    assert refusals[2].startswith("Unsloth cannot be imported here: No module named 'unsloth'.")
+    assert refusals[2].startswith("Unsloth cannot be imported: No module named 'unsloth'.")
     assert "BLOOM_UNSLOTH_PYTHON" in refusals[2]
 
 

@@ -48,22 +48,22 @@ def test_a_model_and_a_file_become_a_training_job(
     expect(plan).to_contain_text("Choose a dataset.")
     page.get_by_label("Upload a file").set_input_files(_examples(tmp_path))
     expect(plan.get_by_text("It fits")).to_be_visible()
-    expect(page.get_by_label("Context length")).to_have_attribute("placeholder", "128")
+    expect(page.get_by_label("Max sequence length")).to_have_attribute("placeholder", "128")
     expect(page.get_by_label("Epochs", exact=True)).to_have_attribute("placeholder", "3")
     expect(page.get_by_label("Learning rate", exact=True)).to_have_attribute("placeholder", "2e-4")
     expect(page.get_by_role("radio", name=re.compile("Full"))).to_have_accessible_name(re.compile("MB|GB"))
     assert flaws_on_every_screen(page) == []
 
     page.locator("summary", has_text="Backend").click()
-    page.get_by_label("Trained by").select_option("unsloth")
+    page.get_by_label("Training backend").select_option("unsloth")
     expect(plan).to_contain_text("It cannot run like this")
     expect(page.get_by_role("form", name="Fine-tune").get_by_text("Unsloth needs").first).to_be_visible()
     assert flaws_on_every_screen(page) == []
-    page.get_by_label("Trained by").select_option("engine")
+    page.get_by_label("Training backend").select_option("engine")
     page.locator("summary", has_text="Examples").click()
-    page.get_by_label("Several examples in a row").select_option("No")
+    page.get_by_label("Packing").select_option("No")
     page.get_by_label("Epochs", exact=True).fill("1")
-    page.get_by_label("Rank").fill("4")
+    page.get_by_label("LoRA rank").fill("4")
     expect(plan.get_by_text("It fits")).to_be_visible()
 
     page.get_by_role("tab", name="JSON").click()

@@ -82,7 +82,7 @@ def test_a_model_folder_is_trained_with_the_rate_of_its_method_unless_one_is_typ
     _shows(page, "Epochs", "3")
     page.get_by_role("radio", name=re.compile("^LoRA")).check(force=True)
     _shows(page, "Learning rate", "2e-4")
-    _shows(page, "Rank", "16")
+    _shows(page, "LoRA rank", "16")
     page.get_by_role("radio", name=re.compile("^Full")).check(force=True)
     _shows(page, "Learning rate", "2e-5")
     assert axe_violations(page) == []
@@ -146,7 +146,7 @@ def test_a_fine_tuning_sends_no_figure_that_nobody_typed(
         ("Learning rate", "2e-4"),
         ("Epochs", "3"),
         ("Batch size", "8"),
-        ("Context length", "512"),
+        ("Max sequence length", "512"),
     ):
         _shows(page, label, placeholder)
     assert _start(page)["config"] == {"method": "lora"}

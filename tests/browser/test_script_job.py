@@ -53,7 +53,7 @@ def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, l
     page.goto("/script")
     page.get_by_role("button", name="Start the job").click()
     expect(page.get_by_role("alert")).to_contain_text("Choose a template")
-    page.get_by_role("button", name="A small GPT, letter by letter").click()
+    page.get_by_role("button", name="Character-level GPT").click()
     expect(page.get_by_label("Arguments")).to_have_value(re.compile("--n_layer=4"))
     page.get_by_label("Text of train.py").fill("import torch\nx = (1,\n")
     expect(page.get_by_label("What it needs")).to_contain_text("line 2")
@@ -79,7 +79,7 @@ def test_a_training_job_for_a_rented_machine_says_what_it_lacks(
     page.goto("/jobs/new")
     page.get_by_label("Name of the new project").fill("Elsewhere")
     page.locator("summary", has_text="Engine").click()
-    page.get_by_label("Processes").fill("2")
+    page.get_by_label("Training processes").fill("2")
     plan = page.get_by_label("Plan")
     expect(plan.get_by_text("It fits")).to_be_visible()
     page.locator("summary", has_text="Rent a machine").click()
@@ -107,7 +107,7 @@ def test_a_result_stays_readable_while_the_next_one_is_computed(
     set_up(page, live_app)
     page.goto(path)
     if path == "/script":
-        page.get_by_role("button", name="A small GPT, letter by letter").click()
+        page.get_by_role("button", name="Character-level GPT").click()
     else:
         page.get_by_label("Name of the new project").fill("Out of date")
     result = page.get_by_text(shown).first

@@ -99,7 +99,7 @@ def _train(page: Page) -> None:
     page.get_by_label("Epochs", exact=True).fill("4")
     page.get_by_label("Learning rate", exact=True).fill("0.01")
     page.get_by_label("Batch size").fill("4")
-    page.get_by_label("Context length").fill("64")
+    page.get_by_label("Max sequence length").fill("64")
     expect(page.get_by_label("Plan").get_by_text("It fits")).to_be_visible()
     page.get_by_label("Job name").fill("Herons")
     page.get_by_role("button", name="Start training").first.click()

@@ -43,7 +43,7 @@ def test_figures_become_a_table_with_the_reasons_for_the_choice() -> None:
 
 def test_all_shows_what_was_not_offered_and_why() -> None:
     done = bloom_offers("--memory", "12", "--hours", "4", "--all")
-    assert "RunPod is reached through SkyPilot, which is not set up." in done.output
+    assert "RunPod is available through SkyPilot, which is not set up." in done.output
     with_it = bloom_offers("--memory", "12", "--hours", "4", "--all", "--skypilot")
     assert "which is not set up" not in with_it.output
 

@@ -37,7 +37,7 @@ def test_a_plan_shows_memory_by_kind_a_step_and_what_limits_it(folder: Path) -> 
         "tokens/s",
     ):
         assert words in done.stdout
-    assert "updated through the link" in done.stdout
+    assert "updated by the GPU" in done.stdout
     assert "What limits it: " in done.stdout
     assert "Assumes 730 TFLOP/s for H200" in done.stdout
     assert list(folder.iterdir()) == []
@@ -57,11 +57,11 @@ def test_what_does_not_fit_says_so_and_shows_the_nearest_that_does(folder: Path)
     arguments = ("--shape", "130b", "--machine", "H200, 1536 GB host", "--set", "batch_size=8")
     done = bloom_plan(*arguments)
     assert done.exit_code == 1
-    assert "Does not fit. There are 1,635.3 GB of host memory to use" in done.stdout
+    assert "Does not fit. The usable host memory is 1,635.3 GB" in done.stdout
     assert "With that change:" in done.stdout
     answer = json.loads(bloom_plan(*arguments, "--json").stdout)
     assert (answer["fits"], answer["plan"]) == (False, None)
-    assert "method lora would fit" in answer["reason"]
+    assert "would fit with method lora" in answer["reason"]
     assert Plan.model_validate(answer["nearest"]).placement is not None
 
 

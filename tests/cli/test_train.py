@@ -213,7 +213,7 @@ def test_a_run_that_cannot_be_resumed_is_left_as_it_is(trained: tuple[Path, str]
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         return done.stderr
 
-    assert "holds a completed run" in refusal()
+    assert "is already complete" in refusal()
 
     subprocess.run(["rm", "-r", str(run / "model")], check=True)
     lock = RunLock.acquire(run)
@@ -232,7 +232,7 @@ def test_a_run_that_cannot_be_resumed_is_left_as_it_is(trained: tuple[Path, str]
     config = json.loads((run / "config.json").read_text())
     config["model"]["layers"] = 3
     (run / "config.json").write_text(json.dumps(config))
-    assert "checkpoint of another architecture: num_hidden_layers 2 instead of 3" in refusal()
+    assert "belongs to another architecture: num_hidden_layers 2 instead of 3" in refusal()
 
 
 def test_the_schema_of_the_config_is_printed(tmp_path: Path) -> None:

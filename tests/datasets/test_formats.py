@@ -82,18 +82,18 @@ def test_a_mapping_by_hand_names_its_format_by_its_fields() -> None:
 @pytest.mark.parametrize(
     ("turns", "reason"),
     [
-        (None, "has nothing in 'messages' where a list of messages belongs"),
+        (None, "has nothing in 'messages' instead of a list of messages"),
         ([], "has no messages in 'messages'"),
-        ("[{", "has broken JSON in 'messages'"),
-        (["Hi"], "has a text as message 1 where an object belongs"),
+        ("[{", "has invalid JSON in 'messages'"),
+        (["Hi"], "has a text as message 1 instead of an object"),
         ([{"content": "Hi"}], "has no role (or from) in message 1"),
         ([{"role": "wizard", "content": "Hi"}], "has the unknown role 'wizard' in message 1"),
-        ([{"role": "user", "content": 3}], "has a number as the content of message 1 where a text belongs"),
-        ([{"role": "user", "content": "Hi"}], "has no message of the assistant to train on"),
+        ([{"role": "user", "content": 3}], "has a number as the content of message 1 instead of a text"),
+        ([{"role": "user", "content": "Hi"}], "has no assistant message to train on"),
         ([{"role": "assistant", "content": " "}], "has an empty answer in message 1"),
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}],
-            "has a part that is no text (image_url) in message 1",
+            "has a part that is not text (image_url) in message 1",
         ),
     ],
 )
@@ -107,8 +107,8 @@ def test_missing_keys_and_wrong_types_say_why() -> None:
     mapping = Mapping("prompt_completion", {"prompt": "p", "completion": "c"})
     for row, reason in [
         ({"p": "Hi"}, "has no 'c'"),
-        ({"p": "Hi", "c": None}, "has nothing in 'c' where a text belongs"),
-        ({"p": "Hi", "c": ["a"]}, "has a list in 'c' where a text belongs"),
+        ({"p": "Hi", "c": None}, "has nothing in 'c' instead of a text"),
+        ({"p": "Hi", "c": ["a"]}, "has a list in 'c' instead of a text"),
         ({"p": "Hi", "c": "  "}, "has an empty 'c'"),
     ]:
         with pytest.raises(RowProblem) as problem:

@@ -188,7 +188,7 @@ def test_what_nobody_checked_is_believed_once_and_compared_from_then_on(
     own_table(monkeypatch, tmp_path, address)
     first = prepare_named("mine", tmp_path / "a")
     assert SHA in first.notes[0]
-    assert "Nobody has checked mine/input.txt before" in first.notes[0]
+    assert "No checksum is known for mine/input.txt" in first.notes[0]
     (cache_of("mine") / "input.txt").unlink()
     source.content, source.tag = b"something else", '"two"'
     with raises(FetchProblem, code="damaged", match="--accept-change"):

@@ -137,7 +137,7 @@ def test_a_role_that_the_template_leaves_out_is_named() -> None:
     tool = Message("tool", "It is 4.")
     example = Example(messages=(Message("user", "2+2?"), tool, Message("assistant", "4", trained=True)))
     rendered = render(example, ChatTemplate(DROPS_TOOLS, TOKENS))
-    assert rendered.remarks == ("has message 2 (tool) left out or rewritten by the chat template",)
+    assert rendered.remarks == ("has message 2 (tool) removed or rewritten by the chat template",)
 
 
 def test_plain_text_ends_with_the_end_of_text_and_is_trained_whole() -> None:

@@ -73,6 +73,6 @@ def test_compiled_layers_take_over_in_the_middle_of_a_run_and_change_no_more_tha
             assert loss == (expected if not said else pytest.approx(expected, rel=1e-5))
             number += 1
         assert number > 1, "the first steps waited"
-        assert said[0].startswith(f"layers are compiled since update {number}, ")
+        assert said[0].startswith(f"the layers are compiled from update {number} on, ")
         for more in range(number, number + 20):
             assert step(more) == pytest.approx(plain(more), rel=1e-5)

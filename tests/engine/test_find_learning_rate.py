@@ -61,7 +61,7 @@ def test_a_loss_that_diverges_is_said_with_its_rate() -> None:
     finding = find(curve(1e-3, diverges=True))
     assert finding.diverged_at is not None
     assert 3e-3 < finding.diverged_at < 3e-2
-    assert f"It diverged at {finding.diverged_at:.2g}." in finding.reason
+    assert f"The loss diverged at {finding.diverged_at:.2g}." in finding.reason
     assert finding.suggested is not None
     assert finding.suggested < finding.diverged_at / 2
 
@@ -76,7 +76,7 @@ def test_a_loss_that_is_not_finite_ends_the_curve_and_stays_out_of_it() -> None:
 def test_a_loss_that_never_moves_suggests_nothing_and_says_what_to_try() -> None:
     finding = find([Tried(rate, 5.0) for rate in RATES])
     assert finding.suggested is None
-    assert "try higher rates or more steps" in finding.reason
+    assert "try higher learning rates or more steps" in finding.reason
 
 
 def test_a_loss_that_is_never_finite_suggests_nothing() -> None:
@@ -85,7 +85,7 @@ def test_a_loss_that_is_never_finite_suggests_nothing() -> None:
 
 
 def test_a_loss_that_still_falls_at_the_end_says_so() -> None:
-    assert "a wider search may suggest more" in find(curve(bottom=10.0)).reason
+    assert "a search with higher rates may find a better one" in find(curve(bottom=10.0)).reason
 
 
 @pytest.mark.long

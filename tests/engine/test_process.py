@@ -99,7 +99,7 @@ def test_ctrl_c_saves_and_a_repetition_in_another_folder_gives_the_same_result(
 
     code, sentence = finish(start(run, "--resume"))
     assert code == 2
-    assert "holds a completed run" in sentence
+    assert "is already complete" in sentence
 
 
 def test_a_second_trainer_in_one_directory_is_refused(write_run: Callable[..., Path]) -> None:

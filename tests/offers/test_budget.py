@@ -97,12 +97,12 @@ def test_each_warning_is_given_at_most_once_and_none_is_missed(
 
 def test_a_warning_says_what_is_spent_of_what() -> None:
     budget, [half] = warnings_due(Budget(10, "project"), 5.0)
-    assert half.sentence == "50 % of the budget of the project are spent: $5.00 of $10.00."
+    assert half.sentence == "50 % of the budget of the project is spent: $5.00 of $10.00."
     budget, none = warnings_due(budget, 5.5)
     assert none == ()
     _, [all_of_it] = warnings_due(budget, 12.0)
     assert all_of_it.percent == 100, "one message for 80 and 100 % passed at once"
-    assert all_of_it.sentence.endswith("The job ends after a checkpoint.")
+    assert all_of_it.sentence.endswith("The job saves a checkpoint and stops.")
 
 
 @given(
@@ -134,7 +134,7 @@ def test_the_narrowest_limit_decides_and_says_which_it_was() -> None:
     assert (early.action, early.seconds) == ("go_on", pytest.approx(1800 - 60 - 120))
     late = decide(meter, budgets, 1_700, checkpoint_seconds=120)
     assert (late.action, late.seconds) == ("stop", 120)
-    assert late.reason == "The project's budget of $10.00 ends."
+    assert late.reason == "The project's budget of $10.00 is used up."
 
 
 def test_the_longest_duration_counts_all_attempts() -> None:
@@ -143,7 +143,7 @@ def test_the_longest_duration_counts_all_attempts() -> None:
     assert (told.action, told.seconds) == ("go_on", pytest.approx(440))
     told = decide(meter, (), 9_540, checkpoint_seconds=60, max_seconds=3_600)
     assert told.action == "stop"
-    assert "longest time of 1 hours" in told.reason
+    assert "time limit of 1 hours" in told.reason
 
 
 def test_an_hour_that_cannot_be_paid_is_not_begun() -> None:

@@ -39,8 +39,8 @@ def lambda_a10(**changes: Any) -> PriceRow:
 @pytest.mark.parametrize(
     ("need", "archetype", "provider", "reason"),
     [
-        (Need.of(8, 0.5), "short burst", "modal", "starting fast and paying by the second"),
-        (Need.of(15, 0.9), "short burst", "modal", "starting fast and paying by the second"),
+        (Need.of(8, 0.5), "short burst", "modal", "a fast start and billing by the second"),
+        (Need.of(15, 0.9), "short burst", "modal", "a fast start and billing by the second"),
         (Need.of(12, 3, interactive=True), "interactive", "colab", "a notebook in the browser"),
         (Need.of(20, 5, interactive=True), "interactive", "colab", "a notebook in the browser"),
         (Need.of(24, 48), "long run", "lambda", "without a time limit"),
@@ -55,7 +55,7 @@ def test_each_kind_of_work_goes_to_its_usual_service(
     choice = chosen(need)
     assert (choice.archetype, choice.usual, choice.offer.provider) == (archetype, provider, provider)
     assert reason in choice.reasons[0]
-    assert "It costs " in choice.reasons[1]
+    assert "This offer costs " in choice.reasons[1]
 
 
 def test_a_service_that_is_clearly_better_is_taken_and_the_reason_says_by_how_much() -> None:
@@ -63,7 +63,7 @@ def test_a_service_that_is_clearly_better_is_taken_and_the_reason_says_by_how_mu
     choice = chosen(Need.of(24, 4))
     assert (choice.usual, choice.offer.provider) == ("paperspace", "lambda")
     assert (
-        "less than A100 80GB at Paperspace, the usual service for a run of this length." in choice.reasons[0]
+        "less than A100 80GB at Paperspace, the usual provider for a job of this length." in choice.reasons[0]
     )
     assert "costs about $" in choice.reasons[0]
 
@@ -71,7 +71,7 @@ def test_a_service_that_is_clearly_better_is_taken_and_the_reason_says_by_how_mu
 def test_a_usual_service_without_anything_that_fits_is_named() -> None:
     choice = chosen(Need.of(70, 5, interactive=True))
     assert choice.offer.provider in {"lambda", "paperspace"}
-    assert choice.reasons[0] == "The usual service for interactive work, Colab, has nothing that fits."
+    assert choice.reasons[0] == "The usual provider for interactive work, Colab, has no suitable offer."
 
 
 def test_a_small_difference_does_not_move_work_from_its_usual_service() -> None:
@@ -87,7 +87,7 @@ def test_work_that_runs_by_itself_is_not_given_to_a_notebook_however_cheap() -> 
     free = next(offer for offer in found.offers if offer.kind == "free")
     assert free.cost.total.likely == 0
     assert not free.recommended
-    assert "Somebody has to start it and stay; this job could run by itself." in free.cautions
+    assert any("keep the page open" in caution for caution in free.cautions)
     suited = [offer.unattended for offer in found.offers]
     assert suited == sorted(suited, reverse=True), "what needs a person's hand comes last"
 
@@ -95,8 +95,8 @@ def test_work_that_runs_by_itself_is_not_given_to_a_notebook_however_cheap() -> 
 def test_credits_that_are_left_are_spent_first() -> None:
     choice = chosen(Need.of(12, 4), credits={"modal": 25.0})
     assert choice.offer.provider == "modal"
-    assert "$25.00 of credits are left at Modal" in choice.reasons[0]
-    assert any("come from credits left at Modal." in reason for reason in choice.reasons)
+    assert "$25.00 of credits left at Modal" in choice.reasons[0]
+    assert any("from your credits at Modal." in reason for reason in choice.reasons)
 
 
 def test_a_person_in_a_hurry_gets_a_faster_gpu_and_one_short_of_money_a_cheaper_one() -> None:
@@ -125,7 +125,7 @@ def test_a_gpu_that_may_be_too_small_has_to_be_cheaper_to_be_chosen() -> None:
     }
     assert weight["wide"] > weight["sure"]
     assert any(
-        "It may be too small: the job may need 40 GB." in offer.cautions
+        "The GPU memory may be too small: the job may need 40 GB." in offer.cautions
         for offer in found.offers
         if offer.gpu == "L4"
     )

@@ -129,29 +129,41 @@ def test_a_run_past_a_days_limit_is_relaunched_and_that_is_counted() -> None:
     assert (short.relaunches, long.relaunches) == (0, 2)
     assert long.hours.likely > 60
     assert long.cost.start_up.likely == pytest.approx(3 * short.cost.start_up.likely, rel=0.01)
-    assert any("relaunched 2 times" in feature for feature in long.features)
+    assert any("restarted 2 times" in feature for feature in long.features)
 
 
 def test_a_script_that_cannot_resume_is_not_sent_where_runs_are_cut() -> None:
     found = ask(Need.of(20, 60, reference_gpu="A10", resumes=False))
-    assert "ends a run after 24 hours" in why_not(found, "modal", "A10")
+    assert "stops a run after 24 hours" in why_not(found, "modal", "A10")
     assert one(found, "lambda", "A10").relaunches == 0
 
 
 @pytest.mark.parametrize(
     ("need", "constraints", "provider", "gpu", "reason"),
     [
-        (Need.of(30, 2), {}, "modal", "L4", "L4 has 24 GB; the job needs about 30 GB."),
+        (Need.of(30, 2), {}, "modal", "L4", "L4 has 24 GB of memory; the job needs about 30 GB."),
         (Need.of(10, 2, bf16=True), {}, "modal", "T4", "bfloat16"),
-        (Need.of(10, 2, gpus=4), {}, "paperspace", "H100", "needs 4 GPUs in one machine; this one has 1"),
+        (Need.of(10, 2, gpus=4), {}, "paperspace", "H100", "needs 4 GPUs in one machine; this machine has 1"),
         (Need.of(10, 2, multi_node=True), {}, "modal", "H100", "several machines"),
         (Need.of(10, 2), {}, "runpod", "H100", "through SkyPilot, which is not set up"),
-        (Need.of(10, 2), {"providers": frozenset({"modal"})}, "lambda", "A10", "not among the services"),
-        (Need.of(10, 2), {"gpus": frozenset({"H100"})}, "lambda", "A10", "not among the GPUs"),
-        (Need.of(10, 2), {"region": "asia"}, "paperspace", "H100", "has it in us, eu, not in asia"),
-        (Need.of(10, 2), {"max_hourly": 2}, "modal", "H100", "more than \\$2.00"),
-        (Need.of(10, 9), {"max_cost": 1}, "lambda", "A10", "would cost about \\$.*, more than \\$1.00"),
-        (Need.of(10, 9), {"max_hours": 3}, "modal", "T4", "would take about 9.0 hours, more than 3"),
+        (Need.of(10, 2), {"providers": frozenset({"modal"})}, "lambda", "A10", "not one of the providers"),
+        (Need.of(10, 2), {"gpus": frozenset({"H100"})}, "lambda", "A10", "not one of the GPUs"),
+        (Need.of(10, 2), {"region": "asia"}, "paperspace", "H100", "offers this GPU in us, eu, not in asia"),
+        (Need.of(10, 2), {"max_hourly": 2}, "modal", "H100", "more than your limit of \\$2.00"),
+        (
+            Need.of(10, 9),
+            {"max_cost": 1},
+            "lambda",
+            "A10",
+            "would cost about \\$.*, more than your limit of \\$1.00",
+        ),
+        (
+            Need.of(10, 9),
+            {"max_hours": 3},
+            "modal",
+            "T4",
+            "would take about 9.0 hours, more than your limit of 3",
+        ),
     ],
 )
 def test_what_is_not_offered_says_why(
@@ -165,7 +177,7 @@ def test_what_is_not_offered_says_why(
 
 def test_what_a_service_says_it_has_not_is_not_offered() -> None:
     found = ask(Need.of(10, 2), fresh(availability="unavailable"))
-    assert "has none to give right now" in why_not(found, "lambda", "A10")
+    assert "has no such machine available" in why_not(found, "lambda", "A10")
     there = one(ask(Need.of(10, 2), fresh(availability="immediate")), "lambda", "A10")
     asked = one(ask(Need.of(10, 2)), "lambda", "A10")
     assert (there.availability, asked.availability) == ("immediate", "unknown")
@@ -176,7 +188,7 @@ def test_several_gpus_cost_several_times_as_much_and_idle_ones_are_named() -> No
     found = ask(Need.of(70, 4, gpus=4))
     assert one(found, "modal", "H100").hourly.likely == pytest.approx(4 * 3.95 + 0.28, rel=0.01)
     eight = next(offer for offer in found.offers if (offer.provider, offer.gpus) == ("lambda", 8))
-    assert "4 of its 8 GPUs would have nothing to do, and cost." in eight.cautions
+    assert "4 of the 8 GPUs would be idle and still billed." in eight.cautions
 
 
 def test_a_region_costs_more_where_choosing_one_does() -> None:
@@ -197,10 +209,10 @@ def test_old_and_assumed_prices_are_marked() -> None:
     found = ask(Need.of(10, 2))
     old = one(found, "paperspace", "RTX A4000")
     assert old.stale
-    assert "Its price was read on 01 September 2025 and may have changed." in old.cautions
+    assert "The price is from 01 September 2025 and may have changed." in old.cautions
     guessed = one(found, "modal", "A10")
     assert "price" in guessed.assumed
-    assert "Its price is assumed: it was read nowhere." in guessed.cautions
+    assert "The price is an assumption: no price list confirms it." in guessed.cautions
 
 
 def test_this_machine_is_offered_for_nothing() -> None:

@@ -66,14 +66,14 @@ def test_a_package_that_is_too_old_is_named_with_the_version_it_must_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backends, "_installed_here", lambda name: "0.9.6" if name == "trl" else "99")
-    assert str(backend("trl").reason).startswith("trl is 0.9.6 and must be 1.15 or newer.")
+    assert str(backend("trl").reason).startswith("trl 0.9.6 is too old (at least 1.15 is needed).")
 
 
 def test_unsloth_without_a_gpu_says_what_to_use_instead() -> None:
     if backends.detect_hardware().gpus:
         pytest.skip("this machine has a GPU")
     assert backend("unsloth").reason == (
-        "Unsloth needs a CUDA GPU, and this machine has none: use the engine or TRL here."
+        "Unsloth needs a CUDA GPU, and this machine has none: use backend engine or trl."
     )
 
 
@@ -81,11 +81,11 @@ def test_unsloth_without_a_gpu_says_what_to_use_instead() -> None:
 class TestUnslothsEnvironment:
     def test_that_nobody_named_is_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("BLOOM_UNSLOTH_PYTHON", raising=False)
-        assert "set BLOOM_UNSLOTH_PYTHON to its interpreter" in str(backend("unsloth").reason)
+        assert "set BLOOM_UNSLOTH_PYTHON to its Python interpreter" in str(backend("unsloth").reason)
 
     def test_that_is_no_program_is_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("BLOOM_UNSLOTH_PYTHON", str(tmp_path / "python"))
-        assert "which is not a program" in str(backend("unsloth").reason)
+        assert "which is not an executable file" in str(backend("unsloth").reason)
 
     def test_that_is_no_environment_is_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         python = tmp_path / "bin" / "python"
@@ -103,7 +103,7 @@ class TestUnslothsEnvironment:
             gone.rmdir()
         monkeypatch.setenv("BLOOM_UNSLOTH_PYTHON", str(python))
         reason = str(backend("unsloth").reason)
-        assert "peft is not installed; trl is 1.2 and must be 1.15 or newer" in reason
+        assert "peft is not installed; trl 1.2 is too old (at least 1.15 is needed)" in reason
         assert f"{python} -m pip install" in reason
 
     def test_with_all_packages_is_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

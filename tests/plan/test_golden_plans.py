@@ -139,7 +139,7 @@ def test_130b_at_full_precision_is_refused_and_lora_planned_instead() -> None:
 def test_8b_qlora_fits_one_of_two_small_gpus_and_says_that_it_uses_one() -> None:
     answer = planned("8b", TWO_3060, method="qlora", batch_size=1)
     assert within_limits(answer)
-    assert "1 of the 2 GPUs" in answer.assumptions
+    assert "use of 1 of the 2 GPUs" in answer.assumptions
 
 
 @pytest.mark.parametrize(

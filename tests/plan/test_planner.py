@@ -84,19 +84,19 @@ def test_a_batch_that_cannot_fit_names_one_that_does() -> None:
     config = TrainConfig(model=ModelConfig(preset="125m"), batch_size=256)
     with raises(ValueError, code="does_not_fit") as caught:
         plan(config, LAPTOP)
-    fitting = int(str(caught.value).split("batch_size ")[1].split()[0])
+    fitting = int(str(caught.value).split("batch_size ")[1].split()[0].rstrip("."))
     assert plan(config.model_copy(update={"batch_size": fitting}), LAPTOP).memory_total_bytes < 16e9
 
 
 def test_a_gpu_without_bf16_computes_in_fp16() -> None:
     machine = Hardware.parse("T4, 32 GB host")
-    assert plan(TrainConfig(), machine).precision_reason == "fp16 with loss scaling: T4 has no bf16"
+    assert plan(TrainConfig(), machine).precision_reason == "fp16 with loss scaling: T4 does not support bf16"
 
 
 def test_a_cpu_with_instructions_for_bf16_uses_them_where_layers_are_wide() -> None:
     able = LAPTOP.model_copy(update={"cpu_bf16": True})
     wide, narrow = (TrainConfig(model=ModelConfig(preset=preset)) for preset in ("small", "tiny"))
-    assert plan(wide, able).precision_reason.startswith("bf16: this CPU has instructions for it")
+    assert plan(wide, able).precision_reason.startswith("bf16: this CPU has bf16 instructions")
     assert plan(wide, able).step_seconds < plan(wide, LAPTOP).step_seconds
     assert [plan(narrow, able).precision, plan(wide, LAPTOP).precision] == ["fp32", "fp32"]
     assert plan(wide.model_copy(update={"precision": "fp32"}), able).precision == "fp32"

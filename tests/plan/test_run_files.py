@@ -53,4 +53,4 @@ def test_the_script_imports_only_what_is_there_and_trains_what_config_json_says(
 def test_unsloth_is_given_one_example_a_row_and_the_script_says_why() -> None:
     script = files_of("/models/some", backend="unsloth", method="lora")["train.py"]
     assert '"packing": False' in script
-    assert "does not know where a packed document ends" in script
+    assert "# No packing: Unsloth's attention" in script

@@ -21,7 +21,7 @@ def test_what_fits_no_single_device_is_sharded_among_all_of_them() -> None:
     found = planned("4x H100, 32 GB host")
     assert found.executor == "sharded"
     assert found.memory_total_bytes <= found.memory_limit_bytes
-    assert found.placement_text.startswith("Divided among 4 GPUs;")
+    assert found.placement_text.startswith("Sharded across 4 GPUs;")
     assert processes_on(Hardware.parse("4x H100, 32 GB host"), config(), shape=named_shape("llama3-8b")) == 4
 
 
@@ -66,15 +66,15 @@ def test_processes_on_a_cpu_share_one_memory() -> None:
     small = Hardware.parse("32 GB host, 8 cores")
     found = plan(asked, share_of(small, 2))
     assert found.executor == "sharded"
-    assert found.placement_text.startswith("Divided among 2 processes;")
+    assert found.placement_text.startswith("Sharded across 2 processes;")
 
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"processes": 1}, "processes 4 would fit"),
-        ({"processes": 1, "executor": "sharded"}, "Divided among 1 process, this run needs"),
-        ({"executor": "block"}, "of host memory to use"),
+        ({"processes": 1}, "would fit with processes 4"),
+        ({"processes": 1, "executor": "sharded"}, "Sharded across 1 process, this run needs"),
+        ({"executor": "block"}, "The usable host memory is"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_would(fields: dict[str, Any], expected: str) -> None:

@@ -39,7 +39,7 @@ def test_a_reader_that_fails_is_named_with_the_row(tmp_path: Path, install: Inst
     rows = Source.open(tmp_path / "a.tape").rows()
     assert next(rows).values == {"text": "a"}
     assert next(rows).problem == "is a number, not a mapping of columns to values"
-    with raises(NotADataset, code="plugin_failed", match=r"'tape' of package tapes .*row 3 .*the tape tore"):
+    with raises(NotADataset, code="plugin_failed", match=r"'tape' from package tapes .*row 3 .*tape tore"):
         next(rows)
 
 
@@ -117,7 +117,7 @@ def test_a_callback_can_end_the_training_which_is_then_complete(make_run: MakeRu
     assert trainer.status == "completed"
     assert trainer.step < 40
     assert (run.folder / "model" / "config.json").is_file()
-    assert any("ends the training" in said for said in messages(run))
+    assert any("stops the training" in said for said in messages(run))
 
 
 def test_a_callback_that_raises_is_told_of_once_and_the_training_goes_on(
@@ -135,7 +135,7 @@ class Loud:
     install("loud", {"callbacks": {"loud": "loud:Loud"}}, loud=code)
     run = make_run(callbacks=["loud"], max_steps=8)
     assert run.train().status == "completed"
-    told = [said for said in messages(run) if "'loud' of package loud failed in on_step" in said]
+    told = [said for said in messages(run) if "'loud' from package loud failed in on_step" in said]
     assert len(told) == 1
 
 

@@ -43,17 +43,18 @@ def open_trainer(
             # other would be trained without anybody noticing.
             raise InputError(
                 "packing_not_supported",
-                "Unsloth trains one example a row here: open the data with packing set to false.",
+                "Unsloth does not support packing here: open the data with packing set to false.",
             )
         from gpubloom.backends.unsloth import load_with_unsloth as load
     elif config.backend == "trl":
         found = next(each for each in available_backends() if each.name == "trl")
         if not found.available:
-            raise InputError("backend_unavailable", f"Backend trl cannot run here: {found.reason}")
+            raise InputError("backend_unavailable", f"Backend trl cannot run on this machine: {found.reason}")
         from gpubloom.backends.loading import load
     else:
         raise InputError(
-            "wrong_backend", f"backend {config.backend} is not trained here: use gpubloom.engine.Trainer."
+            "wrong_backend",
+            f"This trainer does not support backend {config.backend}: use gpubloom.engine.Trainer.",
         )
     from gpubloom.backends.trl import TrlTrainer
 

@@ -79,6 +79,6 @@ def _must_have_bitsandbytes() -> None:
     if importlib.util.find_spec("bitsandbytes") is None:
         raise InputError(
             "not_installed",
-            "Method qlora of backend trl needs bitsandbytes: pip install bitsandbytes, or leave the backend "
-            "to the engine, which has a 4-bit codec of its own.",
+            "Method qlora with backend trl needs bitsandbytes: run pip install bitsandbytes, or use backend "
+            "engine, which has its own 4-bit quantization.",
         )

@@ -243,7 +243,7 @@ class TrlTrainer:
         except torch.OutOfMemoryError as problem:
             raise torch.OutOfMemoryError(
                 f"The GPU ran out of memory at step {self.step + 1}: {self._go_on()} a smaller batch_size, a "
-                "shorter model.context_length or method qlora, or leave the backend to the engine."
+                "shorter model.context_length or method qlora, or use backend engine."
             ) from problem
         status = self._watch.status or "completed"
         if status == "completed":
@@ -255,15 +255,15 @@ class TrlTrainer:
         """Continues from the newest checkpoint; without one, the run begins again at step 0."""
         found = list_checkpoints(self.checkpoints)
         if not found:
-            self.reporter.log("no checkpoint yet: starting from step 0")
+            self.reporter.log("no checkpoint found: starting from step 0")
             return
         self.reporter.phase("load")
         progress = _read_progress(found[-1])
         if progress.data_fingerprint != self.dataset.fingerprint():
             raise InputError(
                 "data_changed",
-                f"The training data changed since {found[-1]} was saved: "
-                "put it back, or start a new run with the new data.",
+                f"The training data changed after {found[-1]} was saved: "
+                "restore the old data, or start a new run with the new data.",
             )
         self._resumed_from = found[-1]
         self.step, self.tokens_seen = progress.step, progress.tokens_seen
@@ -276,7 +276,7 @@ class TrlTrainer:
             return
         if self.compute.precision != "fp16" and not abs(self._watch.grad_norm) < float("inf"):
             # With loss scaling such a step was left out; without, its weights are spoiled.
-            raise NotFinite(self.not_finite("gradient's norm", self._watch.grad_norm))
+            raise NotFinite(self.not_finite("gradient norm", self._watch.grad_norm))
         self.reporter.flush()
         epoch, position = divmod(self.step, self.loader.steps_per_epoch)
         metrics = self.evaluated[1] if self.evaluated[0] == self.step else {}
@@ -310,7 +310,8 @@ class TrlTrainer:
     def not_finite(self, what: str, value: float) -> str:
         """A sentence for an error."""
         return (
-            f"The {what} is {value} at step {self.step}, not finite: {self._go_on()} a lower learning_rate."
+            f"The {what} is {value} at step {self.step}, which is not finite: {self._go_on()} a lower "
+            "learning_rate."
         )
 
     def _export(self) -> None:
@@ -342,7 +343,7 @@ class TrlTrainer:
     def describe(self) -> None:
         """What a person should know about this run."""
         rows = self.loader.rows_per_step
-        optimizations = [*self._optimizations, "loss in chunks"]
+        optimizations = [*self._optimizations, "chunked loss"]
         if self.sft.args.gradient_checkpointing:
             optimizations.append("gradient checkpointing")
         self.reporter.describe(
@@ -372,12 +373,15 @@ def _read_progress(path: Path) -> Progress:
         recorded = json.loads((path / CHECKSUMS_FILE).read_text(encoding="utf-8"))["sha256"]
         damaged = [name for name, expected in recorded.items() if sha256_of(path / name) != expected]
         if damaged:
-            raise InputError("damaged_checkpoint", f"{', '.join(damaged)} changed since it was written")
+            raise InputError(
+                "damaged_checkpoint", f"{', '.join(damaged)} changed after the checkpoint was saved"
+            )
         return Progress(**json.loads((path / PROGRESS_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise InputError(
             "damaged_checkpoint",
-            f"{path} is damaged: {problem}; delete the folder to resume from the checkpoint before it.",
+            f"{path} is damaged: {problem}; delete this checkpoint folder to resume from the previous "
+            "checkpoint.",
         ) from None
 
 

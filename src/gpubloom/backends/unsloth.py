@@ -16,7 +16,8 @@ from gpubloom.plan.backends import UNSLOTH_PYTHON
 if not torch.cuda.is_available():
     # Its own refusal comes from deep inside, after a minute of imports.
     raise InputError(
-        "device_not_found", "Unsloth needs a CUDA GPU, and torch sees none here: use backend engine or trl."
+        "device_not_found",
+        "Unsloth needs a CUDA GPU, but torch finds none on this machine: use backend engine or trl.",
     )
 try:
     # Before everything that it changes.
@@ -24,8 +25,8 @@ try:
 except ImportError as problem:
     raise InputError(
         "backend_unavailable",
-        f"Unsloth cannot be imported here: {problem}. Start the run with the interpreter of the environment "
-        f"in which it is installed, and set {UNSLOTH_PYTHON} to it.",
+        f"Unsloth cannot be imported: {problem}. Start the run with the Python interpreter of the "
+        f"environment in which Unsloth is installed, and set {UNSLOTH_PYTHON} to that interpreter.",
     ) from None
 
 from gpubloom.backends.loading import Loaded

@@ -31,7 +31,7 @@ class Split:
         if not 0 <= self.eval_fraction < 1:
             raise InputError(
                 "invalid_eval_fraction",
-                f"The eval fraction is a number from 0 up to below 1, not {self.eval_fraction}.",
+                f"The eval fraction must be at least 0 and below 1, not {self.eval_fraction}.",
             )
 
     def of(self, digest: bytes) -> SplitName:
@@ -63,10 +63,12 @@ def convert(
     split = split or Split()
     targets = {"train": target} | ({"eval": eval_target} if eval_target else {})
     if eval_target is None and split.eval_fraction > 0:
-        raise InputError("eval_target_missing", "A held-out share needs a file of its own: name one for it.")
+        raise InputError(
+            "eval_target_missing", "The eval split needs its own target file: name a file for it."
+        )
     if source.path.resolve() in {path.resolve() for path in targets.values()}:
         raise InputError(
-            "would_overwrite", f"{source.path} would be overwritten while it is read: choose another target."
+            "would_overwrite", f"The target is the source file {source.path}: choose another target."
         )
     problems, counts = ProblemLog(keep), {"train": 0, "eval": 0}
     with ExitStack() as stack:

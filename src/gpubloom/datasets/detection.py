@@ -63,7 +63,7 @@ def detect(rows: Sequence[dict[str, Any]]) -> Detection:
     named = ", ".join(list(columns.values())[:8]) + (" …" if len(columns) > 8 else "")
     if {"chosen", "rejected"} <= columns.keys():
         return Detection(
-            None, 0.0, "The columns chosen and rejected are preference data, which is not trained here."
+            None, 0.0, "The columns chosen and rejected are preference data, which GPU Bloom cannot train on."
         )
     best: Detection | None = None
     for mapping, prior, why in _candidates(rows, columns):
@@ -73,7 +73,9 @@ def detect(rows: Sequence[dict[str, Any]]) -> Detection:
         )
         if best is None or found.confidence > best.confidence:
             best = found
-    return best or Detection(None, 0.0, f"The columns {named} belong to no known format: map them by hand.")
+    return best or Detection(
+        None, 0.0, f"The columns {named} match no known format: choose the column of each field."
+    )
 
 
 def _fitting(rows: Sequence[dict[str, Any]], mapping: Mapping) -> int:
@@ -103,19 +105,19 @@ def _candidates(
             if "input" in columns:
                 chosen["input"] = columns["input"]
                 names.insert(1, columns["input"])
-            yield Mapping("alpaca", chosen), prior, f"The columns {', '.join(names)} are those of Alpaca"
+            yield Mapping("alpaca", chosen), prior, f"The columns {', '.join(names)} match the Alpaca format"
     for first, second, prior in _PAIRS:
         if first in columns and second in columns:
             chosen = {"prompt": columns[first], "completion": columns[second]} | system
-            why = f"The columns {columns[first]} and {columns[second]} are a prompt and its completion"
+            why = f"The columns {columns[first]} and {columns[second]} look like prompt and completion"
             yield Mapping("prompt_completion", chosen), prior, why
     for name, prior in _TEXTS.items():
         if name in columns:
-            why = f"The column {columns[name]} is plain text"
+            why = f"The column {columns[name]} looks like plain text"
             yield Mapping("text", {"text": columns[name]}), prior, why
     if len(columns) == 1:
         (only,) = columns.values()
-        yield Mapping("text", {"text": only}), 0.6, f"{only} is the only column, so it is taken as plain text"
+        yield Mapping("text", {"text": only}), 0.6, f"{only} is the only column, so it is used as plain text"
 
 
 def _style(rows: Sequence[dict[str, Any]], column: str) -> tuple[Format, str]:
@@ -123,5 +125,5 @@ def _style(rows: Sequence[dict[str, Any]], column: str) -> tuple[Format, str]:
         turns = row.get(column)
         first = turns[0] if isinstance(turns, list) and turns else None
         if (isinstance(first, dict) and "from" in first) or (isinstance(turns, str) and '"from"' in turns):
-            return "sharegpt", f"The column {column} holds turns with from and value, as in ShareGPT"
-    return "messages", f"The column {column} holds messages with role and content"
+            return "sharegpt", f"The column {column} contains turns with from and value, as in ShareGPT"
+    return "messages", f"The column {column} contains messages with role and content"

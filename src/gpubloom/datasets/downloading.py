@@ -65,7 +65,7 @@ def download(
             if tried >= len(_PAUSES):
                 raise FetchProblem(
                     "no_network",
-                    f"{remote.address} cannot be fetched: {cut} Try again; it is continued then.",
+                    f"{remote.address} cannot be downloaded: {cut} Try again to continue the download.",
                 ) from None
             sleep(_PAUSES[tried])
     digest, size = digest_of(target), _size(target)
@@ -74,7 +74,7 @@ def download(
         _tag(target).unlink(missing_ok=True)
         raise FetchProblem(
             "damaged",
-            f"{remote.address} is not the file that was meant: its SHA-256 is {digest}, not {remote.sha256}.",
+            f"{remote.address} is not the expected file: its SHA-256 is {digest}, not {remote.sha256}.",
         )
     _tag(target).unlink(missing_ok=True)
     return digest, size
@@ -109,7 +109,7 @@ def _store(response: Any, have: int, remote: Remote, target: Path, progress: Fet
     continues = response.status == 206
     if continues and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
         target.unlink()
-        raise _Cut("Another part came than was asked for.")
+        raise _Cut("The server sent the wrong part of the file.")
     start = have if continues else 0
     told = response.headers.get("Content-Length")
     total = start + int(told) if told and told.isdecimal() else remote.bytes
@@ -117,7 +117,7 @@ def _store(response: Any, have: int, remote: Remote, target: Path, progress: Fet
         target.unlink(missing_ok=True)
         raise FetchProblem(
             "damaged",
-            f"{remote.address} has {total:,} bytes, not the {remote.bytes:,} of the file that was meant.",
+            f"{remote.address} has {total:,} bytes, but the expected file has {remote.bytes:,}.",
         )
     if total is not None:
         must_have_room(target.parent, total - start, remote.address)
@@ -152,12 +152,14 @@ def _refused(problem: urllib.error.HTTPError, remote: Remote, target: Path, have
         if told == str(have):
             return  # It was whole already.
         target.unlink()
-        raise _Cut("It became shorter.")
+        raise _Cut("The file on the server became shorter.")
     if problem.code in {408, 429} or problem.code >= 500:
-        raise _Cut(f"Status {problem.code}.")
+        raise _Cut(f"The server responded with HTTP status {problem.code}.")
     if problem.code in {404, 410}:
-        raise FetchProblem("not_found", f"There is nothing at {remote.address} any more.")
-    raise FetchProblem("refused", f"{remote.address} may not be fetched: status {problem.code}.")
+        raise FetchProblem("not_found", f"The file {remote.address} no longer exists.")
+    raise FetchProblem(
+        "refused", f"The server refused the download of {remote.address}: HTTP status {problem.code}."
+    )
 
 
 def must_have_room(folder: Path, needed: int, what: str) -> None:
@@ -165,7 +167,8 @@ def must_have_room(folder: Path, needed: int, what: str) -> None:
     if needed + min(_LEFT_FREE, needed) > free:
         raise FetchProblem(
             "disk_full",
-            f"{what} needs {needed / 1e9:,.3f} GB, but {folder} has {free / 1e9:,.3f} GB free: make room.",
+            f"{what} needs {needed / 1e9:,.3f} GB, but only {free / 1e9:,.3f} GB of disk space are free in "
+            f"{folder}.",
         )
 
 
@@ -193,10 +196,10 @@ def on_disk(folder: Path) -> Iterator[None]:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             for part in folder.glob(".*.part"):
                 part.unlink(missing_ok=True)
-            raise FetchProblem("disk_full", f"The disk of {folder} is full: make room there.") from None
+            raise FetchProblem("disk_full", f"The disk of {folder} is full: free disk space.") from None
         if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise FetchProblem(
-                "cannot_write", f"{folder} cannot be written to: {problem.strerror}."
+                "cannot_write", f"The folder {folder} cannot be written to: {problem.strerror}."
             ) from None
         raise
 

@@ -25,9 +25,9 @@ _PACKED = {
 _OTHER = {
     b"%PDF-": "a PDF document",
     b"SQLite format 3\x00": "a SQLite database",
-    b"\x89PNG": "a picture",
-    b"\xff\xd8\xff": "a picture",
-    b"\x7fELF": "a program",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"\x7fELF": "an executable program",
     b"ARROW1": "an Arrow file",
 }
 PARQUET = b"PAR1"
@@ -68,8 +68,8 @@ def find_encoding(path: Path, wanted: str | None = None) -> Encoding:
     if b"\0" in head:
         raise NotADataset(
             "binary_file",
-            f"{path.name} holds zero bytes, so it is a binary file or UTF-16 without a byte order mark. "
-            "Save it as UTF-8, or name its encoding (utf-16-le, utf-16-be).",
+            f"{path.name} contains NUL bytes, so it is a binary file or UTF-16 without a byte order mark. "
+            "Save the file as UTF-8, or set its encoding (utf-16-le, utf-16-be).",
         )
     return _utf8_or_latin1(head)
 
@@ -78,17 +78,19 @@ def _refuse_other_files(path: Path, head: bytes) -> None:
     for signature, what in _PACKED.items():
         if head.startswith(signature):
             raise NotADataset(
-                "archive_file", f"{path.name} is {what}, not {path.suffix} data. Unpack it first."
+                "archive_file", f"{path.name} is {what}, not {path.suffix} data. Unpack the file first."
             )
     for signature, what in _OTHER.items():
         if head.startswith(signature):
             raise NotADataset("archive_file", f"{path.name} is {what}, not {path.suffix} data.")
     if head[257:262] == b"ustar":
         raise NotADataset(
-            "archive_file", f"{path.name} is a tar archive, not {path.suffix} data. Unpack it first."
+            "archive_file", f"{path.name} is a tar archive, not {path.suffix} data. Unpack the file first."
         )
     if head.startswith(PARQUET):
-        raise NotADataset("wrong_suffix", f"{path.name} is a parquet file: give it the name ending .parquet.")
+        raise NotADataset(
+            "wrong_suffix", f"{path.name} is a parquet file: rename it so that it ends with .parquet."
+        )
 
 
 def _by_mark(head: bytes) -> Encoding | None:
@@ -96,11 +98,15 @@ def _by_mark(head: bytes) -> Encoding | None:
         return Encoding("utf-8", 3)
     # UTF-32's little-endian mark begins with UTF-16's.
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        raise NotADataset("unknown_encoding", "The file is UTF-32, which is not read. Save it as UTF-8.")
+        raise NotADataset(
+            "unknown_encoding", "The file is UTF-32, which is not supported. Save the file as UTF-8."
+        )
     if head.startswith(codecs.BOM_UTF16_LE):
-        return Encoding("utf-16-le", 2, "The file is UTF-16 (little endian), as its byte order mark says.")
+        return Encoding(
+            "utf-16-le", 2, "The file is UTF-16 (little endian) according to its byte order mark."
+        )
     if head.startswith(codecs.BOM_UTF16_BE):
-        return Encoding("utf-16-be", 2, "The file is UTF-16 (big endian), as its byte order mark says.")
+        return Encoding("utf-16-be", 2, "The file is UTF-16 (big endian) according to its byte order mark.")
     return None
 
 
@@ -109,7 +115,7 @@ def _as_wanted(wanted: str, marked: Encoding | None) -> Encoding:
     if codec is None:
         raise NotADataset(
             "unknown_encoding",
-            f"The encoding {wanted!r} is not known here. Choose one of {', '.join(NAMES)}.",
+            f"The encoding {wanted!r} is not supported. Choose one of {', '.join(NAMES)}.",
         )
     if marked is not None and (marked.codec == codec or wanted.lower() == "utf-16"):
         return marked
@@ -130,9 +136,13 @@ def _utf8_or_latin1(head: bytes) -> Encoding:
     whole = sum(character > "\x7f" for character in characters) - broken
     if whole > broken:
         # Mostly UTF-8: reading all of it as Latin-1 would garble every good line for the sake of a bad one.
-        return Encoding("utf-8", 0, "The file is UTF-8 with broken characters; the lines are reported.")
+        return Encoding(
+            "utf-8",
+            0,
+            "The file is UTF-8 with some invalid characters; their lines are reported as problems.",
+        )
     return Encoding(
         "latin-1",
         0,
-        "The file is not UTF-8, so it is read as Latin-1: check accented letters in the preview.",
+        "The file is not UTF-8, so it is read as Latin-1: check the accented letters in the preview.",
     )

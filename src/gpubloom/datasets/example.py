@@ -66,7 +66,7 @@ class Example:
             joined = "\x1f".join(content).encode()
         except UnicodeEncodeError:
             raise RowProblem(
-                "row_invalid_text", "holds half of a surrogate pair, which is no character"
+                "row_invalid_text", "contains an incomplete surrogate pair, which is not a valid character"
             ) from None
         return hashlib.blake2b(joined, digest_size=8).digest()
 

@@ -286,7 +286,7 @@ def inspect(
     of every problem, of which the report keeps the first ones."""
     if context_length is not None and model is None:
         raise InputError(
-            "tokenizer_needed", "A context length is counted in tokens: name a tokenizer as well."
+            "tokenizer_needed", "The context length is a number of tokens: choose a tokenizer as well."
         )
     detection = detect(sample(source))
     chosen = mapping or (detection.mapping if detection.is_sure else None)
@@ -305,7 +305,7 @@ def inspect(
             index.save(source)
         notes = [*source.notes, *([model.template.note] if model and model.template.note else [])]
         if run.columns.left_out:
-            notes.append("There are more than 1,000 columns; the others are not counted.")
+            notes.append("There are more than 1,000 columns; only the first 1,000 are counted.")
         return Report(
             name=source.path.name,
             kind=source.path.suffix.lower(),

@@ -101,18 +101,20 @@ def find_layout(file: BinaryIO, encoding: Encoding) -> Layout:
             if "\n" in element.strip():
                 raise NotADataset(
                     "invalid_json_layout",
-                    "The file holds several JSON objects over several lines each. "
-                    "Put them into one array, or each on a line of its own.",
+                    "The file contains several JSON objects that each span several lines. "
+                    "Put the objects into one array, or write each object on one line.",
                 )
-            return Layout("lines", begin, "The file holds a JSON object per line, like .jsonl.")
+            return Layout("lines", begin, "The file contains one JSON object per line, like .jsonl.")
         return Layout(
             "object",
             begin,
-            "The file holds one JSON object, so it is one row. Rows inside it belong into an array.",
+            "The file contains one JSON object, so it is one row. To get several rows, put them into an "
+            "array.",
         )
     raise NotADataset(
         "invalid_json_layout",
-        "The file does not begin with [ or {: a .json file is an array of objects, or an object per line.",
+        "The file does not begin with [ or {: a .json file must be an array of objects, or one object per "
+        "line.",
     )
 
 
@@ -128,7 +130,7 @@ def read_json_array(
         if first == "]" and layout.kind == "array":
             characters.drop(1)
             if characters.peek(_SPACE) != "":
-                reason = "stands behind the end of the array and is not read, nor is what follows"
+                reason = "comes after the end of the array; the rest of the file is ignored"
                 shown = characters.window[characters.at : characters.at + _SHOWN]
                 yield Row(number, characters.line, characters.offset, None, reason, shown)
             return

@@ -46,7 +46,7 @@ class Line(NamedTuple):
 
 
 def too_long(size: int) -> str:
-    return f"is {size / 1e6:,.1f} MB long; rows of more than {LONGEST_ROW_BYTES / 1e6:,.1f} MB are not read"
+    return f"is {size / 1e6:,.1f} MB long, above the limit of {LONGEST_ROW_BYTES / 1e6:,.1f} MB per row"
 
 
 def read_lines(file: BinaryIO, encoding: Encoding, *, offset: int, number: int) -> Iterator[Line]:

@@ -39,7 +39,7 @@ class RowTokenizer:
         """From a tokenizer.json or the folder that holds one."""
         file = path / "tokenizer.json" if path.is_dir() else path
         if not file.is_file():
-            raise InputError("tokenizer_not_found", f"There is no tokenizer file {file}.")
+            raise InputError("tokenizer_not_found", f"The tokenizer file {file} does not exist.")
         try:
             import tokenizers
         except ModuleNotFoundError:
@@ -51,7 +51,9 @@ class RowTokenizer:
         try:
             backend = tokenizers.Tokenizer.from_file(str(file))
         except Exception as problem:  # noqa: BLE001 - the library raises bare Exception for a bad file
-            raise InputError("tokenizer_invalid", f"{file} is not a tokenizer.json: {problem}.") from None
+            raise InputError(
+                "tokenizer_invalid", f"{file} is not a valid tokenizer.json: {problem}."
+            ) from None
         return cls(backend, eos)
 
     def vocabulary(self) -> dict[str, int]:

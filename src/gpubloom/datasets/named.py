@@ -84,7 +84,7 @@ def named_datasets(own: Path | None = None) -> dict[str, NamedDataset]:
             rows = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as problem:
             raise FetchProblem(
-                "invalid_dataset_table", f"{path} is no table of datasets: {problem}."
+                "invalid_dataset_table", f"{path} is not a valid table of datasets: {problem}."
             ) from None
         found |= _table(rows, f"{path}: ")
     return found
@@ -141,8 +141,8 @@ def fetch_named(
                 _write_record(cache, record)
             if kept.first_seen:
                 notes.append(
-                    f"Nobody has checked {dataset.name}/{file.name} before. What was fetched on "
-                    f"{kept.fetched_on} counts from now on: SHA-256 {kept.sha256}."
+                    f"No checksum is known for {dataset.name}/{file.name}. Later downloads must match the "
+                    f"file downloaded on {kept.fetched_on}: SHA-256 {kept.sha256}."
                 )
     return tuple(notes)
 
@@ -152,7 +152,7 @@ def known(name: str) -> NamedDataset:
     every = named_datasets()
     if name not in every:
         raise FetchProblem(
-            "not_found", f"There is no dataset {name!r}; there are: {', '.join(sorted(every))}."
+            "not_found", f"Unknown dataset {name!r}; available datasets: {', '.join(sorted(every))}."
         )
     return every[name]
 
@@ -176,8 +176,8 @@ def _fetch(file: NamedFile, cache: Path, before: Kept | None, progress: FetchPro
             raise
         raise FetchProblem(
             "damaged",
-            f"{file.address} is not what it was on {before.fetched_on}: its SHA-256 differs. If that is "
-            "right, fetch it with --accept-change.",
+            f"{file.address} changed after {before.fetched_on}: its SHA-256 differs. If this change is "
+            "expected, download it again with --accept-change.",
         ) from None
     if file.packed is not None:
         arrived = _unpacked(arrived, cache / f".{file.name}.unpacked", file)
@@ -218,7 +218,7 @@ def _read_record(cache: Path) -> dict[str, Kept]:
     except (ValueError, TypeError, AttributeError) as problem:
         raise FetchProblem(
             "unreadable_file",
-            f"{cache / _RECORD} cannot be read ({problem}): delete {cache} to fetch it anew.",
+            f"{cache / _RECORD} cannot be read ({problem}): delete {cache} and download the dataset again.",
         ) from None
 
 
@@ -242,21 +242,23 @@ def _table(rows: Any, where: str) -> dict[str, NamedDataset]:
         ]
     except (KeyError, TypeError, AttributeError) as problem:
         raise FetchProblem(
-            "invalid_dataset_table", f"{where}a dataset has a name and files: {problem} is wrong."
+            "invalid_dataset_table",
+            f"{where}a dataset needs a name and files: {problem} is missing or wrong.",
         ) from None
     for dataset in found:
         names = [file.name for file in dataset.files]
         if not _NAME.fullmatch(dataset.name) or not names or len(set(names)) < len(names):
             raise FetchProblem(
                 "refused",
-                f"{where}{dataset.name!r} is no name of a dataset, or its files are not told apart.",
+                f"{where}{dataset.name!r} is not a valid dataset name, or its files do not have different "
+                "names.",
             )
         for file in dataset.files:
             plain = _FILE.fullmatch(file.name) and file.name != _RECORD
             if not plain or not file.address.startswith(("https://", "http://")):
                 raise FetchProblem(
                     "refused",
-                    f"{where}{dataset.name}/{file.name}: a file has a plain name and an http(s) address.",
+                    f"{where}{dataset.name}/{file.name}: a file needs a plain name and an http(s) address.",
                 )
     return {
         dataset.name: replace(

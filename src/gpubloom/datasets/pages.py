@@ -174,7 +174,7 @@ def preview(
     """So many rows after the first `offset` ones. Without a model, the plain template is used. An index that
     has to be built is written beside the file, unless `keep_index` says no."""
     if offset < 0 or limit < 1:
-        raise InputError("invalid_page", "A page begins at row 0 or later and has at least one row.")
+        raise InputError("invalid_page", "A page must start at row 0 or later and have at least one row.")
     first = offset + 1
     template = model.template if model else ChatTemplate.plain()
     shown = []

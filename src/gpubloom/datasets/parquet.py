@@ -31,7 +31,7 @@ def open_parquet(path: Path) -> Any:
     except ModuleNotFoundError:
         raise NotADataset(
             "not_installed",
-            f"{path.name} needs pyarrow, which is not installed. Run: pip install 'gpubloom[data]'",
+            f"Reading {path.name} needs pyarrow, which is not installed. Run: pip install 'gpubloom[data]'",
         ) from None
     with path.open("rb") as file:
         head = file.read(4)

@@ -73,7 +73,7 @@ class _Conversation:
         spans = self._marked(marked) if self._template.marks_generation else self._found(text)
         if not spans:
             raise RowProblem(
-                "row_nothing_to_train", "has nothing to train on once the chat template is applied"
+                "row_nothing_to_train", "has no tokens to train on after the chat template is applied"
             )
         self._look_for_dropped(text)
         return Rendered(text, spans, is_plain=False, remarks=tuple(self._remarks))
@@ -85,7 +85,10 @@ class _Conversation:
         else:
             kept = list(marked)
             if not all(answer.trained for answer in answers):
-                self._remarks.append("has turns of weight 0 that the template's own marks do not tell apart")
+                self._remarks.append(
+                    "has turns of weight 0 that the template does not mark separately, so they are trained "
+                    "as well"
+                )
         return tuple(span for span in kept if span[0] < span[1])
 
     def _found(self, text: str) -> tuple[Span, ...]:
@@ -99,7 +102,9 @@ class _Conversation:
             if span is None and (message.content or not message.extra.get("tool_calls")):
                 span = self._by_word(text, index, after)
             if span is None or span[0] < after or span[0] >= span[1]:
-                self._remarks.append(f"has message {index + 1} rewritten by the template; it is not trained")
+                self._remarks.append(
+                    f"has message {index + 1} rewritten by the chat template; this message is not trained"
+                )
                 continue
             spans.append(span)
         return tuple(spans)
@@ -178,7 +183,7 @@ class _Conversation:
                 offset = found + len(content)
             elif content not in text:
                 self._remarks.append(
-                    f"has message {number} ({message.role}) left out or rewritten by the chat template"
+                    f"has message {number} ({message.role}) removed or rewritten by the chat template"
                 )
 
 

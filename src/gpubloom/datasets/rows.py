@@ -72,10 +72,10 @@ def parse_object(text: str) -> dict[str, Any]:
             "row_not_json", f"is not JSON: {problem.msg} at character {problem.pos + 1}"
         ) from None
     except RecursionError:
-        raise RowProblem("row_not_json", "is not read: its JSON is nested too deeply") from None
+        raise RowProblem("row_not_json", "cannot be read: its JSON is nested too deeply") from None
     except ValueError as problem:
         # A number of thousands of digits.
-        raise RowProblem("row_not_json", f"is not read: {problem}") from None
+        raise RowProblem("row_not_json", f"cannot be read: {problem}") from None
     if not isinstance(value, dict):
         raise RowProblem("row_not_object", f"is {type_name(value)}, not a JSON object with columns")
     return value

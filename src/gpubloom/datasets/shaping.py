@@ -65,7 +65,8 @@ class Mapping:
         )
         raise InputError(
             "incomplete_mapping",
-            f"A mapping with {', '.join(sorted(given)) or 'no field'} is no format. Name one of: {known}.",
+            f"The fields {', '.join(sorted(given)) or '(none)'} do not form a known format. Map one of these "
+            f"sets of fields: {known}.",
         )
 
 
@@ -118,7 +119,7 @@ def _text(values: Values[str, Any], mapping: Mapping, field: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         # A label is often a number; it is written as JSON writes it.
         return json.dumps(value)
-    raise RowProblem("row_wrong_type", f"has {type_name(value)} in {column!r} where a text belongs")
+    raise RowProblem("row_wrong_type", f"has {type_name(value)} in {column!r} instead of a text")
 
 
 def _conversation(values: Values[str, Any], mapping: Mapping) -> Example:
@@ -133,7 +134,7 @@ def _conversation(values: Values[str, Any], mapping: Mapping) -> Example:
     if system and messages[0].role not in {"system", "developer"}:
         messages.insert(0, Message("system", system))
     if not any(message.trained for message in messages):
-        raise RowProblem("row_without_answer", "has no message of the assistant to train on")
+        raise RowProblem("row_without_answer", "has no assistant message to train on")
     return Example(messages=tuple(messages), tools=_tools(values, mapping.columns.get("tools")))
 
 
@@ -157,19 +158,15 @@ def _list(value: object, column: str, of: str = "messages") -> list[Any]:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            raise RowProblem("row_not_json", f"has broken JSON in {column!r}") from None
+            raise RowProblem("row_not_json", f"has invalid JSON in {column!r}") from None
     if not isinstance(value, list):
-        raise RowProblem(
-            "row_wrong_type", f"has {type_name(value)} in {column!r} where a list of {of} belongs"
-        )
+        raise RowProblem("row_wrong_type", f"has {type_name(value)} in {column!r} instead of a list of {of}")
     return value
 
 
 def _message(turn: object, number: int) -> Message:
     if not isinstance(turn, dict):
-        raise RowProblem(
-            "row_wrong_type", f"has {type_name(turn)} as message {number} where an object belongs"
-        )
+        raise RowProblem("row_wrong_type", f"has {type_name(turn)} as message {number} instead of an object")
     named = next((turn[key] for key in _ROLE_KEYS if turn.get(key) is not None), None)
     if not isinstance(named, str):
         raise RowProblem("row_unknown_role", f"has no role (or from) in message {number}")
@@ -201,10 +198,10 @@ def _content(value: object, number: int) -> str:
                 kind = part.get("type") if isinstance(part, dict) else None
                 raise RowProblem(
                     "row_wrong_type",
-                    f"has a part that is no text ({kind or type_name(part)}) in message {number}",
+                    f"has a part that is not text ({kind or type_name(part)}) in message {number}",
                 )
             parts.append(part["text"])
         return "".join(parts)
     raise RowProblem(
-        "row_wrong_type", f"has {type_name(value)} as the content of message {number} where a text belongs"
+        "row_wrong_type", f"has {type_name(value)} as the content of message {number} instead of a text"
     )

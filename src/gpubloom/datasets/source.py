@@ -100,11 +100,12 @@ class Source:
         """Recognises the file; raises NotADataset with a sentence when it holds no rows."""
         kind = path.suffix.lower()
         if path.is_dir():
-            raise NotADataset("not_a_file", f"{path} is a folder: name one file in it.")
+            raise NotADataset("not_a_file", f"{path} is a folder: choose one file in it.")
         if kind not in readable_suffixes():
             raise NotADataset(
                 "wrong_suffix",
-                f"{path.name} is not read: a dataset is one of {' '.join(readable_suffixes())}.",
+                f"{path.name} is not a supported dataset file: its name must end with one of "
+                f"{' '.join(readable_suffixes())}.",
             )
         try:
             size = path.stat().st_size
@@ -151,7 +152,7 @@ def _open_text(
     text_rows: TextRows | None,
 ) -> Source:
     if size <= encoding.mark:
-        raise NotADataset("data_empty", f"{path.name} is empty but for its byte order mark.")
+        raise NotADataset("data_empty", f"{path.name} contains only a byte order mark.")
     notes = [encoding.note]
     start, table, layout = Start(1, 1, encoding.mark), None, None
     with path.open("rb") as file:
@@ -171,7 +172,7 @@ def _open_text(
                 notes.append(
                     "Blank lines separate the rows."
                     if paragraphs
-                    else "Every line is a row, for there are no blank lines between them."
+                    else "Every line is a row, because there are no blank lines."
                 )
             else:
                 paragraphs = text_rows == "paragraphs"

@@ -45,7 +45,7 @@ class _Record:
             self.size += line.size
             text = line.text(self._encoding)
             if self.size > LONGEST_ROW_BYTES:
-                raise RowProblem("row_too_long", f"{too_long(self.size)}: is a quote left open?")
+                raise RowProblem("row_too_long", f"{too_long(self.size)}: a closing quote may be missing")
             yield text
 
 
@@ -64,13 +64,15 @@ def open_table(file: BinaryIO, encoding: Encoding, *, suffix: str, delimiter: st
         raise NotADataset("invalid_header", f"The header (line 1) cannot be read: {problem}.") from None
     columns = [name.strip() for name in columns]
     if not any(columns):
-        raise NotADataset("invalid_header", "The first line is blank: it must name the columns.")
+        raise NotADataset(
+            "invalid_header", "The first line is blank: the first line must contain the column names."
+        )
     twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:
         what = repr(twice[0]) if twice[0] else "nothing"
         raise NotADataset(
             "duplicate_column",
-            f"Two columns are called {what} in the header (line 1). Give each a name of its own.",
+            f"Two columns are called {what} in the header (line 1). Give each column a different name.",
         )
     offset = encoding.mark + record.size
     return Table(tuple(columns), delimiter, Start(1, 1 + len(lines), offset), note)
@@ -125,7 +127,7 @@ def read_table(
                 reason = _reason(problem)
                 stop = read_again > _MOST_READ_AGAIN
                 if stop:
-                    reason += "; too many quotes are left open, so nothing after this line was read"
+                    reason += "; too many quotes are not closed, so the rest of the file is ignored"
                 yield Row(number, first.number, first.offset, None, reason, first.beginning(encoding))
                 number += 1
                 if not stop:
@@ -142,7 +144,7 @@ def read_table(
 
 def _row(fields: list[str], columns: tuple[str, ...], number: int, first: Line, encoding: Encoding) -> Row:
     if len(fields) != len(columns):
-        reason = f"has {len(fields)} fields where the header names {len(columns)} columns"
+        reason = f"has {len(fields)} fields, but the header has {len(columns)} columns"
         return Row(number, first.number, first.offset, None, reason, first.beginning(encoding))
     return Row(number, first.number, first.offset, dict(zip(columns, fields, strict=True)))
 
@@ -154,5 +156,5 @@ def _reason(problem: Exception) -> str:
     if "unexpected end of data" in text:
         return "opens a quote that is never closed"
     if "expected after" in text:
-        return "has characters after a closing quote; a quote inside a field is written twice"
+        return "has characters after a closing quote; write a quote inside a field twice"
     return f"cannot be read: {text}"

@@ -25,7 +25,7 @@ PLAIN = """\
 {%- endfor -%}
 {%- if add_generation_prompt %}{{ "assistant: " }}{% endif -%}
 """
-PLAIN_NOTE = "The model brings no chat template, so a plain one is used: 'user: …', 'assistant: …'."
+PLAIN_NOTE = "The model has no chat template, so a plain template is used: 'user: …', 'assistant: …'."
 _LONGEST_TEXT = 64 << 20
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 # Around what the model itself writes, while a text is being rendered; nobody can write it into their data.
@@ -107,7 +107,7 @@ class ChatTemplate:
             )
         except TemplateError as problem:
             raise RowProblem(
-                "row_refused_by_template", f"is refused by the chat template: {problem.message}"
+                "row_refused_by_template", f"is rejected by the chat template: {problem.message}"
             ) from None
         except (TypeError, ValueError, KeyError, ArithmeticError, RecursionError, OverflowError) as problem:
             raise RowProblem(
@@ -148,9 +148,9 @@ def _compile(source: str) -> Callable[..., str]:
             for some, count in ((left, right), (right, left)):
                 if isinstance(count, int) and isinstance(some, str | list | tuple):
                     if len(some) * count > _LONGEST_TEXT:
-                        raise jinja2.TemplateError("it multiplies a text into more than memory should hold")
+                        raise jinja2.TemplateError("the template repeats a text too many times")
                 elif operator == "**" and isinstance(right, int | float) and abs(right) > 1_000:
-                    raise jinja2.TemplateError("it raises a number to an enormous power")
+                    raise jinja2.TemplateError("the template computes a power that is too large")
             return super().call_binop(context, operator, left, right)
 
     sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
@@ -206,7 +206,7 @@ def _choose(named: list[Any]) -> tuple[str | None, str | None]:
     if not templates:
         return None, None
     name = "default" if "default" in templates else next(iter(templates))
-    return templates[name], f"Of {len(templates)} chat templates, {name!r} is used."
+    return templates[name], f"The model has {len(templates)} chat templates; {name!r} is used."
 
 
 def _token_text(value: Any) -> str | None:
@@ -223,5 +223,5 @@ def _read_object(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
     if not isinstance(content, dict):
-        raise InputError("not_json_object", f"{file} is no JSON object.")
+        raise InputError("not_json_object", f"{file} does not contain a JSON object.")
     return content

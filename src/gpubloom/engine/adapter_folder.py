@@ -76,10 +76,10 @@ class BaseNeeded(CodedError, ValueError):
     code = "base_needed"
 
     def __init__(self, named: object) -> None:
-        hint = f" Its {CONFIG_FILE} calls it {str(named)[:200]!r}." if named else ""
+        hint = f" The adapter's {CONFIG_FILE} names {str(named)[:200]!r}." if named else ""
         super().__init__(
-            "This folder holds an adapter, and no run says which model it was trained on: name the folder of "
-            f"that model as the base (--base; of chat and sample --base-model).{hint}"
+            "This folder contains an adapter, and its base model is unknown: pass the folder of the base "
+            f"model (--base; --base-model for bloom chat and bloom models generate).{hint}"
         )
 
 
@@ -99,16 +99,16 @@ def read_adapter(folder: Path) -> Adapter:
 
 def _settings(path: Path, config: Any) -> LoraSettings:
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
-        raise InputError("unsupported_adapter", f"{path} describes another kind of adapter than LoRA.")
+        raise InputError("unsupported_adapter", f"{path} describes an adapter that is not LoRA.")
     for name, plain in _PLAIN.items():
         if config.get(name) not in plain:
             raise InputError(
                 "unsupported_adapter",
-                f"{path} sets {name} to {config[name]!r}, which this engine does not know.",
+                f"{path} sets {name} to {config[name]!r}, which this engine does not support.",
             )
     targets = config.get("target_modules")
     if targets != "all-linear" and not isinstance(targets, list):
-        raise InputError("adapter_invalid", f"{path} does not list its target modules.")
+        raise InputError("adapter_invalid", f"{path} has no list of target modules.")
     try:
         return LoraSettings(
             rank=int(config["r"]),
@@ -116,7 +116,7 @@ def _settings(path: Path, config: Any) -> LoraSettings:
             targets=tuple(sorted(targets)) if isinstance(targets, list) else "all-linear",
         )
     except (KeyError, TypeError) as problem:
-        raise InputError("adapter_invalid", f"{path} does not say {problem}.") from None
+        raise InputError("adapter_invalid", f"{path} has no valid value for {problem}.") from None
 
 
 def _has(layer: Any, path: str) -> bool:

@@ -85,15 +85,15 @@ class OnDevices:
 
     def _optimizations(self) -> list[str]:
         """What makes this run faster or smaller than the plain way."""
-        found = ["loss in chunks"]
+        found = ["chunked loss"]
         if self.plan.executor == "sharded":
-            found.append("weights, gradients and optimizer state divided among processes")
+            found.append("weights, gradients and optimizer state sharded across processes")
         if self.compiled:
             found.append("compiled layers")
         layers = () if self.plan.placement is None else self.plan.placement.layers
         again = sum(not layer.keep for layer in layers)
         if again:
-            found.append(f"activations of {again} of {len(layers)} layers computed again")
+            found.append(f"activations of {again} of {len(layers)} layers recomputed")
         return found
 
 
@@ -181,8 +181,9 @@ def _load(
         planned = (found.gpu_reserved_bytes or 0) / 1e9
         raise InputError(
             "gpu_out_of_memory",
-            f"The GPU ran out of memory while the model was loaded; {planned:.1f} GB were planned for the "
-            "run. Another process may hold the rest: free it, or set memory.gpu_budget_gb to what is free.",
+            f"The GPU ran out of memory while loading the model; the plan for this run is {planned:.1f} GB. "
+            "Another process may use the rest: free that memory, or set memory.gpu_budget_gb to the free "
+            "GPU memory.",
         ) from problem
 
 
@@ -226,7 +227,9 @@ def _compiles(config: TrainConfig, compute: Compute) -> tuple[bool, tuple[str, .
     if config.compile == "off" or (config.compile == "auto" and compute.device.type == "cpu"):
         return False, ()
     if compute.device.type == "cuda" and importlib.util.find_spec("triton") is None:
-        return False, ("layers are not compiled and run slower: the package triton is not installed",)
+        return False, (
+            "the layers are not compiled and run slower, because the package triton is not installed",
+        )
     import torch._inductor.config as compiler
 
     # Each is a process with torch in it; one per core would take memory that the model needs.

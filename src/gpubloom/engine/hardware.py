@@ -35,27 +35,28 @@ def choose_compute(device: str, precision: Literal["auto", "fp32", "bf16", "fp16
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise InputError(
             "device_not_found",
-            f"device {device} was asked for, but torch sees {torch.cuda.device_count()} GPUs on this "
-            "machine.",
+            f"The config asks for device {device}, but the number of GPUs that torch finds on this machine "
+            f"is {torch.cuda.device_count()}.",
         )
     if chosen.type == "cuda":
         # Always by number: some of torch's calls take no other.
         chosen = torch.device("cuda", chosen.index or 0)
     if precision in ("fp32", "fp16"):
-        return Compute(chosen, precision, f"{precision}: asked for")
+        return Compute(chosen, precision, f"{precision}: set in the config")
     if chosen.type == "cpu":
         if precision == "bf16":
-            return Compute(chosen, "bf16", "bf16: asked for")
-        return Compute(chosen, "fp32", "fp32: a CPU computes it exactly")
+            return Compute(chosen, "bf16", "bf16: set in the config")
+        return Compute(chosen, "fp32", "fp32: the default on a CPU")
     name = torch.cuda.get_device_name(chosen)
     if torch.cuda.get_device_capability(chosen)[0] >= 8:
         return Compute(chosen, "bf16", f"bf16: {name} supports it")
     if precision == "bf16":
         raise InputError(
             "precision_not_supported",
-            f"precision bf16 was asked for, but {name} does not support it; use precision fp16 or fp32.",
+            f"The config asks for precision bf16, but {name} does not support it: use precision fp16 or "
+            "fp32.",
         )
-    return Compute(chosen, "fp16", f"fp16 with loss scaling: {name} has no bf16")
+    return Compute(chosen, "fp16", f"fp16 with loss scaling: {name} does not support bf16")
 
 
 def visible(hardware: Hardware) -> Hardware:

@@ -74,7 +74,7 @@ def host_buffer(length: int, dtype: torch.dtype, *, pinned: bool) -> Tensor:
         raise InputError("invalid_argument", f"A host buffer cannot have {length} elements.")
     if pinned and not torch.cuda.is_available():
         raise InputError(
-            "device_not_found", "Pinned memory was asked for, but torch sees no CUDA GPU on this machine."
+            "device_not_found", "Pinned memory needs a CUDA GPU, but torch finds none on this machine."
         )
     if length == 0:
         return torch.empty(0, dtype=dtype)
@@ -118,8 +118,8 @@ def _map(bytes_needed: int) -> "ctypes.Array[ctypes.c_char]":
         mapping = mmap.mmap(-1, bytes_needed, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(
-            f"The system refused {bytes_needed:,} bytes of host memory ({error.strerror}); "
-            f"{total_host_bytes():,} bytes are held already."
+            f"The operating system refused to allocate {bytes_needed:,} bytes of host memory "
+            f"({error.strerror}); {total_host_bytes():,} bytes are already in use by this process."
         ) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         # A kernel without huge pages refuses; its small pages do as well.
@@ -142,9 +142,9 @@ def _register(address: int, bytes_needed: int) -> None:
         _take_error()
         raise PinningRefused(
             f"CUDA could not pin {bytes_needed:,} bytes of host memory "
-            f"({cudart.cudaGetErrorString(status)}); {total_host_bytes():,} bytes are held already. "
-            f"`ulimit -l` shows how much this process may lock: raise it (in Docker: --ulimit memlock=-1), "
-            f"or let more of the model stay on the GPU."
+            f"({cudart.cudaGetErrorString(status)}); {total_host_bytes():,} bytes are already in use by this "
+            "process. `ulimit -l` shows how much this process may lock: raise it (in Docker: --ulimit "
+            "memlock=-1), or keep more of the model on the GPU."
         )
 
 

@@ -44,12 +44,12 @@ class LiveSettings:
 def _refusal(name: str, value: object) -> str | None:
     known = [field.name for field in fields(LiveSettings)]
     if name not in known:
-        return f"unknown setting; there are {', '.join(known)}"
+        return f"unknown setting; available settings: {', '.join(known)}"
     if name in _WHOLE_NUMBERS:
         valid = value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
-        return None if valid else f"{value!r} is neither a whole number from 1 nor null"
+        return None if valid else f"{value!r} is neither a whole number of at least 1 nor null"
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        return f"{value!r} is not a number from 0"
+        return f"{value!r} is not a number of at least 0"
     if name == "learning_rate" and not 0 < value <= 10:
-        return f"{value!r} is not between 0 and 10"
+        return f"{value!r} is not in the range above 0 and up to 10"
     return None

@@ -41,7 +41,7 @@ def read_shape(folder: Path) -> ModelShape:
     if not isinstance(config, dict) or config.get("model_type") != "llama":
         raise InputError(
             "unsupported_architecture",
-            f"{folder} holds another architecture than llama, which this engine trains.",
+            f"{folder} does not contain a llama model, the only architecture that is supported here.",
         )
     try:
         return ModelShape(
@@ -57,7 +57,9 @@ def read_shape(folder: Path) -> ModelShape:
             norm_eps=config["rms_norm_eps"],
         )
     except KeyError as missing:
-        raise InputError("model_config_invalid", f"{folder / CONFIG_FILE} does not say {missing}.") from None
+        raise InputError(
+            "model_config_invalid", f"{folder / CONFIG_FILE} has no value for {missing}."
+        ) from None
 
 
 def read_weights(folder: Path, shape: ModelShape) -> dict[str, Tensor]:

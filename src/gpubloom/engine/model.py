@@ -32,8 +32,8 @@ class Model:
         if config.method != "full" and config.model.path is None:
             raise InputError(
                 "adapters_need_model",
-                f"method {config.method} trains adapters for a model that has learned something: "
-                "set model.path to its folder, or train a new model with method full.",
+                f"method {config.method} requires pretrained weights: set model.path to a model folder, or "
+                "train a new model with method full.",
             )
         if config.model.path is None:
             model = cls._of_preset(config, vocab_size, end_of_text)
@@ -78,7 +78,9 @@ class Model:
             source=RandomWeights(blocks, config.seed),
             shape=blocks.decoder(),
             settings=plugged_settings(name, shape, config.model.options),
-            notes=(f"speed and working memory are planned as for a Llama of these sizes, not for {name}",),
+            notes=(
+                f"the plan assumes the speed and memory of a Llama model with these sizes, not of {name}",
+            ),
         )
 
     @classmethod
@@ -92,8 +94,8 @@ class Model:
         if vocab_size > known:
             raise InputError(
                 "tokenizer_mismatch",
-                f"The tokenizer has {vocab_size:,} tokens, but the model in {folder} knows only {known:,}: "
-                "use the tokenizer that belongs to the model (data.tokenizer.path).",
+                f"The tokenizer has {vocab_size:,} tokens, but the vocabulary of the model in {folder} has "
+                f"only {known:,}: use the tokenizer that belongs to the model (data.tokenizer.path).",
             )
         source: WeightSource
         if config.model.random_weights:

@@ -119,12 +119,12 @@ def quantize(weight: Tensor, *, compress_scales: bool = True) -> Nf4:
     """Raises `ValueError` for weights that are not finite numbers."""
     if weight.dtype not in _DTYPES:
         raise InputError(
-            "unsupported_dtype", f"NF4 holds weights in fp32, bf16 or fp16, not in {weight.dtype}."
+            "unsupported_dtype", f"NF4 supports weights in fp32, bf16 or fp16, not in {weight.dtype}."
         )
     if weight.numel() == 0:
         raise InputError(
             "invalid_argument",
-            f"NF4 holds at least one weight; this tensor has the shape {tuple(weight.shape)}.",
+            f"NF4 needs at least one weight, but this tensor has the shape {tuple(weight.shape)}.",
         )
     flat = weight.detach().reshape(-1)
     blocks = _blocks(len(flat))
@@ -137,16 +137,14 @@ def quantize(weight: Tensor, *, compress_scales: bool = True) -> Nf4:
         codes, absmax[here] = _encode(values, BLOCK, tables.nf4_bounds)
         packed[here.start * _BLOCK_BYTES : here.stop * _BLOCK_BYTES] = codes[0::2] << 4 | codes[1::2]
     if not absmax.isfinite().all():
-        raise InputError(
-            "weights_not_finite", "NF4 cannot hold these weights: some are infinite or not numbers."
-        )
+        raise InputError("weights_not_finite", "NF4 cannot store these weights: some are NaN or infinite.")
     if not compress_scales:
         return Nf4(packed, absmax, None, None, weight.shape, weight.dtype)
     offset = absmax.mean()
     if not offset.isfinite():
         raise InputError(
             "invalid_argument",
-            f"NF4 cannot compress the scales of these weights: they reach {absmax.max():.3g}.",
+            f"NF4 cannot compress the scales of these weights: the largest is {absmax.max():.3g}.",
         )
     codes, scales = _encode(absmax - offset, GROUP, tables.dynamic_bounds)
     return Nf4(packed, codes[:blocks], scales, offset, weight.shape, weight.dtype)
@@ -162,7 +160,7 @@ def dequantize(nf4: Nf4, out: Tensor | None = None) -> Tensor:
     if out.numel() != length or not out.is_contiguous():
         raise InputError(
             "invalid_argument",
-            f"{length:,} weights need contiguous room for as many, not {tuple(out.shape)}.",
+            f"{length:,} weights need a contiguous output of the same size, not of shape {tuple(out.shape)}.",
         )
     absmax = nf4.absmax
     if nf4.scales is not None and nf4.offset is not None:
@@ -188,7 +186,7 @@ class FlatNf4:
         if not lengths or min(lengths) < 1:
             raise InputError(
                 "invalid_argument",
-                f"A flat NF4 buffer holds tensors of at least one weight, not {list(lengths)}.",
+                f"A flat NF4 buffer needs tensors with at least one weight each, not with {list(lengths)}.",
             )
         return cls(tuple(lengths))
 
@@ -211,15 +209,13 @@ class FlatNf4:
     def pack(self, tensors: Sequence[Nf4], buffer: Tensor) -> None:
         """Writes tensors, in the order of `lengths`, into a buffer of `total_bytes`."""
         if [tensor.shape.numel() for tensor in tensors] != list(self.lengths):
-            raise InputError(
-                "invalid_argument", "These tensors do not have the lengths that the layout was made for."
-            )
+            raise InputError("invalid_argument", "The lengths of these tensors do not match the layout.")
         self._check(buffer)
         scales = [tensor.scales for tensor in tensors if tensor.scales is not None]
         offsets = [tensor.offset for tensor in tensors if tensor.offset is not None]
         if len(scales) != len(tensors) or len(offsets) != len(tensors):
             raise InputError(
-                "invalid_argument", "A flat NF4 buffer holds tensors with compressed scales only."
+                "invalid_argument", "A flat NF4 buffer supports only tensors with compressed scales."
             )
         parts = self.parts(buffer)
         torch.cat([tensor.packed for tensor in tensors], out=parts.codes)
@@ -269,7 +265,7 @@ class FlatNf4:
         if buffer.dtype != torch.uint8 or buffer.ndim != 1 or len(buffer) != self.total_bytes:
             raise InputError(
                 "invalid_argument",
-                f"This layout takes a flat uint8 buffer of {self.total_bytes:,} bytes, "
+                f"This layout needs a flat uint8 buffer of {self.total_bytes:,} bytes, "
                 f"not {buffer.dtype} of shape {tuple(buffer.shape)}.",
             )
 
@@ -292,7 +288,8 @@ def dequantize_flat(buffer: Tensor, out: Tensor, lengths: Sequence[int]) -> None
     if out.ndim != 1 or len(out) != layout.elements:
         raise InputError(
             "invalid_argument",
-            f"This layout decodes into {layout.elements:,} weights, not into {tuple(out.shape)}.",
+            f"This layout decodes into {layout.elements:,} weights, not into a tensor of shape "
+            f"{tuple(out.shape)}.",
         )
     parts = layout.parts(buffer)
     block = torch.arange(layout.blocks, dtype=torch.int32, device=buffer.device)

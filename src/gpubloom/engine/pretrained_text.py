@@ -33,7 +33,7 @@ _tuned: ContextVar[bool] = ContextVar("tuned", default=True)
 
 # Where a config does not say how far positions reach.
 _CONTEXT_LENGTH = 2_048
-ON_CPU = Compute(torch.device("cpu"), "fp32", "fp32: exact on any machine")
+ON_CPU = Compute(torch.device("cpu"), "fp32", "fp32: same result on every machine")
 
 
 @contextmanager
@@ -53,13 +53,14 @@ def attach(model: nn.Module, adapter: Adapter, dtype: torch.dtype) -> None:
         if not is_first:
             if not name.endswith(_B):
                 raise InputError(
-                    "adapter_invalid", f"The adapter holds {name}, which is no part of a LoRA adapter."
+                    "adapter_invalid",
+                    f"The adapter contains {name}, which does not belong to a LoRA adapter.",
                 )
             continue
         b = adapter.tensors.get(f"{path}{_B}")
         if b is None:
             raise InputError(
-                "adapter_invalid", f"The adapter has {name}, but not the {path}{_B} that belongs to it."
+                "adapter_invalid", f"The adapter contains {name}, but not the matching {path}{_B}."
             )
         module = _module(model, path)
         _must_fit(module, path, a, b)
@@ -73,7 +74,8 @@ def _module(model: nn.Module, path: str) -> nn.Module:
     except AttributeError:
         raise InputError(
             "adapter_mismatch",
-            f"The adapter changes {path}, which its base does not have: it belongs to another model.",
+            f"The adapter changes {path}, which the base model does not have: the adapter belongs to another "
+            "model.",
         ) from None
 
 
@@ -83,7 +85,8 @@ def _must_fit(module: nn.Module, path: str, a: Tensor, b: Tensor) -> None:
         raise InputError(
             "adapter_mismatch",
             f"The adapter's matrices for {path} have the sizes {tuple(b.shape)} and {tuple(a.shape)}, but "
-            f"its base maps {inputs} values to {outputs} there: it belongs to another model.",
+            f"this layer of the base model has {inputs} inputs and {outputs} outputs: the adapter belongs to "
+            "another model.",
         )
 
 
@@ -218,7 +221,8 @@ def _load(folder: Path, compute: Compute, *, four_bit: bool) -> nn.Module:
     if not folder.is_dir():
         raise InputError(
             "model_not_found",
-            f"There is no model folder {folder}: put it back to use what was trained on it.",
+            f"The model folder {folder} does not exist: restore it, because the adapter needs its base "
+            "model.",
         )
     # transformers takes seconds to load, which a run of a preset must not pay.
     from transformers import AutoModelForCausalLM

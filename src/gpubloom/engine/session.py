@@ -232,8 +232,8 @@ def _reporter(opening: _Opening) -> Reporter:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Trains the run that lies beside this script.")
-    parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
+    parser = argparse.ArgumentParser(description="Train the run in the folder of this script.")
+    parser.add_argument("--resume", action="store_true", help="resume from the newest checkpoint")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="repeat the run in another folder")
     return parser.parse_args(arguments)
 
@@ -245,20 +245,21 @@ def _run_directory(home: Path, into: Path | None, config: TrainConfig) -> Path:
     if not (into / "config.json").exists():
         (into / "config.json").write_text(config.to_json(), encoding="utf-8")
     elif TrainConfig.read(into / "config.json") != config:
-        raise InputError("folder_not_empty", f"{into} holds another run: choose an empty folder.")
+        raise InputError("folder_not_empty", f"{into} contains another run: choose an empty folder.")
     return into.resolve()
 
 
 def _must_be_allowed(run_dir: Path, config: TrainConfig, *, resuming: bool) -> None:
     if (run_dir / "model").exists():
-        raise InputError("run_completed", f"{run_dir} holds a completed run; nothing is left to train.")
+        raise InputError("run_completed", f"The run in {run_dir} is already complete.")
     if resuming:
         return
     checkpoints = checkpoint_folder(config, run_dir)
     for taken in (RunFiles(run_dir).attempts, checkpoints):
         if taken.exists():
             raise InputError(
-                "run_exists", f"{taken} exists: continue that run with --resume, or choose another folder."
+                "run_exists",
+                f"{taken} already exists: continue that run with --resume, or choose another folder.",
             )
 
 

@@ -56,7 +56,7 @@ class Callbacks:
             try:
                 self._watching[name] = make(config)
             except Exception as problem:
-                raise plugins.failed("callbacks", name, "cannot be made", problem) from problem
+                raise plugins.failed("callbacks", name, "cannot be created", problem) from problem
             if not any(hasattr(self._watching[name], event) for event in _EVENTS):
                 methods = ", ".join(_EVENTS)
                 raise plugins.PluginProblem(
@@ -74,12 +74,12 @@ class Callbacks:
             except plugins.StopTraining as request:
                 self.has_stopped = True
                 said = f": {request}" if str(request) else ""
-                self._reporter.log(f"{plugins.title('callbacks', name)} ends the training{said}")
+                self._reporter.log(f"{plugins.title('callbacks', name)} stops the training{said}")
             except Exception as problem:  # noqa: BLE001 - whatever a watcher does, the training goes on
                 del self._watching[name]
                 sentence = plugins.failed("callbacks", name, f"failed in {event}", problem)
                 self._reporter.log(
-                    f"{sentence} It is not called again; the training goes on.", level="warning"
+                    f"{sentence} It is not called again; the training continues.", level="warning"
                 )
 
 
@@ -301,14 +301,14 @@ class Trainer:
         """Continues from the newest checkpoint; without one, the run begins again at step 0."""
         checkpoint = self.manager.read_newest()
         if checkpoint is None:
-            self.reporter.log("no checkpoint yet: starting from step 0")
+            self.reporter.log("no checkpoint found: starting from step 0")
             return
         self.reporter.phase("load")
         if checkpoint.progress.data_fingerprint != self.dataset.fingerprint():
             raise InputError(
                 "data_changed",
-                f"The training data changed since {checkpoint.path} was saved: "
-                "put it back, or start a new run with the new data.",
+                f"The training data changed after {checkpoint.path} was saved: "
+                "restore the old data, or start a new run with the new data.",
             )
         checkpoint.restore(self.executor)
         self.loader.restore(checkpoint.progress.loader)
@@ -376,7 +376,7 @@ class Trainer:
         self.reporter.describe(
             {
                 "parameters": shape.parameters,
-                "model": f"{self.model.family}, {len(shape.layers)} layers of {shape.hidden_size}",
+                "model": f"{self.model.family}, {len(shape.layers)} layers, hidden size {shape.hidden_size}",
                 "method": self.config.method,
                 "vocab_size": shape.vocab_size,
                 "context_length": self.config.context_length,
@@ -397,7 +397,7 @@ class Trainer:
             return ()
         return (
             f"the whole run has only {self.total_steps} steps of {self.loader.rows_per_step} rows: "
-            "a smaller batch_size or more epochs let it learn more",
+            "use a smaller batch_size or more epochs to train longer",
         )
 
     def _must_be_worth_saving(self) -> None:
@@ -406,19 +406,20 @@ class Trainer:
         if self._grad_norm is None or self.executor.loss_scale:
             return
         if not math.isfinite(norm := float(self._grad_norm)):
-            raise NotFinite(self._not_finite("gradient's norm", norm))
+            raise NotFinite(self._not_finite("gradient norm", norm))
 
     def _not_finite(self, what: str, value: float) -> str:
         return (
-            f"The {what} is {value} at step {self.step}, not finite: {self._go_on()} a lower learning_rate."
+            f"The {what} is {value} at step {self.step}, which is not finite: {self._go_on()} a lower "
+            "learning_rate."
         )
 
     def _out_of_memory(self) -> str:
         planned = (self.on_devices.plan.gpu_reserved_bytes or 0) / 1e9
         return (
-            f"The GPU ran out of memory at step {self.step}; {planned:.1f} GB were planned for this run, and "
-            f"another process may hold some of the rest. Free it, or {self._go_on()} a smaller batch_size, "
-            "a lower memory.gpu_budget_gb, or memory stream."
+            f"The GPU ran out of memory at step {self.step}; the plan for this run is {planned:.1f} GB, and "
+            f"another process may use some of the rest. Free that memory, or {self._go_on()} a smaller "
+            "batch_size, a lower memory.gpu_budget_gb, or memory stream."
         )
 
     def _go_on(self) -> str:

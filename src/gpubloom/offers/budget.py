@@ -27,7 +27,10 @@ class Rate:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.hourly) and self.hourly >= 0):
-            raise InputError("invalid_rate", f"A rate of {self.hourly} dollars an hour cannot be metered.")
+            raise InputError(
+                "invalid_rate",
+                f"The hourly rate must be a finite number of at least 0, not {self.hourly} dollars.",
+            )
 
     def billed_seconds(self, seconds: float) -> float:
         """Of a run that took so long; one that never began costs nothing."""
@@ -82,7 +85,7 @@ class Meter:
         if self.running is not None:
             raise InputError(
                 "attempt_still_billed",
-                f"The attempt at {self.running.provider} is still billed: stop its meter first.",
+                f"The attempt on {self.running.provider} is still billed: end that attempt first.",
             )
         return Meter((*self.attempts, Attempt(provider, rate, at)))
 
@@ -114,7 +117,7 @@ class Budget:
         if not (math.isfinite(self.limit) and self.limit >= 0):
             raise InputError(
                 "invalid_budget",
-                f"A budget of {self.limit} dollars cannot be kept: give an amount of at least 0.",
+                f"The budget must be an amount of at least 0 dollars, not {self.limit}.",
             )
 
     def used(self, cost: float) -> float:
@@ -142,9 +145,9 @@ def warnings_due(budget: Budget, cost: float) -> tuple[Budget, tuple[BudgetWarni
     percent = passed[-1]
     spent = budget.spent_by_others + cost
     whose = {"job": "this job", "project": "the project", "user": "your account"}[budget.scope]
-    sentence = f"{percent} % of the budget of {whose} are spent: ${spent:.2f} of ${budget.limit:.2f}."
+    sentence = f"{percent} % of the budget of {whose} is spent: ${spent:.2f} of ${budget.limit:.2f}."
     if percent == 100:
-        sentence += " The job ends after a checkpoint."
+        sentence += " The job saves a checkpoint and stops."
     return replace(budget, told=budget.told | set(passed)), (BudgetWarning(budget.scope, percent, sentence),)
 
 
@@ -176,7 +179,7 @@ def decide(
     """
     attempt = meter.running
     if attempt is None:
-        return Decision("go_on", math.inf, "Nothing is billed.")
+        return Decision("go_on", math.inf, "No attempt is billed at the moment.")
     before = meter.cost(now) - attempt.cost(now)
     gone = attempt.seconds(now)
     limits: list[tuple[float, str, Literal["budget", "time"]]] = []
@@ -186,7 +189,7 @@ def decide(
         limits.append(
             (
                 attempt.rate.affordable_seconds(money) - gone,
-                f"The {whose} budget of ${budget.limit:.2f} ends.",
+                f"The {whose} budget of ${budget.limit:.2f} is used up.",
                 "budget",
             )
         )
@@ -194,12 +197,12 @@ def decide(
         limits.append(
             (
                 max_seconds - meter.seconds(now),
-                f"The longest time of {max_seconds / 3600:g} hours ends.",
+                f"The time limit of {max_seconds / 3600:g} hours is reached.",
                 "time",
             )
         )
     if not limits:
-        return Decision("go_on", math.inf, "There is no limit.")
+        return Decision("go_on", math.inf, "The job has no budget and no time limit.")
     left, reason, limit = min(limits)
     until_stop = left - checkpoint_seconds
     if until_stop <= 0:

@@ -37,30 +37,30 @@ class Archetype:
 SHORT_BURST = Archetype(
     "short burst",
     "modal",
-    "a short burst",
+    "a short job",
     "Modal",
-    "Less than an hour on little memory: starting fast and paying by the second counts.",
+    "The job takes less than an hour and little memory: a fast start and billing by the second matter most.",
 )
 INTERACTIVE = Archetype(
     "interactive",
     "colab",
     "interactive work",
     "Colab",
-    "Somebody works in it: a notebook in the browser fits best.",
+    "The work is interactive: a notebook in the browser fits best.",
 )
 LONG_RUN = Archetype(
     "long run",
     "lambda",
-    "a long run",
+    "a long job",
     "Lambda",
-    "More than a day: a whole machine without a time limit saves relaunches.",
+    "The job takes more than a day: a machine without a time limit avoids restarts.",
 )
 USUAL_RUN = Archetype(
     "usual run",
     "paperspace",
-    "a run of this length",
+    "a job of this length",
     "Paperspace",
-    "A few hours on one machine: a good balance of price and care.",
+    "The job takes a few hours on one machine: this provider is a good balance of price and reliability.",
 )
 
 
@@ -101,7 +101,7 @@ def choose(need: Need, offers: Sequence[Offer], constraints: Constraints | None 
     best = min(able, key=_order)
     usual = min((offer for offer in able if offer.provider == kind.provider), key=_order, default=None)
     if usual is None:
-        absent = f"The usual service for {kind.phrase}, {kind.title}, has nothing that fits."
+        absent = f"The usual provider for {kind.phrase}, {kind.title}, has no suitable offer."
         reasons = (absent, _how_it_compares(best, able))
         return Choice(best, (*reasons, *_particulars(best, asked)), kind.name, kind.provider)
     if best.weight < _CLEARLY_BETTER * usual.weight:
@@ -128,8 +128,8 @@ def _why_not_the_usual(best: Offer, usual: Offer, kind: Archetype, asked: Constr
     left = asked.credits.get(best.provider, 0.0)
     if left > 0:
         return (
-            f"${left:.2f} of credits are left at {best.title}; "
-            f"{usual.name}, the usual service for {kind.phrase}, would cost about "
+            f"You have ${left:.2f} of credits left at {best.title}; "
+            f"{usual.name}, the usual provider for {kind.phrase}, would cost about "
             f"${usual.cost.total.likely:.2f}."
         )
     gains = []
@@ -138,10 +138,10 @@ def _why_not_the_usual(best: Offer, usual: Offer, kind: Archetype, asked: Constr
         gains.append(f"costs about ${saved:.2f} less")
     sooner = _until_done(usual) - _until_done(best)
     if sooner >= 0.05:
-        gains.append(f"ends about {_duration(sooner)} sooner")
+        gains.append(f"finishes about {_duration(sooner)} sooner")
     # Less weight with neither means less risk.
-    said = " and ".join(gains) or "is surer to end well"
-    return f"{best.name} {said} than {usual.name}, the usual service for {kind.phrase}."
+    said = " and ".join(gains) or "is more likely to finish without a failure"
+    return f"{best.name} {said} than {usual.name}, the usual provider for {kind.phrase}."
 
 
 def _how_it_compares(chosen: Offer, able: Sequence[Offer]) -> str:
@@ -149,15 +149,15 @@ def _how_it_compares(chosen: Offer, able: Sequence[Offer]) -> str:
     price = (
         "nothing" if total.high == 0 else f"about ${total.likely:.2f} (${total.low:.2f} to ${total.high:.2f})"
     )
-    told = f"It costs {price} and is done after about {_duration(_until_done(chosen))}"
+    told = f"This offer costs {price} and finishes after about {_duration(_until_done(chosen))}"
     cheaper = [offer for offer in able if offer.cost.total.likely < total.likely]
     sooner = [offer for offer in able if _until_done(offer) < _until_done(chosen)]
     if not cheaper:
-        return f"{told}; nothing that suits costs less."
+        return f"{told}; no other suitable offer is cheaper."
     if not sooner:
-        return f"{told}; nothing that suits is done sooner."
+        return f"{told}; no other suitable offer is faster."
     least = min(cheaper, key=lambda offer: offer.cost.total.likely)
-    return f"{told}; the cheapest that suits is {least.name} for about ${least.cost.total.likely:.2f}."
+    return f"{told}; the cheapest suitable offer is {least.name} for about ${least.cost.total.likely:.2f}."
 
 
 def _particulars(chosen: Offer, asked: Constraints) -> tuple[str, ...]:
@@ -165,12 +165,12 @@ def _particulars(chosen: Offer, asked: Constraints) -> tuple[str, ...]:
     left = asked.credits.get(chosen.provider, 0.0)
     if left > 0:
         covered = min(left, chosen.cost.total.likely)
-        told.append(f"${covered:.2f} of it come from credits left at {chosen.title}.")
+        told.append(f"${covered:.2f} of the cost is paid from your credits at {chosen.title}.")
     if chosen.relaunches:
         times = "once" if chosen.relaunches == 1 else f"{chosen.relaunches} times"
-        told.append(f"It is relaunched {times} from its checkpoint, which is counted.")
+        told.append(f"The job is restarted {times} from its checkpoint; the estimate includes this.")
     if chosen.availability == "unknown":
-        told.append(f"Whether {chosen.title} has one free is not known before it is asked.")
+        told.append(f"Whether {chosen.title} has a free machine is known only when the job starts.")
     return tuple(told)
 
 

@@ -54,11 +54,11 @@ class Need:
             if not 0 <= high <= _MOST:
                 raise InputError(
                     "need_out_of_range",
-                    f"A job of {high:g} {what} cannot be priced: say something up to {_MOST:,}.",
+                    f"A job of {high:g} {what} cannot be priced: give a number from 0 to {_MOST:,}.",
                 )
         if self.gpus < 1:
             raise InputError(
-                "need_out_of_range", f"A job on {self.gpus} GPUs cannot be priced: say at least 1."
+                "need_out_of_range", f"A job on {self.gpus} GPUs cannot be priced: give at least 1."
             )
 
     @classmethod
@@ -81,14 +81,14 @@ class Need:
         reference = reference_gpu or smallest_gpu(memory_gb, bf16=bf16)
         if reference not in GPU_KINDS:
             names = ", ".join(GPU_KINDS)
-            raise InputError("unknown_gpu", f"{reference} is no GPU that is known here. Known are {names}.")
+            raise InputError("unknown_gpu", f"{reference} is not a known GPU. Known GPUs: {names}.")
         if hours is not None:
             span = Span.of(hours)
         elif operations is not None:
             span = hours_of(operations, reference, gpus)
         else:
             raise InputError(
-                "need_without_duration", "Say how many hours it takes, or how many operations it computes."
+                "need_without_duration", "Give the number of hours or the number of operations of the job."
             )
         return cls(
             memory_gb=Span.of(memory_gb),

@@ -184,7 +184,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Excluded:
-    """What was not offered, and why."""
+    """A machine that is not offered, and the reason."""
 
     provider: str
     title: str

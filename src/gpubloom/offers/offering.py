@@ -109,33 +109,36 @@ def _unfit(need: Need, row: PriceRow, facts: ProviderFacts, asked: Constraints) 
 
 def _not_asked_for(row: PriceRow, facts: ProviderFacts, asked: Constraints) -> str | None:
     if asked.providers and row.provider not in asked.providers:
-        return f"{facts.title} is not among the services that were asked for."
+        return f"{facts.title} is not one of the providers you selected."
     if facts.through is not None and facts.through not in asked.engines:
         engine = _ENGINES.get(facts.through, facts.through)
-        return f"{facts.title} is reached through {engine}, which is not set up."
+        return f"{facts.title} is available through {engine}, which is not set up."
     if asked.gpus and row.gpu not in asked.gpus:
-        return f"{row.gpu} is not among the GPUs that were asked for."
+        return f"{row.gpu} is not one of the GPUs you selected."
     if row.kind == "spot" and not asked.spot:
-        return "Spot machines may be taken away at any time, and were not asked for."
+        return "Spot instances are excluded, because they can be interrupted at any time."
     if row.availability == "unavailable":
-        return f"{facts.title} has none to give right now."
+        return f"{facts.title} has no such machine available at the moment."
     if asked.region is not None:
         there = (row.region.partition("-")[0],) if row.region is not None else facts.regions
         if there and asked.region not in there:
-            return f"{facts.title} has it in {', '.join(there)}, not in {asked.region}."
+            return f"{facts.title} offers this GPU in {', '.join(there)}, not in {asked.region}."
     return None
 
 
 def _too_small(need: Need, row: PriceRow, facts: ProviderFacts) -> str | None:
     if need.multi_node and not facts.multi_node:
-        return f"The job needs several machines; {facts.title} gives one."
+        return f"The job needs several machines; {facts.title} provides only one."
     if _machines(need, row, facts) is None:
-        return f"The job needs {need.gpus} GPUs in one machine; this one has {row.gpus}."
+        return f"The job needs {need.gpus} GPUs in one machine; this machine has {row.gpus}."
     if row.memory_gb < need.memory_gb.likely:
-        return f"{row.gpu} has {row.memory_gb:g} GB; the job needs about {need.memory_gb.likely:.3g} GB."
+        return (
+            f"{row.gpu} has {row.memory_gb:g} GB of memory; the job needs about {need.memory_gb.likely:.3g} "
+            "GB."
+        )
     kind = kind_of(row.gpu)
     if need.bf16 and kind is not None and not kind.bf16:
-        return f"{row.gpu} cannot compute in bfloat16, which the job asks for."
+        return f"{row.gpu} does not support bfloat16, which the job needs."
     return None
 
 
@@ -145,8 +148,8 @@ def _too_short(need: Need, row: PriceRow, facts: ProviderFacts) -> str | None:
         return None
     if not need.resumes:
         return (
-            f"{facts.title} ends a run after {facts.longest_hours:g} hours; this one takes about {hours:.0f} "
-            f"and does not go on from a checkpoint."
+            f"{facts.title} stops a run after {facts.longest_hours:g} hours; this job takes about "
+            f"{hours:.0f} hours and cannot resume from a checkpoint."
         )
     return None
 
@@ -165,11 +168,17 @@ def _figures(need: Need, row: PriceRow, facts: ProviderFacts, asked: Constraints
 def _unaffordable(figures: Estimate, asked: Constraints) -> str | None:
     total = figures.cost.total
     if asked.max_hourly is not None and figures.hourly.likely > asked.max_hourly:
-        return f"It costs ${figures.hourly.likely:.2f} an hour, more than ${asked.max_hourly:.2f}."
+        return (
+            f"The machine costs ${figures.hourly.likely:.2f} per hour, more than your limit of "
+            f"${asked.max_hourly:.2f}."
+        )
     if asked.max_cost is not None and total.likely > asked.max_cost:
-        return f"The job would cost about ${total.likely:.2f}, more than ${asked.max_cost:.2f}."
+        return f"The job would cost about ${total.likely:.2f}, more than your limit of ${asked.max_cost:.2f}."
     if asked.max_hours is not None and figures.hours.likely > asked.max_hours:
-        return f"The job would take about {figures.hours.likely:.1f} hours, more than {asked.max_hours:g}."
+        return (
+            f"The job would take about {figures.hours.likely:.1f} hours, more than your limit of "
+            f"{asked.max_hours:g}."
+        )
     return None
 
 
@@ -212,10 +221,10 @@ def _features(row: PriceRow, facts: ProviderFacts, figures: Estimate) -> Iterato
     if row.hourly > 0:
         yield _GRANULARITY[facts.billing]
     if facts.longest_hours is not None:
-        limit = f"{facts.longest_hours:g} hours at most"
+        limit = f"at most {facts.longest_hours:g} hours per run"
         if figures.relaunches:
             times = "once" if figures.relaunches == 1 else f"{figures.relaunches} times"
-            limit += f": relaunched {times} from its checkpoint, which is counted"
+            limit += f": restarted {times} from a checkpoint, which the estimate includes"
         yield limit
     yield from facts.features
 
@@ -224,26 +233,32 @@ def _cautions(
     need: Need, row: PriceRow, facts: ProviderFacts, figures: Estimate, asked: Constraints, now: datetime
 ) -> Iterator[str]:
     if need.memory_gb.high > row.memory_gb:
-        yield f"It may be too small: the job may need {need.memory_gb.high:.3g} GB."
+        yield f"The GPU memory may be too small: the job may need {need.memory_gb.high:.3g} GB."
     if row.gpus > need.gpus:
         idle = row.gpus - need.gpus
-        yield f"{idle} of its {row.gpus} GPUs would have nothing to do, and cost."
+        yield f"{idle} of the {row.gpus} GPUs would be idle and still billed."
     if row.kind == "spot":
-        yield "It may be taken away at any time; the job goes on from its last checkpoint."
+        yield "A spot instance can be interrupted at any time; the job then resumes from its last checkpoint."
     if not need.interactive and not facts.unattended:
-        yield "Somebody has to start it and stay; this job could run by itself."
+        yield (
+            "You must start the job in a browser and keep the page open; other providers run this job "
+            "unattended."
+        )
     if need.interactive and not facts.interactive:
-        yield "Nobody can work in it while it runs."
+        yield "Interactive work is not possible while the job runs."
     if not facts.runs_scripts:
-        yield "A model has to be built and pushed before the script can run there."
+        yield "Before the script can run on this provider, you must build and push a model."
     if asked.max_cost is not None and figures.cost.total.high > asked.max_cost:
-        yield f"It may cost up to ${figures.cost.total.high:.2f}, more than ${asked.max_cost:.2f}."
+        yield (
+            f"The job may cost up to ${figures.cost.total.high:.2f}, more than your limit of "
+            f"${asked.max_cost:.2f}."
+        )
     if asked.region is not None and row.region is None and not facts.regions:
-        yield f"Whether it runs in {asked.region} is not known."
+        yield f"It is not known whether the machine is in {asked.region}."
     if row.assumed:
-        yield "Its price is assumed: it was read nowhere."
+        yield "The price is an assumption: no price list confirms it."
     elif row.stale(now):
-        yield f"Its price was read on {row.read_on:%d %B %Y} and may have changed."
+        yield f"The price is from {row.read_on:%d %B %Y} and may have changed."
     yield from facts.notes
 
 

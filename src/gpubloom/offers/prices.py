@@ -39,7 +39,8 @@ class Span:
     def __post_init__(self) -> None:
         if not self.low <= self.likely <= self.high:
             raise InputError(
-                "invalid_price_span", f"A span goes up: {self.low}, {self.likely}, {self.high} does not."
+                "invalid_price_span",
+                f"The three figures of a range must increase: {self.low}, {self.likely}, {self.high} do not.",
             )
 
     @classmethod
@@ -90,7 +91,7 @@ class Three(_Entry):
     @model_validator(mode="after")
     def _goes_up(self) -> "Three":
         if not self.low <= self.likely <= self.high:
-            raise PydanticCustomError("invalid_price_span", "the three figures must go up")
+            raise PydanticCustomError("invalid_price_span", "the three figures must increase")
         return self
 
     @property
@@ -104,21 +105,25 @@ class PriceRow(_Entry):
     provider: Name
     gpu: Name
     gpus: int = Field(1, ge=1, le=1_024)
-    memory_gb: float = Field(gt=0, le=10_000, description="Of one GPU, as printed on the box.")
-    region: Name | None = Field(None, description="None: the same everywhere, or not known.")
+    memory_gb: float = Field(gt=0, le=10_000, description="Nominal memory of one GPU.")
+    region: Name | None = Field(
+        None, description="Region of the price; none: the same in all regions, or not known."
+    )
     kind: PriceKind
     hourly: Amount
-    hourly_high: Amount | None = Field(None, description="Where a market or a rough figure gives a range.")
+    hourly_high: Amount | None = Field(None, description="Highest price, if the price is a range.")
     source: str = Field(min_length=1, max_length=500)
     read_on: date
     effective_from: date | None = None
     confidence: Literal["read", "unread"] = "read"
-    availability: Availability | None = Field(None, description="What a live API said; None: not asked.")
+    availability: Availability | None = Field(
+        None, description="Availability according to the provider's API; none: not queried."
+    )
 
     @model_validator(mode="after")
     def _range_goes_up(self) -> "PriceRow":
         if self.hourly_high is not None and self.hourly_high < self.hourly:
-            raise PydanticCustomError("invalid_price_span", "hourly_high is less than hourly")
+            raise PydanticCustomError("invalid_price_span", "hourly_high is lower than hourly")
         return self
 
     @property
@@ -146,40 +151,45 @@ class ProviderFacts(_Entry):
     title: Name
     source: str = Field(min_length=1, max_length=1_000)
     read_on: date
-    through: Name | None = Field(None, description="Reached through another engine, not directly.")
+    through: Name | None = Field(
+        None, description="Name of the engine through which the provider is used, if not directly."
+    )
     billing: Granularity
     start_up_seconds: Three
-    queue_seconds: Three = Field(description="Until a machine is there, where that is not known.")
+    queue_seconds: Three = Field(description="Waiting time for a machine, if availability is not known.")
     storage_gb_month: Three
     egress_gb: Three
     cpu_and_memory_hourly: Three = Field(
-        Three(low=0, likely=0, high=0), description="Cores and memory, where they are billed on top."
+        Three(low=0, likely=0, high=0),
+        description="Hourly price of CPU cores and memory, if they are billed separately.",
     )
-    longest_hours: Amount | None = Field(None, description="One run ends after so long.")
+    longest_hours: Amount | None = Field(None, description="Time limit of one run, in hours.")
     most_gpus: int | None = Field(
-        None, ge=1, le=1_024, description="Prices of one GPU hold for up to so many in one machine."
+        None, ge=1, le=1_024, description="Maximum number of GPUs in one machine at the price per GPU."
     )
     pause: bool = False
-    unattended: bool = Field(True, description="Runs without a person at a browser.")
+    unattended: bool = Field(True, description="Whether jobs run without a person at a browser.")
     interactive: bool = False
     runs_scripts: bool = True
     multi_node: bool = False
-    reliability: float = Field(gt=0, le=1, description="How often a run ends as hoped, by feeling.")
+    reliability: float = Field(
+        gt=0, le=1, description="Estimated fraction of runs that end without a failure."
+    )
     availability: Availability = "unknown"
-    regions: tuple[Name, ...] = Field((), description="Parts of the world; empty: not known.")
+    regions: tuple[Name, ...] = Field((), description="Parts of the world with machines; empty: not known.")
     region_factor: Three = Field(
-        Three(low=1, likely=1, high=1), description="What it costs more to choose a region."
+        Three(low=1, likely=1, high=1), description="Price factor for choosing a region."
     )
     features: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = Field((), description="Fields that nobody read anywhere.")
+    assumed: tuple[str, ...] = Field((), description="Names of the fields whose values are assumptions.")
 
     @model_validator(mode="after")
     def _assumed_fields_exist(self) -> "ProviderFacts":
         unknown = set(self.assumed) - set(type(self).model_fields)
         if unknown:
             raise PydanticCustomError(
-                "unknown_assumed_field", f"assumed names no field: {', '.join(sorted(unknown))}"
+                "unknown_assumed_field", f"assumed contains unknown fields: {', '.join(sorted(unknown))}"
             )
         return self
 
@@ -195,7 +205,8 @@ class PriceTable(_Entry):
         unknown = sorted({row.provider for row in self.rows} - self.providers.keys())
         if unknown:
             raise PydanticCustomError(
-                "unknown_provider", f"prices of {', '.join(unknown)}, of which nothing else is known"
+                "unknown_provider",
+                f"there are prices of {', '.join(unknown)}, but these providers are not described",
             )
         return self
 
@@ -265,7 +276,7 @@ def load_prices(own: Path | None = None) -> PriceTable:
             "unreadable_file", f"The price file {own} cannot be read: {problem.strerror}."
         ) from None
     except (UnicodeDecodeError, json.JSONDecodeError) as problem:
-        raise PricesProblem("not_json", f"The price file {own} is no JSON: {problem}.") from None
+        raise PricesProblem("not_json", f"The price file {own} is not valid JSON: {problem}.") from None
     except ValidationError as problem:
         raise PricesProblem(
             "prices_invalid", f"The price file {own} cannot be used: {_sentence(problem)}."

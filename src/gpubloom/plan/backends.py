@@ -32,16 +32,16 @@ UNSLOTH_NEEDS: Mapping[str, str] = {"gpubloom": "0", "unsloth": "0", **TRL_NEEDS
 
 _BRINGS: Mapping[BackendName, str] = {
     "engine": (
-        "The default. Trains models larger than the GPU, plans memory and time before it starts, saves while "
-        "it trains, and resumes exactly."
+        "The default. Trains models larger than GPU memory, plans memory and time before the start, saves "
+        "checkpoints during training, and resumes exactly."
     ),
     "trl": (
         "Hugging Face's SFTTrainer with PEFT and bitsandbytes, on the same tokens in the same order, for "
-        "results that must come from these libraries. The model has to fit on one GPU."
+        "results that must come from these libraries. The model must fit on one GPU."
     ),
     "unsloth": (
-        "TRL with Unsloth's kernels: usually faster and smaller than plain TRL, on one CUDA GPU, for the "
-        "architectures that Unsloth knows."
+        "TRL with Unsloth's kernels: usually faster and with less memory than plain TRL, on one CUDA GPU, "
+        "for the architectures that Unsloth supports."
     ),
 }
 
@@ -81,25 +81,31 @@ def _trl_is_missing() -> str | None:
 
 def _unsloth_is_missing() -> str | None:
     if not detect_hardware().gpus:
-        return "Unsloth needs a CUDA GPU, and this machine has none: use the engine or TRL here."
+        return "Unsloth needs a CUDA GPU, and this machine has none: use backend engine or trl."
     python = _unsloth_python()
     if python is None:
         return (
-            "Unsloth needs a Python environment of its own: make one, install gpubloom[trl] and unsloth in "
-            f"it, and set {UNSLOTH_PYTHON} to its interpreter."
+            "Unsloth needs a separate Python environment: create one, install gpubloom[trl] and unsloth in "
+            f"it, and set {UNSLOTH_PYTHON} to its Python interpreter."
         )
     if not os.access(python, os.X_OK):
-        return f"{UNSLOTH_PYTHON} is {python}, which is not a program: name an environment's interpreter."
+        return (
+            f"{UNSLOTH_PYTHON} is {python}, which is not an executable file: set it to the Python "
+            "interpreter of an environment."
+        )
     folders = _site_packages(Path(python))
     if not folders:
-        return f"{UNSLOTH_PYTHON} is {python}, which belongs to no environment: there is no site-packages."
+        return (
+            f"{UNSLOTH_PYTHON} is {python}, which is not in a Python environment: there is no site-packages "
+            "folder."
+        )
     found = {
         _plain(each.metadata["Name"]): each.version for each in metadata.distributions(path=list(folders))
     }
     if (lacking := _lacking(UNSLOTH_NEEDS, found)) is None:
         return None
     install = f"{python} -m pip install 'gpubloom[trl]' unsloth"
-    return f"In the environment of {python}: {lacking}. Install what is missing: {install}."
+    return f"In the environment of {python}: {lacking}. Install the missing packages: {install}."
 
 
 def _unsloth_python() -> str | None:
@@ -124,7 +130,7 @@ def _lacking(needs: Mapping[str, str], found: Mapping[str, str | None]) -> str |
     """What is absent or too old, in words."""
     absent = [name for name in needs if found.get(name) is None]
     old = [
-        f"{name} is {version} and must be {least} or newer"
+        f"{name} {version} is too old (at least {least} is needed)"
         for name, least in needs.items()
         if (version := found.get(name)) is not None and _numbers(version) < _numbers(least)
     ]

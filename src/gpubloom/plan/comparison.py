@@ -113,7 +113,7 @@ def _as_it_acts(config: Mapping[str, Any]) -> dict[str, Any]:
         and PurePath(tokenizer.path).parent == PurePath(folder)
     ):
         # It comes with the model, which is a difference of its own.
-        fields["data"]["tokenizer"] = {"kind": "the model's own"}
+        fields["data"]["tokenizer"] = {"kind": "from the model"}
     if read.method == "full":
         del fields["lora"]
     return fields

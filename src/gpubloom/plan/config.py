@@ -69,14 +69,15 @@ def _preset_label(name: str, shape: ModelShape) -> str:
 
 
 class TokenizerConfig(Part):
-    """How text becomes tokens: bytes, BPE trained on the run's own text, or a tokenizer.json."""
+    """How text is split into tokens: bytes, BPE trained on the run's own text, or a tokenizer.json."""
 
     kind: Literal["bytes", "bpe", "file"] = Field(
         "bytes",
         title="Tokenizer",
-        description="With the weights of model.path the default is its own tokenizer.json.",
+        description="How text is split into tokens; a pretrained model uses its own tokenizer.json by "
+        "default.",
         json_schema_extra=shown(
-            choices={"bytes": "Bytes", "bpe": "BPE, trained on the data", "file": "A tokenizer.json…"}
+            choices={"bytes": "Bytes", "bpe": "BPE, trained on the data", "file": "tokenizer.json file"}
         ),
     )
     vocab_size: int = Field(
@@ -84,82 +85,88 @@ class TokenizerConfig(Part):
         ge=258,
         le=limits.MAX_VOCAB_SIZE,
         title="Vocabulary size",
-        description="Number of tokens of a trained BPE.",
+        description="Number of tokens in the vocabulary of the BPE tokenizer.",
     )
     path: str | None = Field(
-        None, title="Tokenizer file", description="Path of a tokenizer.json, for kind file."
+        None, title="Tokenizer file", description="Path of a tokenizer.json file; required with kind file."
     )
 
     @model_validator(mode="after")
     def _file_has_a_path(self) -> "TokenizerConfig":
         if (self.kind == "file") != (self.path is not None):
             raise PydanticCustomError(
-                "tokenizer_path_mismatch", "tokenizer.path belongs to kind 'file', and kind 'file' needs it"
+                "tokenizer_path_mismatch", "set tokenizer.path and tokenizer.kind 'file' together, or neither"
             )
         return self
 
 
 class DataConfig(Part):
-    """What is trained on: text (a file, a folder, a glob, .bin token files) or one file of examples."""
+    """Training data: text (a file, a folder, a glob, .bin token files) or one file of examples."""
 
     kind: Literal["text", "examples"] = Field(
         "text",
-        title="Kind of data",
-        description="examples: train_path is one file of rows, such as chats in .jsonl or .parquet.",
+        title="Data kind",
+        description="text: plain text or tokens; examples: one file of rows, such as chats in .jsonl or "
+        ".parquet.",
     )
     train_path: str | None = Field(
         None,
         min_length=1,
         title="Training data",
-        description="A file, a folder, a glob or .bin token files; of examples one file.",
+        description="Text: a file, a folder, a glob or .bin token files; examples: one file.",
     )
     eval_path: str | None = Field(
         None,
         min_length=1,
         title="Evaluation data",
-        description="Held-out data; without it eval_fraction of the training data is held out.",
+        description="Data for evaluation only; without it, eval_fraction of the training data is held out.",
     )
     format: Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages"] | None = Field(
-        None, title="Format", description="Format of a row of examples; detected unless given."
+        None, title="Format", description="Format of the examples; detected unless it is set."
     )
     columns: dict[str, str] = Field(
         {},
         title="Columns",
-        description="Column of each field of the format, such as prompt: question.",
+        description="Which column holds each field of the format, such as prompt: question.",
     )
     encoding: str | None = Field(
         None,
         min_length=1,
         max_length=40,
         title="Encoding",
-        description="Text encoding of a file of examples; detected unless given.",
+        description="Text encoding of the file of examples; detected unless it is set.",
     )
     train_on: Literal["completions", "everything"] = Field(
         "completions",
-        title="Trained",
-        description="Examples: the loss counts completions only, or prompts as well.",
-        json_schema_extra=shown(choices={"completions": "Only the answers", "everything": "Prompts as well"}),
+        title="Train on",
+        description="Tokens that count in the loss: the completions only, or the prompts as well.",
+        json_schema_extra=shown(
+            choices={"completions": "Completions only", "everything": "Prompts and completions"}
+        ),
     )
     packing: bool = Field(
         True,
-        title="Several examples in a row",
-        description="Packs short examples into one row; attention does not cross them.",
+        title="Packing",
+        description="Packs several short examples into one sequence; attention does not cross examples.",
     )
     too_long: Literal["cut", "skip"] = Field(
         "cut",
-        title="Examples that are too long",
-        description="Examples that are longer than a row are truncated or left out.",
-        json_schema_extra=shown(choices={"cut": "Lose their end", "skip": "Are left out"}),
+        title="Truncation",
+        description="What happens to an example that is longer than the max sequence length.",
+        json_schema_extra=shown(choices={"cut": "Truncate the end", "skip": "Skip the example"}),
     )
     eval_fraction: float = Field(
         0.05,
         ge=0,
         le=limits.MAX_EVAL_FRACTION,
-        title="Share held out",
-        description="Held out for evaluation when there is no eval_path. Equal examples stay on one side.",
+        title="Eval split fraction",
+        description="Fraction of the training data that is held out for evaluation when eval_path is not "
+        "set; identical examples stay in the same split.",
     )
     token_dtype: Literal["uint16", "uint32"] = Field(
-        "uint16", title="Type of token ids", description="Little-endian ids in a .bin file."
+        "uint16",
+        title="Token data type",
+        description="Data type of the little-endian token ids in .bin files.",
     )
     tokenizer: TokenizerConfig = TokenizerConfig()
 
@@ -173,7 +180,7 @@ class DataConfig(Part):
         if said:
             raise PydanticCustomError(
                 "needs_kind_examples",
-                f"{', '.join(said)} only mean something with kind 'examples'; the kind is text",
+                f"{', '.join(said)} can be set only with kind 'examples'; the kind is 'text'",
             )
         return self
 
@@ -184,12 +191,12 @@ def folder_context_length(positions: int | None) -> int:
 
 
 class ModelConfig(Part):
-    """A preset, and the sizes that should differ from it."""
+    """A preset with the sizes that override it, or a model folder."""
 
     preset: str = Field(
         "tiny",
         title="Model",
-        description="Sizes of a new model; each of them can be changed.",
+        description="Preset that sets the sizes of a new model; each size can be overridden.",
         json_schema_extra=shown(choices={name: _preset_label(name, PRESETS[name]) for name in PRESETS}),
     )
     hidden_size: int | None = Field(
@@ -207,61 +214,67 @@ class ModelConfig(Part):
         ge=1,
         le=limits.MAX_HEADS,
         title="Attention heads",
-        description="The hidden size must be a multiple of it.",
+        description="Number of attention heads per layer; the hidden size must be a multiple of this number.",
     )
     kv_heads: int | None = Field(
         None,
         ge=1,
         le=limits.MAX_HEADS,
         title="Key-value heads",
-        description="Attention heads must be a multiple of it.",
+        description="Number of key-value heads; the number of attention heads must be a multiple of this "
+        "number.",
     )
     ffn_size: int | None = Field(
         None,
         ge=1,
         le=limits.MAX_FFN_SIZE,
         title="Feed-forward size",
-        description="Width of the feed-forward networks; with another hidden size 8/3 of it.",
+        description="Width of the feed-forward networks; if you change the hidden size, the default is 8/3 "
+        "of it.",
     )
     context_length: int | None = Field(
         None,
         ge=1,
         le=limits.MAX_CONTEXT_LENGTH,
-        title="Context length",
-        description="Maximum sequence length, in tokens.",
+        title="Max sequence length",
+        description="Number of tokens in one training sequence (context length); longer ones need more "
+        "memory.",
     )
     tie_embeddings: bool | None = Field(
-        None, title="Tied embeddings", description="Input and output embeddings share their weights."
+        None, title="Tied embeddings", description="Input and output embeddings share the same weights."
     )
     rope_theta: float | None = Field(
-        None, gt=0, title="RoPE theta", description="Base of the rotary position frequencies."
+        None, gt=0, title="RoPE theta", description="Base frequency of the rotary position embeddings."
     )
     norm_eps: float | None = Field(
-        None, gt=0, le=1, title="Norm epsilon", description="Added to the mean square in RMSNorm."
+        None,
+        gt=0,
+        le=1,
+        title="Norm epsilon",
+        description="Small number added to the mean square in RMSNorm.",
     )
     path: str | None = Field(
         None,
         min_length=1,
         title="Model folder",
-        description="A model folder in Hugging Face layout, instead of a preset.",
+        description="Folder of a model in Hugging Face layout, used instead of a preset.",
     )
     random_weights: bool = Field(
         False,
-        title="Begin with",
-        description="Random weights take the shape of the folder's config.json.",
-        json_schema_extra=shown(
-            choices={"false": "The folder’s weights", "true": "Random weights, in its shape"}
-        ),
+        title="Initial weights",
+        description="Start from the pretrained weights, or from random weights with the sizes in "
+        "config.json.",
+        json_schema_extra=shown(choices={"false": "Pretrained weights", "true": "Random weights"}),
     )
     architecture: str | None = Field(
         None,
         min_length=1,
         max_length=100,
         title="Architecture",
-        description="An architecture of a plug-in, in these sizes.",
+        description="Name of an architecture from a plug-in; it gets the sizes of this model.",
     )
     options: dict[str, JsonValue] = Field(
-        {}, title="Options", description="Settings of that plug-in besides the sizes."
+        {}, title="Options", description="Additional settings for the plug-in's architecture."
     )
 
     @field_validator("preset")
@@ -269,7 +282,7 @@ class ModelConfig(Part):
     def _preset_is_known(cls, preset: str) -> str:
         if preset not in PRESETS:
             raise PydanticCustomError(
-                "unknown_preset", f"unknown preset {preset!r}; there are {', '.join(PRESETS)}"
+                "unknown_preset", f"unknown preset {preset!r}; available presets: {', '.join(PRESETS)}"
             )
         return preset
 
@@ -279,7 +292,7 @@ class ModelConfig(Part):
             if self.random_weights:
                 raise PydanticCustomError(
                     "random_weights_without_path",
-                    "random_weights belongs to path; a preset begins with random weights anyway",
+                    "random_weights can be set only with path; a preset always starts with random weights",
                 )
             return self
         brought = {"path", "random_weights", "context_length"}
@@ -291,7 +304,7 @@ class ModelConfig(Part):
         ]
         if own:
             raise PydanticCustomError(
-                "path_brings_sizes", f"path brings its own sizes: leave out {', '.join(own)}"
+                "path_brings_sizes", f"the model in path has its own sizes: remove {', '.join(own)}"
             )
         return self
 
@@ -299,12 +312,13 @@ class ModelConfig(Part):
     def _options_belong_to_a_plug_in(self) -> "ModelConfig":
         if self.options and self.architecture is None:
             raise PydanticCustomError(
-                "options_without_architecture", "options are for a plug-in: name it in architecture"
+                "options_without_architecture",
+                "options can be set only with a plug-in: set architecture to its name",
             )
         if self.tie_embeddings and self.architecture is not None:
             raise PydanticCustomError(
                 "tie_embeddings_with_plugin",
-                "an architecture of a plug-in has a head of its own: leave out tie_embeddings",
+                "an architecture from a plug-in cannot tie its embeddings: remove tie_embeddings",
             )
         return self
 
@@ -334,27 +348,40 @@ class ModelConfig(Part):
 
 
 class OptimizerConfig(Part):
-    """AdamW. Matrices decay; norms do not."""
+    """Settings of AdamW. Weight decay applies to matrices, not to norms."""
 
-    name: Literal["adamw"] = Field("adamw", title="Optimizer")
-    beta1: float = Field(0.9, ge=0, lt=1, title="Beta 1", description="Decay of the mean of gradients.")
-    beta2: float = Field(
-        0.95, ge=0, lt=1, title="Beta 2", description="Decay of the mean of squared gradients."
+    name: Literal["adamw"] = Field(
+        "adamw", title="Optimizer", description="The optimizer; AdamW is the only one."
     )
-    eps: float = Field(1e-8, gt=0, title="Epsilon", description="Added to the root of that mean.")
+    beta1: float = Field(
+        0.9, ge=0, lt=1, title="Beta 1", description="Decay rate of the running mean of the gradients."
+    )
+    beta2: float = Field(
+        0.95,
+        ge=0,
+        lt=1,
+        title="Beta 2",
+        description="Decay rate of the running mean of the squared gradients.",
+    )
+    eps: float = Field(
+        1e-8,
+        gt=0,
+        title="Epsilon",
+        description="Small number added to the denominator of the update, for numerical stability.",
+    )
     weight_decay: float = Field(
         0.1,
         ge=0,
         le=limits.MAX_WEIGHT_DECAY,
         title="Weight decay",
-        description="Of matrices; norms do not decay.",
+        description="AdamW weight decay of weight matrices; norms do not decay.",
     )
     clip_norm: float = Field(
         1.0,
         ge=0,
         le=limits.MAX_CLIP_NORM,
-        title="Clip gradients at norm",
-        description="Limit of the global gradient norm; 0 turns clipping off.",
+        title="Max gradient norm",
+        description="Gradients are clipped to this global norm; 0 turns gradient clipping off.",
     )
 
     @field_validator("name", mode="before")
@@ -364,35 +391,37 @@ class OptimizerConfig(Part):
 
 
 class ScheduleConfig(Part):
-    """Linear warm-up, then half a cosine down to a fraction of the learning rate."""
+    """Linear warmup to the peak learning rate, then cosine decay to a fraction of it."""
 
     warmup_steps: int | None = Field(
         None,
         ge=0,
         le=limits.MAX_STEPS,
-        title="Warm-up steps",
-        description="Steps up to the peak learning rate; overrides warmup_fraction.",
-        json_schema_extra=shown(empty=f"{_WARMUP_FRACTION * 100:g} % of all"),
+        title="Warmup steps",
+        description="Steps until the learning rate reaches its peak; overrides the warmup ratio.",
+        json_schema_extra=shown(empty=f"{_WARMUP_FRACTION * 100:g} % of steps"),
     )
     warmup_fraction: Fraction = Field(
-        _WARMUP_FRACTION, title="Warm-up share", description="Share of all steps up to the peak."
+        _WARMUP_FRACTION,
+        title="Warmup ratio",
+        description="Fraction of all steps in which the learning rate rises to its peak.",
     )
     final_fraction: Fraction = Field(
         0.1,
-        title="Final share of the rate",
-        description="Learning rate of the last step, as a share of the peak.",
+        title="Final learning rate ratio",
+        description="Learning rate at the last step, as a fraction of the peak learning rate.",
     )
 
 
 class EvalConfig(Part):
-    """When to evaluate, besides the end of every epoch and of the run."""
+    """When to evaluate in addition to the end of every epoch and of the run."""
 
     every_steps: int | None = Field(
         None,
         ge=1,
         le=limits.MAX_STEPS,
         title="Evaluate every … steps",
-        description="Besides the end of every epoch and of the run.",
+        description="Adds evaluations to those at the end of every epoch and of the run.",
         json_schema_extra=shown(empty="end of epoch"),
     )
     max_batches: int = Field(
@@ -400,64 +429,67 @@ class EvalConfig(Part):
         ge=1,
         le=limits.MAX_STEPS,
         title="Batches per evaluation",
-        description="Maximum number of batches of held-out data.",
+        description="Maximum number of held-out batches that one evaluation uses.",
     )
 
 
 class CheckpointConfig(Part):
-    """When to save, and what to keep. The best evaluated checkpoint is always kept."""
+    """When to save checkpoints, and how many to keep. The best evaluated checkpoint is always kept."""
 
     directory: str | None = Field(
         None,
         min_length=1,
-        title="Folder of checkpoints",
-        description="Default: checkpoints/ in the run directory.",
+        title="Checkpoint folder",
+        description="Folder for the checkpoints; the default is checkpoints/ in the run directory.",
     )
     every_epochs: int = Field(
-        1, ge=0, le=limits.MAX_EPOCHS, title="Save every … epochs", description="0: not by epoch."
+        1, ge=0, le=limits.MAX_EPOCHS, title="Save every … epochs", description="0 turns off saving by epoch."
     )
     every_steps: int | None = Field(
         None,
         ge=1,
         le=limits.MAX_STEPS,
         title="Save every … steps",
-        description="Besides the checkpoints by epoch.",
+        description="Saves these checkpoints in addition to those saved by epoch.",
         json_schema_extra=shown(empty="only by epoch"),
     )
     keep_last: int = Field(
         2,
         ge=1,
         le=1_000_000,
-        title="Keep the newest",
-        description="Number of checkpoints; the best evaluated one is kept besides.",
+        title="Checkpoints to keep",
+        description="Number of newest checkpoints to keep; the checkpoint with the best evaluation is always "
+        "kept.",
     )
 
 
 class MemoryConfig(Part):
-    """Where tensors may live. Every answer gives the same mathematics; they differ in speed."""
+    """Where tensors may be stored. The choice changes the speed, not the result."""
 
     mode: Literal["auto", "resident", "stream"] = Field(
         "auto",
-        title="Where the model lives",
-        description="stream: decoder layers live in host memory. Automatic is the fastest that fits; "
-        "the result is the same.",
+        title="Model placement",
+        description="Keeps all layers in GPU memory, or offloads decoder layers to host memory; automatic "
+        "takes the fastest placement that fits, and the result is the same.",
         json_schema_extra=shown(
-            choices={"auto": "Automatic", "resident": "All on the GPU", "stream": "Layers in host memory"}
+            choices={"auto": "Automatic", "resident": "All in GPU memory", "stream": "Layers in host memory"}
         ),
     )
     gpu_budget_gb: float | None = Field(
         None,
         gt=0,
-        title="GPU memory, at most … GB",
-        description="Limit of GPU memory in 10^9 bytes; the rest is left to other programs.",
-        json_schema_extra=shown(empty="what there is"),
+        title="GPU memory limit (GB)",
+        description="The run uses at most this much GPU memory (1 GB = 10^9 bytes); set it to leave memory "
+        "for other programs.",
+        json_schema_extra=shown(empty="all available"),
     )
     host_budget_gb: float | None = Field(
         None,
         gt=0,
-        title="Host memory, at most … GB",
-        description="Limit of host memory in 10^9 bytes; the rest is left to other programs.",
-        json_schema_extra=shown(empty="what there is"),
+        title="Host memory limit (GB)",
+        description="The run uses at most this much host memory (1 GB = 10^9 bytes); set it to leave memory "
+        "for other programs.",
+        json_schema_extra=shown(empty="all available"),
     )
 
 
@@ -468,21 +500,24 @@ class LoraConfig(Part):
         16,
         ge=1,
         le=limits.MAX_LORA_RANK,
-        title="Rank",
-        description="A higher rank can learn more and needs more memory.",
+        title="LoRA rank",
+        description="Rank of the adapters; a higher rank can learn more and needs more memory.",
     )
-    alpha: float = Field(32.0, gt=0, title="Alpha", description="Adapter output is scaled by alpha / rank.")
+    alpha: float = Field(
+        32.0, gt=0, title="LoRA alpha", description="Adapter output is scaled by alpha / rank."
+    )
     targets: Literal["all-linear"] | tuple[str, ...] = Field(
         "all-linear",
-        title="Adapted layers",
-        description="Names of linear layers, such as q_proj, v_proj; all-linear: all in the decoder layers.",
+        title="Target modules",
+        description="Names of the linear layers that get adapters, such as q_proj, v_proj; all-linear means "
+        "all linear layers in the decoder layers.",
     )
     dropout: float = Field(
         0.0,
         ge=0,
         le=0.9,
-        title="Dropout",
-        description="Share of adapter inputs dropped in a step; reduces overfitting on small datasets.",
+        title="LoRA dropout",
+        description="Fraction of adapter inputs dropped in each step; reduces overfitting on small datasets.",
     )
 
     @field_validator("targets")
@@ -494,95 +529,105 @@ class LoraConfig(Part):
 
 
 class TrainConfig(Part):
-    """One training run, as asked for."""
+    """The settings of one training run."""
 
     version: Literal[1] = 1
-    name: str = Field("train", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", title="Name of the run")
+    name: str = Field("train", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", title="Run name")
     seed: int = Field(
-        0, ge=0, lt=2**63, title="Seed", description="Decides random weights and the order of rows."
+        0,
+        ge=0,
+        lt=2**63,
+        title="Seed",
+        description="Random seed for initial weights and data order; the same seed repeats the run.",
     )
     epochs: int = Field(
         _EPOCHS["new_model"],
         ge=1,
         le=limits.MAX_EPOCHS,
         title="Epochs",
-        description="Passes over the training data.",
+        description="Number of passes over the training data.",
         json_schema_extra=shown(defaults=_EPOCHS),
     )
     max_steps: int | None = Field(
         None,
         ge=1,
         le=limits.MAX_STEPS,
-        title="Most steps",
-        description="Ends the run early.",
-        json_schema_extra=shown(empty="all"),
+        title="Max steps",
+        description="Stops the run after this many steps, even if epochs remain.",
+        json_schema_extra=shown(empty="no limit"),
     )
     batch_size: int = Field(
         _BATCH_SIZES["new_model"],
         ge=1,
         le=limits.MAX_BATCH_SIZE,
         title="Batch size",
-        description="Rows per process and micro-batch.",
+        description="Sequences per process in one micro-batch; lower it if memory is short.",
         json_schema_extra=shown(defaults=_BATCH_SIZES),
     )
     processes: Annotated[int, Field(ge=1, le=limits.MAX_PROCESSES)] | Literal["auto"] | None = Field(
         None,
-        title="Processes",
-        description="Number of processes that train together, each with rows of its own: one GPU each, or a "
-        "share of the CPU's cores. auto: on a CPU, as many as are measured fastest; they share the rows.",
-        json_schema_extra=shown(empty="one for each GPU"),
+        title="Training processes",
+        description="Number of data-parallel processes: each gets its own batch and one GPU, or a share of "
+        "the CPU cores. auto: on a CPU, the number that is measured as fastest; these processes share one "
+        "batch.",
+        json_schema_extra=shown(empty="one per GPU"),
     )
     executor: Literal["auto", "block", "sharded"] = Field(
         "auto",
         title="Executor",
-        description="block: every process has the whole model; sharded: it is divided among them; auto: "
-        "divided where it does not fit otherwise.",
+        description="block: every process holds the whole model; sharded: the model is split across the "
+        "processes; auto: sharded only if the whole model does not fit.",
     )
     cluster: Literal["ray"] | None = Field(
         None,
         title="Cluster",
-        description="The processes run on the nodes of this cluster instead of on this machine; all of its "
-        "nodes see the run directory and the data.",
+        description="Runs the processes on the nodes of this cluster instead of on this machine; every node "
+        "must have access to the run directory and the data.",
     )
     callbacks: list[str] = Field(
-        [], max_length=20, title="Callbacks", description="Plug-ins that are told what happens."
+        [], max_length=20, title="Callbacks", description="Names of plug-ins that are called during training."
     )
     accumulation: int = Field(
         1,
         ge=1,
         le=limits.MAX_ACCUMULATION,
-        title="Micro-batches per step",
-        description="Gradients of this many micro-batches make one step.",
+        title="Gradient accumulation steps",
+        description="Number of micro-batches whose gradients are added up for one optimizer step.",
     )
     learning_rate: float | None = Field(
         None,
         gt=0,
         le=limits.MAX_LEARNING_RATE,
         title="Learning rate",
-        description="Peak of the schedule.",
+        description="Peak learning rate of the schedule; lower it if the loss diverges.",
         json_schema_extra=shown(defaults=_LEARNING_RATES),
     )
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", title="Device")
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
+        title="Device",
+        description="Device to train on: auto, cpu, cuda or cuda:1; auto uses a GPU if there is one.",
+    )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto",
         title="Precision",
-        description="Trainable weights also keep an fp32 master copy.",
+        description="Number format of the computation; trainable weights also keep an fp32 master copy.",
         json_schema_extra=shown(
             choices={"auto": "Automatic", "bf16": "bf16", "fp16": "fp16, with loss scaling", "fp32": "fp32"}
         ),
     )
     compile: Literal["auto", "on", "off"] = Field(
         "auto",
-        title="Compiled layers",
-        description="Faster after about a minute of compilation. Automatic: for long runs on GPUs; on a CPU "
-        "only when asked for.",
+        title="Compile layers",
+        description="Compiles the layers, which takes about a minute and makes steps faster; automatic "
+        "compiles only long runs on GPUs.",
         json_schema_extra=shown(choices={"auto": "Automatic", "on": "Yes", "off": "No"}),
     )
     memory: MemoryConfig = MemoryConfig()
     method: Literal["full", "lora", "qlora"] = Field(
         "full",
         title="Method",
-        description="What is trained: all weights, or adapters on frozen (4-bit) ones.",
+        description="Trains all weights, or only small adapters on frozen weights (in 4 bits for QLoRA).",
         json_schema_extra=shown(
             choices={
                 "full": ("Full", "all weights are trained"),
@@ -594,8 +639,8 @@ class TrainConfig(Part):
     lora: LoraConfig = LoraConfig()
     backend: Literal["engine", "trl", "unsloth"] = Field(
         "engine",
-        title="Trained by",
-        description="What trains: this engine, TRL, or TRL with Unsloth's kernels.",
+        title="Training backend",
+        description="Library that runs the training: GPU Bloom's engine, TRL, or TRL with Unsloth's kernels.",
         json_schema_extra=shown(choices={"engine": "GPU Bloom", "trl": "TRL", "unsloth": "TRL with Unsloth"}),
     )
     model: ModelConfig = ModelConfig()
@@ -619,7 +664,7 @@ class TrainConfig(Part):
         ):
             return number
         raise PydanticCustomError(
-            "invalid_processes", f"a number from 1 to {limits.MAX_PROCESSES:,}, or auto"
+            "invalid_processes", f"must be a number from 1 to {limits.MAX_PROCESSES:,}, or auto"
         )
 
     @field_validator("memory", mode="before")
@@ -632,7 +677,7 @@ class TrainConfig(Part):
         if self.method == "full" and self.lora != LoraConfig():
             raise PydanticCustomError(
                 "lora_without_adapters",
-                "lora settings belong to method lora or qlora; the method here is full",
+                "lora settings can be set only with method lora or qlora; the method is full",
             )
         return self
 
@@ -663,8 +708,8 @@ class TrainConfig(Part):
         if self.data.kind == "examples" and self.data.tokenizer.kind != "file":
             raise PydanticCustomError(
                 "examples_need_tokenizer",
-                "examples are written with a model's tokenizer and chat template: set model.path to a model "
-                "folder, or data.tokenizer.kind to file and data.tokenizer.path to a tokenizer.json",
+                "examples need a tokenizer and a chat template: set model.path to a model folder, or set "
+                "data.tokenizer.kind to file and data.tokenizer.path to a tokenizer.json",
             )
         return self
 
@@ -673,8 +718,8 @@ class TrainConfig(Part):
         if self.backend != "engine" and not self.has_learned_weights:
             raise PydanticCustomError(
                 "backend_needs_model",
-                f"backend {self.backend} tunes a model that has learned something: set model.path to its "
-                "folder, or leave the backend to the engine",
+                f"backend {self.backend} requires pretrained weights: set model.path to a model folder, or "
+                "use backend engine",
             )
         return self
 
@@ -683,12 +728,12 @@ class TrainConfig(Part):
         if self.processes not in {None, 1} and self.backend != "engine":
             raise PydanticCustomError(
                 "backend_single_process",
-                f"processes belongs to backend engine; {self.backend} trains in one process here",
+                f"backend {self.backend} trains in one process: remove processes, or use backend engine",
             )
         if self.cluster is not None and not isinstance(self.processes, int):
             raise PydanticCustomError(
                 "cluster_needs_processes",
-                f"a {self.cluster} cluster does not say how many processes: set processes",
+                f"a run on a {self.cluster} cluster needs a number of processes: set processes",
             )
         return self
 
@@ -698,17 +743,20 @@ class TrainConfig(Part):
             return self
         if self.backend != "engine":
             raise PydanticCustomError(
-                "sharded_needs_engine", f"executor sharded belongs to backend engine, not to {self.backend}"
+                "sharded_needs_engine",
+                f"executor sharded works only with backend engine, not with {self.backend}",
             )
         if self.method == "qlora":
             raise PydanticCustomError(
                 "sharded_quantized",
-                "executor sharded divides weights of 16 or 32 bits: choose lora, or block",
+                "executor sharded cannot shard the 4-bit weights of qlora: use method lora, or executor "
+                "block",
             )
         if self.memory.mode == "stream":
             raise PydanticCustomError(
                 "sharded_streamed",
-                "executor sharded keeps everything on the devices; memory stream is for block",
+                "executor sharded keeps all tensors on the devices, so memory mode stream needs executor "
+                "block",
             )
         return self
 
@@ -723,8 +771,9 @@ class TrainConfig(Part):
         if tokens > limits.MAX_TOKENS_PER_STEP:
             raise PydanticCustomError(
                 "step_too_large",
-                f"a step of {tokens:,} tokens is above the limit of "
-                f"{limits.MAX_TOKENS_PER_STEP:,} (MAX_TOKENS_PER_STEP)",
+                f"one step has {tokens:,} tokens, above the limit of "
+                f"{limits.MAX_TOKENS_PER_STEP:,} (MAX_TOKENS_PER_STEP): lower batch_size, accumulation or "
+                "model.context_length",
             )
         return self
 
@@ -764,11 +813,13 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError("config_not_found", f"There is no config file {path}.") from None
+        raise InputError("config_not_found", f"The config file {path} does not exist.") from None
     except (OSError, UnicodeDecodeError) as problem:
         raise InputError("unreadable_file", f"{path} cannot be read: {problem}.") from None
     except json.JSONDecodeError as problem:
         raise InputError("not_json", f"{path} is not JSON: {problem}.") from None
     if not isinstance(value, dict):
-        raise InputError("not_json_object", f"{path} must hold a JSON object with the fields of TrainConfig.")
+        raise InputError(
+            "not_json_object", f"{path} must contain a JSON object with the fields of TrainConfig."
+        )
     return value

@@ -30,7 +30,7 @@ def find_files(path: str) -> list[Path]:
         if files := sorted(match for match in matches if match.is_file()):
             return files
         raise InputError("data_not_found", f"No file matches {path}.")
-    raise InputError("data_not_found", f"There is no file or folder {path}.")
+    raise InputError("data_not_found", f"The file or folder {path} does not exist.")
 
 
 def estimate_tokens(data: DataConfig) -> int | None:

@@ -26,7 +26,7 @@ def read_decoder(folder: Path) -> DecoderShape:
     try:
         return decoder_shape(read_json(file))
     except KeyError as missing:
-        raise InputError("model_config_invalid", f"{file} does not say {missing.args[0]}.") from None
+        raise InputError("model_config_invalid", f"{file} has no value for {missing.args[0]}.") from None
     except (TypeError, ZeroDivisionError) as problem:
         raise InputError("model_config_invalid", f"{file} does not describe a model: {problem}.") from None
 
@@ -37,7 +37,8 @@ def decoder_shape(config: Config) -> DecoderShape:
     if family not in FAMILIES:
         raise InputError(
             "unsupported_architecture",
-            f"Models of type {family!r} cannot be trained here; there are {', '.join(sorted(FAMILIES))}.",
+            f"Models of type {family!r} cannot be trained by GPU Bloom's engine; supported types: "
+            f"{', '.join(sorted(FAMILIES))}.",
         )
     layer, tied_unless_said = FAMILIES[family]
     hidden, vocabulary = _hidden(config), config["vocab_size"]

@@ -104,24 +104,41 @@ class Gpu(_Described):
 
     name: str
     memory_bytes: int = Field(gt=0)
-    flops: float = Field(ASSUMED_GPU_FLOPS, gt=0, description="Peak, in the precision of training.")
+    flops: float = Field(
+        ASSUMED_GPU_FLOPS, gt=0, description="Peak operations per second in the training precision."
+    )
     bf16: bool = True
 
 
 class Calibration(_Described):
-    """What was measured on the machine, in bytes and operations per second; the rest is assumed by kind."""
+    """Speeds measured on the machine, in bytes and operations per second; missing ones are assumed."""
 
-    link_h2d: float | None = Field(None, gt=0, description="Host to GPU, alone.")
-    link_d2h: float | None = Field(None, gt=0, description="GPU to host, alone.")
-    link_duplex: float | None = Field(None, gt=0, description="Each way, both at once.")
-    matrix_flops: float | None = Field(None, gt=0, description="A large BF16 product on the GPU.")
+    link_h2d: float | None = Field(
+        None, gt=0, description="Transfer speed from host to GPU, in one direction at a time."
+    )
+    link_d2h: float | None = Field(
+        None, gt=0, description="Transfer speed from GPU to host, in one direction at a time."
+    )
+    link_duplex: float | None = Field(
+        None, gt=0, description="Transfer speed per direction, with both directions at once."
+    )
+    matrix_flops: float | None = Field(
+        None, gt=0, description="Speed of a large bf16 matrix product on the GPU."
+    )
     device_memory_bytes_per_s: float | None = Field(None, gt=0)
-    host_adam_bytes_per_s: float | None = Field(None, gt=0, description="At 28 bytes a parameter.")
+    host_adam_bytes_per_s: float | None = Field(
+        None, gt=0, description="Speed of the host optimizer, at 28 bytes per parameter."
+    )
     link_during_adam: float | None = Field(
-        None, gt=0, description="Each way, both at once, while the host optimizer works."
+        None,
+        gt=0,
+        description="Transfer speed per direction, with both directions at once, while the host "
+        "optimizer runs.",
     )
     host_memory_bytes_per_s: float | None = Field(
-        None, gt=0, description="What host optimizer and link move together, each as fast as it can."
+        None,
+        gt=0,
+        description="Total speed of the host optimizer and the transfers when both run at full speed.",
     )
 
     @model_validator(mode="before")
@@ -140,8 +157,10 @@ class Hardware(_Described):
     name: str = "this machine"
     host_memory_bytes: int = Field(gt=0)
     cpu_cores: int = Field(gt=0)
-    cpu_flops: float | None = Field(None, gt=0, description="All cores together; assumed when missing.")
-    cpu_bf16: bool = Field(False, description="Whether the CPU has instructions for products in bf16.")
+    cpu_flops: float | None = Field(
+        None, gt=0, description="Operations per second of all cores together; assumed if missing."
+    )
+    cpu_bf16: bool = Field(False, description="Whether the CPU has instructions for bf16 matrix products.")
     gpus: tuple[Gpu, ...] = ()
     calibration: Calibration = Calibration()
 
@@ -168,8 +187,8 @@ class Hardware(_Described):
         if host is None:
             raise InputError(
                 "machine_without_memory",
-                f"The machine {description!r} does not say how much memory it has: "
-                "describe it like 'H200, 1536 GB host' or '2x RTX 3060, 64 GB host, 8 cores'.",
+                f"The description {description!r} has no host memory: "
+                "write it like 'H200, 1536 GB host' or '2x RTX 3060, 64 GB host, 8 cores'.",
             )
         # Machines with a GPU usually have at least 16 cores for it.
         return cls(
@@ -193,8 +212,7 @@ def _described_gpu(name: str, size: str | None, part: str) -> Gpu:
     if kind is None and size is None:
         raise InputError(
             "unknown_gpu",
-            f"{part!r} is not a GPU that is known here ({', '.join(GPU_KINDS)}); "
-            "say its memory, such as 'My GPU 16 GB'.",
+            f"{part!r} is not a known GPU ({', '.join(GPU_KINDS)}); add its memory, such as 'My GPU 16 GB'.",
         )
     known = assumed_kind(name)
     # What the driver takes from the size on the box.

@@ -30,15 +30,15 @@ class _Value(BaseModel):
 
 
 class BlockPlacement(_Value):
-    """One block.
+    """Where one block (embedding, layer or head) is stored.
 
     state: `device`: on the GPU and updated there; `host`: in host memory, updated by the CPU; `link`: in host
-    memory, but sent through the GPU to be updated.
-    weights: `device`: in a buffer of their own (filled once a step when the state is not on the device);
-    `cast`: made anew from the device's master copy whenever they are used; `stream`: in host memory, sent
-    into a shared slot before each use.
-    keep: activations are kept for the backward pass; otherwise the block's input is, and the rest is computed
-    again. A block that keeps has its weights on the device until the backward pass.
+    memory, and copied to the GPU and back for the update.
+    weights: `device`: in their own buffer (filled once per step when the state is not on the device);
+    `cast`: cast from the device's master copy before each use; `stream`: in host memory, copied into a
+    shared buffer before each use.
+    keep: true keeps the activations for the backward pass; false keeps only the block's input and recomputes
+    the rest. A block that keeps its activations has its weights on the device until the backward pass.
     """
 
     state: StateDevice = "device"
@@ -50,25 +50,27 @@ class BlockPlacement(_Value):
         if self.weights == "cast" and (self.state != "device" or self.keep):
             raise PydanticCustomError(
                 "invalid_placement",
-                "weights can be cast only from a state on the device, and only without keep",
+                "weights 'cast' needs state 'device' and keep false",
             )
         return self
 
 
 class Placement(_Value):
-    """All blocks of one model."""
+    """Where all blocks of one model are stored."""
 
     embedding: BlockPlacement
     layers: tuple[BlockPlacement, ...]
     # None when the head shares the embedding's weights and with them its block.
     head: BlockPlacement | None
-    slots: int = Field(4, ge=2, description="Device buffers that streamed weights pass through.")
-    offload_inputs: bool = Field(False, description="Inputs of recomputed layers wait in host memory.")
-    loss_chunk_tokens: int = Field(2_048, ge=1, description="Positions whose logits exist at a time.")
+    slots: int = Field(4, ge=2, description="Number of device buffers for streamed weights.")
+    offload_inputs: bool = Field(False, description="Inputs of recomputed layers are stored in host memory.")
+    loss_chunk_tokens: int = Field(
+        2_048, ge=1, description="Number of tokens whose logits are in memory at the same time."
+    )
     share_gradients: bool = Field(
         False,
-        description="A host block's gradient takes the place of its compute copy, which the step no longer "
-        "needs by then: 14 bytes of host memory a parameter instead of 16. Not for fp32.",
+        description="The gradient of a host block reuses the memory of its compute copy, which the step no "
+        "longer needs: 14 bytes of host memory per parameter instead of 16. Not for fp32.",
     )
 
     def blocks(self) -> Iterator[BlockPlacement]:
@@ -98,7 +100,9 @@ class Placement(_Value):
             block_placement = BlockPlacement.model_validate({k: v for k, v in group.items() if k != "layers"})
             found.update(dict.fromkeys(read_ranges(group["layers"]), block_placement))
         if sorted(found) != list(range(len(found))):
-            raise PydanticCustomError("invalid_placement", "the groups must name each layer once, from 0 on")
+            raise PydanticCustomError(
+                "invalid_placement", "the groups must contain each layer once, starting at 0"
+            )
         return tuple(found[index] for index in range(len(found)))
 
 

@@ -33,15 +33,15 @@ from gpubloom.plan.workload import Work
 _HELP = {
     "the GPU": "The GPU computes all the time.",
     "the CPU": "The CPU computes all the time.",
-    "the link": "The link between host and GPU is what the GPU waits for; larger batches would hide it.",
-    "the host optimizer": "The optimizer on the CPU is what the GPU waits for; larger batches would hide it.",
-    "host memory's bandwidth": "Host memory cannot feed optimizer and link at once; "
-    "larger batches would hide it.",
+    "the CPU-GPU link": "The GPU waits for transfers between host and GPU; a larger batch hides this wait.",
+    "the host optimizer": "The GPU waits for the optimizer on the CPU; a larger batch hides this wait.",
+    "host memory bandwidth": "The GPU waits because the optimizer and the transfers share the bandwidth of "
+    "host memory; a larger batch hides this wait.",
 }
 
 
 def placement_sentence(placement: Placement, work: Work) -> str:
-    """Where the layers live, in one sentence or two."""
+    """Where the layers are stored, in one sentence or two."""
     device = "GPU" if work.on_gpu else "CPU"
     groups: dict[str, int] = {}
     for layer in placement.layers:
@@ -52,20 +52,23 @@ def placement_sentence(placement: Placement, work: Work) -> str:
     else:
         parts = [f"{count} {'layer' if count == 1 else 'layers'}: {where}" for where, count in groups.items()]
     kept = sum(layer.keep for layer in placement.layers)
-    kept_text = {0: "every layer is computed again in the backward pass", len(placement.layers): ""}.get(
+    kept_text = {
+        0: "all layers recompute their activations in the backward pass",
+        len(placement.layers): "",
+    }.get(
         kept,
-        f"the last {kept} keep their activations, the others are computed again"
+        f"the last {kept} layers keep their activations, the others recompute them"
         if kept > 1
-        else "the last one keeps its activations, the others are computed again",
+        else "the last layer keeps its activations, the others recompute them",
     )
     text = "; ".join([*parts, *filter(None, [kept_text])])
     extras = []
     if placement.embedding.state != "device":
-        extras.append("Embedding and head are updated by the host.")
+        extras.append("The CPU updates the embedding and the head.")
     if placement.offload_inputs:
-        extras.append("Inputs of layers wait in host memory.")
+        extras.append("Layer inputs are offloaded to host memory.")
     if placement.share_gradients:
-        extras.append("Gradients take the place of the host's compute copies.")
+        extras.append("Gradients reuse the host memory of the compute copies.")
     return " ".join([text[0].upper() + text[1:] + ".", *extras])
 
 
@@ -75,8 +78,8 @@ def advice(limited_by: str, placement: Placement, work: Work) -> tuple[str, ...]
     recomputed = sum(not layer.keep for layer in placement.layers)
     if recomputed and limited_by in {"the GPU", "the CPU"}:
         found.append(
-            f"Memory: {recomputed} of {work.count} layers are computed twice; "
-            "more of it, or a smaller batch, would keep their activations."
+            f"{recomputed} of {work.count} layers recompute their activations to save memory; "
+            "more memory or a smaller batch avoids this."
         )
     if placement.share_gradients:
         found.append("Host memory is nearly full.")
@@ -85,12 +88,13 @@ def advice(limited_by: str, placement: Placement, work: Work) -> tuple[str, ...]
 
 def _where(layer: BlockPlacement, work: Work, device: str) -> str:
     if not work.full:
-        text = f"frozen on the {device}" if layer.weights == "device" else "frozen, streamed from the host"
+        text = f"frozen on the {device}" if layer.weights == "device" else "frozen, streamed from host memory"
         return text + (" in 4 bits" if work.method == "qlora" else "")
     if layer.state == "device":
-        return f"on the {device} with optimizer state"
-    updated = "updated by the CPU" if layer.state == "host" else "updated through the link"
-    return f"{'sent once a step' if layer.weights == 'device' else 'streamed'}, {updated}"
+        return f"weights and optimizer state on the {device}"
+    updated = "updated by the CPU" if layer.state == "host" else "updated by the GPU"
+    sent = "copied to the GPU once per step" if layer.weights == "device" else "streamed from host memory"
+    return f"{sent}, {updated}"
 
 
 class _Result(BaseModel):
@@ -98,7 +102,7 @@ class _Result(BaseModel):
 
 
 class Memory(_Result):
-    """Peak bytes by kind in one memory, and how many there are."""
+    """Peak bytes of one memory by kind, and its limit in bytes."""
 
     weights: int
     gradients: int
@@ -113,7 +117,7 @@ class Memory(_Result):
 
 
 class Phase(_Result):
-    """A part of a step: how long it lasts, and how long each part of the machine is busy in it."""
+    """One phase of a step: its duration, and how long compute, link and host are busy in it."""
 
     name: str
     seconds: float
@@ -123,7 +127,7 @@ class Phase(_Result):
 
 
 class Plan(_Result):
-    """The answer, stored with the run as plan.json."""
+    """The predicted memory, placement and time of a run, stored with the run as plan.json."""
 
     version: Literal[1] = 1
     device: str
@@ -131,7 +135,7 @@ class Plan(_Result):
     executor: Literal["block", "sharded"] = "block"
     # None in plans of earlier versions, which were all resident.
     placement: Placement | None = None
-    placement_text: str = "Everything stays on the training device."
+    placement_text: str = "All tensors stay on the training device."
     precision: Precision
     precision_reason: str
     parameters: int
@@ -260,16 +264,19 @@ def _sharded_answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: 
             "tokens_per_second": whole.tokens_per_step / step,
             "step_seconds": step,
             "phases": tuple(_phase(lanes) for lanes in found),
-            "limited_by": "the link between devices" if limited_by == "the link" else limited_by,
+            "limited_by": "the link between devices" if limited_by == "the CPU-GPU link" else limited_by,
             "limits": (
-                ("The devices wait for each other's weights and gradients; larger batches would hide it.",)
-                if limited_by == "the link"
+                (
+                    "The devices wait for weights and gradients of other devices; a larger batch hides this "
+                    "wait.",
+                )
+                if limited_by == "the CPU-GPU link"
                 else advice(limited_by, placement, asked.timed.work)
             ),
             "seconds": None if whole.steps is None else whole.steps * step,
             "assumptions": (
                 *whole.assumptions,
-                *(("devices that reach each other as fast as the host",) if asked.gpu is not None else ()),
+                *(("links between GPUs as fast as the CPU-GPU link",) if asked.gpu is not None else ()),
             ),
         }
     )
@@ -288,16 +295,18 @@ def _phase(lanes: Lanes) -> Phase:
 def _assumptions(asked: PlanRequest, tokens_per_epoch: int | None) -> tuple[str, ...]:
     known = [*asked.timed.rates.assumptions]
     if asked.config.backend != "engine":
-        known.append(f"what the engine needs: {asked.config.backend} keeps everything on the device")
+        known.append(
+            f"the engine's memory and time for {asked.config.backend}, which keeps all tensors on the device"
+        )
     there, used = len(asked.hardware.gpus), asked.config.said_processes
     if asked.gpu is not None and there > used:
-        known.append(f"{used} of the {there} GPUs")
+        known.append(f"use of {used} of the {there} GPUs")
     if used > 1:
-        known.append(f"{used} processes that hardly wait for each other")
+        known.append(f"little waiting among the {used} processes")
     if any(linear.copies > 1 for layer in asked.shape.layers for linear in layer.linears):
-        known.append("experts that are equally busy")
+        known.append("equal load on all experts")
     if tokens_per_epoch is not None:
-        known.append(f"{tokens_per_epoch:,} training tokens, from file sizes")
+        known.append(f"{tokens_per_epoch:,} training tokens, estimated from file sizes")
     return tuple(known)
 
 
@@ -316,7 +325,7 @@ def processes_on(hardware: Hardware, config: TrainConfig, *, shape: DecoderShape
             raise InputError(
                 "more_processes_than_gpus",
                 f"processes is {config.processes}, but {hardware.name} has {gpus} "
-                f"GPU{'' if gpus == 1 else 's'}: each process needs one of its own.",
+                f"GPU{'' if gpus == 1 else 's'}: each process needs its own GPU.",
             )
         return config.processes
     if gpus < 2 or ":" in config.device or config.backend != "engine":

@@ -35,31 +35,32 @@ def refuse(asked: PlanRequest) -> DoesNotFit:
         nearest = _changed(asked.config, changes)
         if nearest is not None and _fits(asked, nearest):
             more = _machine(asked, need) if "method" in changes else ""
-            return DoesNotFit(f"{sentence}; {_words(changes)} would fit{more}.", nearest)
+            return DoesNotFit(f"{sentence}. This run would fit with {_words(changes)}{more}.", nearest)
     weights = need.weights + need.gradients + need.optimizer
     return DoesNotFit(
-        f"{sentence}, {_gigabytes(weights)} of it for weights and optimizer state: "
-        f"choose a smaller model{_machine(asked, need)}.",
+        f"{sentence}, including {_gigabytes(weights)} for weights and optimizer state. "
+        f"Choose a smaller model{_machine(asked, need)}.",
         None,
     )
 
 
 def _shortage(asked: PlanRequest, need: Need) -> str:
     if asked.gpu is None:
-        where, has, needs = f"{asked.hardware.name} (CPU)", asked.hardware.host_memory_bytes, need.host
+        where, has = f"The host memory of {asked.hardware.name}", asked.hardware.host_memory_bytes
         if asked.limits.host < has * 0.9:
-            where, has = "The budget", asked.limits.host
-        return f"{where} has {_gigabytes(has)} of memory, and this run needs {_gigabytes(needs)}"
+            where, has = "The host memory limit", asked.limits.host
+        return f"{where} is {_gigabytes(has)}, but this run on the CPU needs {_gigabytes(need.host)}"
     if need.device > asked.limits.device:
         budget = asked.config.memory.gpu_budget_gb
-        where = "The budget" if budget is not None and need.device > budget * 1e9 else asked.gpu.name
+        limited = budget is not None and need.device > budget * 1e9
+        where = "The GPU memory limit is" if limited else f"The usable memory of {asked.gpu.name} is"
         return (
-            f"{where} has {_gigabytes(asked.limits.device)} of GPU memory to use, "
-            f"and this run needs {_gigabytes(need.device)}"
+            f"{where} {_gigabytes(asked.limits.device)}, but this run needs {_gigabytes(need.device)} of GPU "
+            "memory"
         )
     return (
-        f"There are {_gigabytes(asked.limits.host)} of host memory to use, "
-        f"and this run needs {_gigabytes(need.host)}"
+        f"The usable host memory is {_gigabytes(asked.limits.host)}, "
+        f"but this run needs {_gigabytes(need.host)}"
     )
 
 
@@ -68,8 +69,8 @@ def _shortage_of_each(asked: PlanRequest) -> str:
     limit = asked.limits.host if asked.gpu is None else asked.limits.device
     devices = asked.config.said_processes
     return (
-        f"Divided among {devices} process{'' if devices == 1 else 'es'}, this run needs "
-        f"{_gigabytes(device.total)} of memory in each, which has {_gigabytes(limit)} to use"
+        f"Sharded across {devices} process{'' if devices == 1 else 'es'}, this run needs "
+        f"{_gigabytes(device.total)} of memory per process, but each process can use {_gigabytes(limit)}"
     )
 
 
@@ -138,7 +139,7 @@ def _words(changes: Changes) -> str:
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in changes.items()
     ]
-    return f"{first} with {' and '.join(more)}" if more else first
+    return f"{first} and {' and '.join(more)}" if more else first
 
 
 def _fits(asked: PlanRequest, config: TrainConfig) -> bool:

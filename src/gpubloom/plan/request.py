@@ -51,7 +51,7 @@ def shape_of(config: TrainConfig) -> DecoderShape:
     if shape.positions_end and positions is not None and wanted > positions:
         raise InputError(
             "context_too_long",
-            f"model.context_length {wanted:,} is beyond the {positions:,} positions of the model "
+            f"model.context_length {wanted:,} is longer than the {positions:,} positions of the model "
             f"in {config.model.path}.",
         )
     return shape
@@ -63,14 +63,14 @@ def choose_precision(
     """The precision of computing, and why."""
     match wanted:
         case "fp32" | "bf16" | "fp16":
-            return wanted, f"{wanted}: asked for"
+            return wanted, f"{wanted}: set in the config"
     if gpu is None:
         if hardware.cpu_bf16 and shape.hidden_size >= costs.CPU_BF16_WIDTH:
-            return "bf16", "bf16: this CPU has instructions for it, and the weights stay in fp32"
-        return "fp32", "fp32: this CPU computes it exactly and as fast"
+            return "bf16", "bf16: this CPU has bf16 instructions; master weights stay in fp32"
+        return "fp32", "fp32: on this CPU, lower precision is not faster"
     if gpu.bf16:
         return "bf16", f"bf16: {gpu.name} supports it"
-    return "fp16", f"fp16 with loss scaling: {gpu.name} has no bf16"
+    return "fp16", f"fp16 with loss scaling: {gpu.name} does not support bf16"
 
 
 def _work(config: TrainConfig, shape: DecoderShape, gpu: Gpu | None, precision: Precision) -> Work:
@@ -92,8 +92,8 @@ def _work(config: TrainConfig, shape: DecoderShape, gpu: Gpu | None, precision: 
         known = sorted({linear.name for layer in shape.layers for linear in layer.linears})
         raise InputError(
             "unknown_lora_target",
-            f"lora.targets names no linear layer of this model; there are {', '.join(known)}, and "
-            "all-linear.",
+            f"lora.targets contains no linear layer of this model; use all-linear, or some of "
+            f"{', '.join(known)}.",
         )
     return work
 
@@ -122,7 +122,7 @@ def _chosen_gpu(config: TrainConfig, hardware: Hardware) -> Gpu | None:
     if index >= len(hardware.gpus):
         raise InputError(
             "device_not_found",
-            f"device {config.device} was asked for, but {hardware.name} has {len(hardware.gpus)} usable "
-            "GPUs.",
+            f"The config asks for device {config.device}, but the number of usable GPUs of "
+            f"{hardware.name} is {len(hardware.gpus)}.",
         )
     return hardware.gpus[index]

@@ -8,13 +8,13 @@ from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.planner import Plan
 
 _SCRIPT = '''\
-"""Trains the run {name!r} that lies in this folder, with {trainer}; written by `bloom`.
+"""Trains the run {name!r} in this folder with {trainer}; written by `bloom`.
 
-    python train.py                 train it
+    python train.py                 train
     python train.py --resume        continue from the newest checkpoint
-    python train.py --into FOLDER   train it again in another folder, with the same result
+    python train.py --into FOLDER   repeat the training in another folder, with the same result
 
-What was asked for is in config.json. Needs: pip install -r requirements.txt
+The settings are in config.json. Install first: pip install -r requirements.txt
 """
 
 from pathlib import Path
@@ -46,15 +46,15 @@ _TRL_IMPORTS = """\
 from gpubloom.backends import open_trainer
 from gpubloom.engine import Dataset, training_session"""
 _TRL_BODY = """\
-        # The tokens, masks, rows and their order are those of the engine; the rest is TRL's SFTTrainer.
+        # Tokens, loss masks, rows and row order come from the engine; TRL's SFTTrainer does the rest.
         dataset = Dataset.open(config.data, config.context_length, cache=session.run_dir / ".examples")
         # Imports transformers, PEFT and TRL, which takes a while, and loads the model.
         trainer = open_trainer(config, dataset, session.reporter, stop=session.stop)"""
 _UNSLOTH_BODY = """\
-        # One example a row: Unsloth's attention does not know where a packed document ends.
+        # No packing: Unsloth's attention would cross from one packed example into the next.
         data = config.data.model_copy(update={"packing": False})
         dataset = Dataset.open(data, config.context_length, cache=session.run_dir / ".examples")
-        # Imports Unsloth before transformers, PEFT and TRL, which it changes, and loads the model.
+        # Imports Unsloth before transformers, PEFT and TRL, which Unsloth patches, and loads the model.
         trainer = open_trainer(config, dataset, session.reporter, stop=session.stop)"""
 
 _PARTS = {

@@ -32,19 +32,20 @@ class ModelShape:
         if self.hidden_size % self.heads:
             raise InputError(
                 "hidden_size_not_divisible",
-                f"model.hidden_size {self.hidden_size} cannot be split over {self.heads} attention heads: "
-                "choose a multiple of model.heads.",
+                f"model.hidden_size {self.hidden_size} is not a multiple of model.heads {self.heads}: "
+                "change one of them.",
             )
         if self.head_size % 2:
             raise InputError(
                 "odd_head_size",
-                f"model.hidden_size / model.heads is {self.head_size}; rotary positions need an even number.",
+                f"model.hidden_size / model.heads is {self.head_size}; rotary position embeddings need an "
+                "even number.",
             )
         if self.heads % self.kv_heads:
             raise InputError(
                 "kv_heads_not_divisible",
-                f"model.heads {self.heads} cannot share {self.kv_heads} key-value heads: "
-                "choose a multiple of model.kv_heads.",
+                f"model.heads {self.heads} is not a multiple of model.kv_heads {self.kv_heads}: "
+                "change one of them.",
             )
         if self.parameters > MAX_PARAMETERS:
             raise InputError(
@@ -184,7 +185,7 @@ def named_config(name: str) -> dict[str, Any]:
     for known, config in SHAPES.items():
         if wanted in {known, known.rpartition("-")[2]}:
             return config
-    raise InputError("unknown_shape", f"There is no shape {name!r}; there are {', '.join(SHAPES)}.")
+    raise InputError("unknown_shape", f"Unknown shape {name!r}; available shapes: {', '.join(SHAPES)}.")
 
 
 def named_shape(name: str) -> DecoderShape:

@@ -87,14 +87,16 @@ def sharded_phases(asked: PlanRequest, placement: Placement) -> tuple[Lanes, ...
 def sharded_sentence(asked: PlanRequest, placement: Placement) -> str:
     devices, layers = asked.config.said_processes, placement.layers
     what = "GPU" if asked.gpu is not None else "process"
-    text = f"Divided among {devices} {what}{'es' if what == 'process' else 's'}"
+    text = f"Sharded across {devices} {what}{'es' if what == 'process' else 's'}"
     if devices == 1:
-        text = f"One {what} holds everything"
+        text = f"One {what} holds the whole model"
     kept = sum(layer.keep for layer in layers)
     again = (
-        "" if kept == len(layers) else f"; {len(layers) - kept} of {len(layers)} layers are computed again"
+        ""
+        if kept == len(layers)
+        else f"; {len(layers) - kept} of {len(layers)} layers recompute their activations"
     )
-    return f"{text}; a layer's weights are gathered when it is its turn{again}."
+    return f"{text}; the weights of a layer are gathered before it runs{again}."
 
 
 def _candidates(asked: PlanRequest) -> Iterator[Placement]:

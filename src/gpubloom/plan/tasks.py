@@ -25,7 +25,7 @@ Prompts = Annotated[
 ]
 
 _SCRIPT = '''\
-"""Does what task.json in this folder asks for; the answer becomes result.json."""
+"""Runs the task that task.json in this folder describes, and writes result.json."""
 
 from pathlib import Path
 
@@ -37,91 +37,117 @@ if __name__ == "__main__":
 
 
 class OfAModel(Part):
-    """A task about something that was trained: a run directory, one checkpoint of it, or a model folder."""
+    """A task that uses a trained model: a run directory, a checkpoint, or a model folder."""
 
-    model: str = Field(min_length=1, description="A run directory, a checkpoint, or a model folder.")
+    model: str = Field(min_length=1, description="Path of a run directory, a checkpoint, or a model folder.")
     base: str | None = Field(
         None,
         min_length=1,
-        description="The model it was tuned from; by default what the run says. An adapter alone needs it.",
+        description="Base model that was fine-tuned; the default is the base model of the run, and an "
+        "adapter without a run requires it.",
     )
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
 
 
 class ServeTask(OfAModel):
-    """Holds a model in memory and answers over HTTP on loopback until nobody asks any more."""
+    """Keeps a model in memory and answers HTTP requests on loopback until it was idle for some minutes."""
 
     kind: Literal["serve"] = "serve"
     idle_minutes: float = Field(10.0, gt=0, le=10_080)
 
 
 class SamplingSettings(BaseModel):
-    """What a person can set for an answer, in the words of OpenAI's protocol."""
+    """Sampling settings of an answer, named as in OpenAI's API."""
 
-    temperature: float | None = Field(None, ge=0, le=2, description="0 always takes the likeliest token.")
-    top_p: float | None = Field(None, gt=0, le=1, description="Share of the likely tokens to draw from.")
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed gives the same answer.")
-    max_tokens: int | None = Field(None, ge=1, description="Longest answer, in tokens.")
+    temperature: float | None = Field(
+        None, ge=0, le=2, description="Randomness of the answer; 0 always takes the most likely token."
+    )
+    top_p: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Nucleus sampling: draws only from the most "
+        "likely tokens whose probabilities add up to this value.",
+    )
+    seed: int | None = Field(
+        None, ge=-(2**63), lt=2**63, description="Random seed; the same seed gives the same answer."
+    )
+    max_tokens: int | None = Field(None, ge=1, description="Maximum length of the answer, in tokens.")
 
 
 class EvaluationSettings(BaseModel):
-    """What a person can set for an evaluation; requests of the server have the same fields."""
+    """Settings of an evaluation; requests to the server have the same fields."""
 
-    max_new_tokens: int = Field(128, ge=1, le=4_096, description="Longest answer to a prompt, in tokens.")
+    max_new_tokens: int = Field(
+        128, ge=1, le=4_096, description="Maximum length of the answer to a prompt, in tokens."
+    )
     max_batches: int = Field(
-        20, ge=1, le=limits.MAX_STEPS, description="Maximum number of batches of held-out data."
+        20,
+        ge=1,
+        le=limits.MAX_STEPS,
+        description="Maximum number of held-out batches that the evaluation uses.",
     )
 
 
 class EvaluateTask(OfAModel, EvaluationSettings):
-    """Perplexity on held-out data and answers to prompts, of the base and of what was trained."""
+    """Perplexity on held-out data and answers to prompts, for the base model and the trained model."""
 
     kind: Literal["evaluate"] = "evaluate"
-    data_path: str | None = Field(None, min_length=1, description="By default the run's own held-out part.")
+    data_path: str | None = Field(
+        None, min_length=1, description="Data to evaluate on; the default is the held-out data of the run."
+    )
     prompts: Prompts = ()
-    lm_eval_tasks: tuple[str, ...] = Field((), description="Names of lm-eval tasks; needs the extra eval.")
+    lm_eval_tasks: tuple[str, ...] = Field(
+        (), description="Names of lm-eval tasks; requires pip install 'gpubloom[eval]'."
+    )
 
 
 RepositoryName = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$", max_length=120)]
 
 
 class HubDestination(Part):
-    """A repository of a model hub."""
+    """A repository on a model hub."""
 
     repository: RepositoryName
     private: bool = True
 
 
 class ExportSettings(BaseModel):
-    """What a person can set for an export; requests of the server have the same fields."""
+    """Settings of an export; requests to the server have the same fields."""
 
     form: Literal["adapter", "merged", "gguf"] = Field(
         "merged",
         json_schema_extra=shown(
             choices={
-                "merged": ("Merged", "a whole model, for transformers and vLLM"),
-                "adapter": ("Adapter", "only what was learned, for PEFT"),
+                "merged": ("Merged", "the whole model, for transformers and vLLM"),
+                "adapter": ("Adapter", "only the adapter weights, for PEFT"),
                 "gguf": ("GGUF", "one file, for llama.cpp and Ollama"),
             }
         ),
     )
     dtype: Literal["fp32", "bf16", "fp16"] = Field(
         "bf16",
-        description="fp32 keeps every digit and needs twice the room.",
+        description="Number format of the exported weights; fp32 loses nothing and takes twice the space.",
         json_schema_extra=shown(choices={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}),
     )
 
 
 class ExportTask(OfAModel, ExportSettings):
-    """Writes a model in the form that others read, and replays prompts before and after."""
+    """Writes a model for use in other programs, and compares answers to prompts before and after."""
 
     kind: Literal["export"] = "export"
-    prompts: Prompts = Field((), description="Replayed before and after; by default some of the data's own.")
-    hub: HubDestination | None = Field(None, description="Pushed there when it is written and checked.")
+    prompts: Prompts = Field(
+        (),
+        description="Prompts to compare before and after the export; the default is "
+        "some prompts of the data.",
+    )
+    hub: HubDestination | None = Field(
+        None, description="Repository to push the export to, after it is written and checked."
+    )
 
 
 class SweepSettings(BaseModel):
-    """What a person can set for a learning-rate finder; requests of the server have the same fields."""
+    """Settings of the learning-rate finder; requests to the server have the same fields."""
 
     lowest: float = Field(1e-6, gt=0, le=limits.MAX_LEARNING_RATE, allow_inf_nan=False)
     highest: float = Field(1e-1, gt=0, le=limits.MAX_LEARNING_RATE, allow_inf_nan=False)
@@ -129,7 +155,7 @@ class SweepSettings(BaseModel):
 
 
 class FindLearningRateTask(Part, SweepSettings):
-    """A short run whose learning rate grows at every step, to see where the loss falls fastest."""
+    """A short run that raises the learning rate at every step, to find where the loss falls fastest."""
 
     kind: Literal["find_learning_rate"] = "find_learning_rate"
     train: TrainConfig
@@ -137,12 +163,14 @@ class FindLearningRateTask(Part, SweepSettings):
     @model_validator(mode="after")
     def _rates_grow(self) -> "FindLearningRateTask":
         if self.highest < 10 * self.lowest:
-            raise PydanticCustomError("rates_too_close", "highest must be at least ten times lowest")
+            raise PydanticCustomError(
+                "rates_too_close", "highest must be at least ten times as large as lowest"
+            )
         return self
 
 
 class Result(BaseModel):
-    """Base of answers. Fields of a newer engine are not known here and left out."""
+    """Base of task results. Unknown fields of a newer engine are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", json_schema_serialization_defaults_required=True)
 
@@ -158,7 +186,7 @@ _KINDS: dict[str, type[Task]] = {
 
 
 class Measured(Result):
-    """How well a model predicts held-out text."""
+    """Loss and perplexity of a model on held-out text."""
 
     loss: float | None = None
     perplexity: float | None = None
@@ -166,14 +194,14 @@ class Measured(Result):
 
 
 class BaseAndTuned(Result):
-    """The same of the base and of what was trained from it."""
+    """The measurements of the base model and of the model that was trained from it."""
 
     base: Measured | None = None
     tuned: Measured | None = None
 
 
 class Answers(Result):
-    """What the base and the tuned model answer to a prompt."""
+    """Answers of the base model and of the trained model to one prompt."""
 
     prompt: str = ""
     base: str | None = None
@@ -188,7 +216,7 @@ class Benchmarks(Result):
 
 
 class EvaluationResult(Result):
-    """The answer of an evaluation."""
+    """The result of an evaluation."""
 
     kind: Literal["evaluate"] = "evaluate"
     perplexity: BaseAndTuned = BaseAndTuned()
@@ -203,7 +231,7 @@ class ExportedFile(Result):
 
 
 class ReplayedPrompt(Result):
-    """An answer before and after an export."""
+    """The answer to one prompt before and after an export."""
 
     prompt: str = ""
     before: str = ""
@@ -212,7 +240,7 @@ class ReplayedPrompt(Result):
 
 
 class PushedTo(Result):
-    """Where on a hub the files went."""
+    """The hub repository that received the files."""
 
     repository: str
     url: str | None = None
@@ -220,7 +248,7 @@ class PushedTo(Result):
 
 
 class ExportResult(Result):
-    """The answer of an export."""
+    """The result of an export."""
 
     kind: Literal["export"] = "export"
     form: Literal["adapter", "merged", "gguf"] = "merged"
@@ -244,7 +272,7 @@ class TriedRate(Result):
 
 
 class FinderResult(Result):
-    """The answer of a learning-rate finder. `suggested` is None when the sweep says nothing."""
+    """The result of a learning-rate finder. `suggested` is None when the sweep gives no clear answer."""
 
     kind: Literal["find_learning_rate"] = "find_learning_rate"
     points: tuple[TriedRate, ...] = ()
@@ -255,7 +283,7 @@ class FinderResult(Result):
 
 
 class ServeResult(Result):
-    """What a served model answered in its time."""
+    """Totals of a served model: requests and tokens."""
 
     kind: Literal["serve"] = "serve"
     requests: int = 0
@@ -287,7 +315,7 @@ def task_from(fields: dict[str, Any]) -> Task:
     """A task from JSON values; ValueError with a sentence that names what is wrong."""
     kind = fields.get("kind")
     if kind not in _KINDS:
-        raise InputError("unknown_task", f"unknown kind of task {kind!r}; there are {', '.join(_KINDS)}")
+        raise InputError("unknown_task", f"unknown task kind {kind!r}; available kinds: {', '.join(_KINDS)}")
     try:
         return _KINDS[kind].model_validate(fields)
     except ValidationError as problem:

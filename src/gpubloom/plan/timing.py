@@ -10,7 +10,7 @@ from gpubloom.plan import costs
 from gpubloom.plan.memory import Residency
 from gpubloom.plan.workload import Timed
 
-Limit = Literal["the GPU", "the CPU", "the link", "the host optimizer", "host memory's bandwidth"]
+Limit = Literal["the GPU", "the CPU", "the CPU-GPU link", "the host optimizer", "host memory bandwidth"]
 
 
 class Lanes(NamedTuple):
@@ -81,8 +81,8 @@ def bottleneck(found: tuple[Lanes, ...], *, on_gpu: bool) -> Limit:
     for phase in found:
         parts: dict[Limit, float] = {
             "the host optimizer": phase.host,
-            "the link": phase.link,
-            "host memory's bandwidth": phase.host_memory,
+            "the CPU-GPU link": phase.link,
+            "host memory bandwidth": phase.host_memory,
         }
         longest = max(parts, key=lambda part: parts[part])
         waited[longest] = waited.get(longest, 0.0) + max(0.0, parts[longest] - phase.compute)

@@ -117,13 +117,13 @@ def _one(problem: dict[str, typing.Any], model: type[BaseModel]) -> str:
         case "extra_forbidden":
             known = _fields(model, location[:-1])
             close = difflib.get_close_matches(str(location[-1]), known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            hint = f"did you mean {close[0]}?" if close else f"known fields: {', '.join(known)}"
             return f"unknown field {field} ({hint})"
         case "less_than_equal":
             limit = context["le"]
             return f"{field} {given!r} is above the limit of {limit:,}{_limit_name(str(location[-1]), limit)}"
         case "greater_than_equal":
-            return f"{field} {given!r} is below the least possible value, {context['ge']:,}"
+            return f"{field} {given!r} is below the minimum of {context['ge']:,}"
         case "value_error":
             return _in_field(field, str(context["error"]))
         case own if own not in _PYDANTIC_TYPES:

@@ -64,21 +64,22 @@ def read_text(path: Path) -> str:
     try:
         if path.stat().st_size > 4 * most:
             raise ScriptProblem(
-                "script_too_large", f"{path} has {path.stat().st_size:,} bytes; that is no script."
+                "script_too_large",
+                f"{path} has {path.stat().st_size:,} bytes, which is too large for a script.",
             )
         return path.read_text(encoding="utf-8")
     except OSError as problem:
         raise ScriptProblem("unreadable_file", f"{path} cannot be read: {problem.strerror}.") from None
     except UnicodeDecodeError:
-        raise ScriptProblem("not_utf8", f"{path} is no text in UTF-8.") from None
+        raise ScriptProblem("not_utf8", f"{path} is not UTF-8 text.") from None
 
 
 def _requirements(script: Script) -> Requirements:
     needed, ways, what = uses_gpu(script), parallelism(script), purpose(script)
     count, sets, how = gpus(script, needed), datasets(script), method(script)
     size = _at_image_size(script, model_size(script), sets)
-    rows = _sensible(script, batch(script), "batch", 1e6)
-    length = _sensible(script, sequence(script), "sequence", 1e7)
+    rows = _sensible(script, batch(script), "batch size", 1e6)
+    length = _sensible(script, sequence(script), "sequence length", 1e7)
     micro = _sensible(script, accumulation(script), "number of micro-batches", 1e6)
     steps = _sensible(script, iterations(script), "number of steps", 1e12)
     passes = _sensible(script, epochs(script), "number of epochs", 1e7)
@@ -105,7 +106,7 @@ def _requirements(script: Script) -> Requirements:
     )
     found = estimate(work)
     if trains and how is None and size.parameters is not None:
-        how = Detected(value="full", confidence="derived", reason="No adapters are in it.")
+        how = Detected(value="full", confidence="derived", reason="The script uses no adapters.")
     return Requirements(
         purpose=what,
         frameworks=frameworks(script),
@@ -138,7 +139,9 @@ def _requirements(script: Script) -> Requirements:
 def _sensible(script: Script, found: Detected[int] | None, what: str, most: float) -> Detected[int] | None:
     if found is None or found.value <= most:
         return found
-    script.notes.append(f"A {what} of {found.value:,} in line {found.evidence[0].line} was not believed.")
+    script.notes.append(
+        f"The {what} of {found.value:,} in line {found.evidence[0].line} is implausible and was ignored."
+    )
     return None
 
 

@@ -91,10 +91,12 @@ def estimate(work: Work) -> Estimate:
     iterations = work.iterations or _counted_iterations(work)
     if not work.on_gpu:
         memory = Detected[float](
-            value=0.0, confidence="derived", reason="It needs no GPU.", evidence=work.gpus.evidence
+            value=0.0, confidence="derived", reason="The script needs no GPU.", evidence=work.gpus.evidence
         )
         hours = Detected[float](
-            value=_ASSUMED_HOURS, confidence="assumed", reason="Nothing says how long it computes on a CPU."
+            value=_ASSUMED_HOURS,
+            confidence="assumed",
+            reason="The script does not show how long it runs on a CPU.",
         )
         return Estimate(work.gpus, memory, hours, None, iterations, None)
     planned = work.trains and work.size.shape is not None
@@ -115,24 +117,24 @@ def estimate(work: Work) -> Estimate:
 def _memory(work: Work) -> tuple[float, str]:
     parameters = work.size.parameters
     if parameters is None:
-        return _ASSUMED_GB, "Nothing says how large the model is; many small ones fit into this."
+        return _ASSUMED_GB, "The size of the model is not known; this is enough memory for many small models."
     rows = f"a batch of {work.rows}" + ("" if work.batch else " (assumed)")
     if not work.trains:
         each = 4.0 if work.dtype is not None and work.dtype.value == "fp32" else 2.0
         return (
             1.0 + 1.2 * each * parameters.value / 1e9,
-            f"{each:.0f} bytes a parameter and a fifth for work.",
+            f"{each:.0f} bytes per parameter, plus 20 % for working memory.",
         )
     if work.size.shape is not None and (plan := _planned(work, "H200")) is not None:
-        length = f"{work.tokens_per_row:,} tokens a row" + ("" if work.sequence else " (assumed)")
-        return plan.memory_total_bytes / 1e9, f"Weights, gradients, optimizer and {rows} of {length}."
+        length = f"{work.tokens_per_row:,} tokens per row" + ("" if work.sequence else " (assumed)")
+        return plan.memory_total_bytes / 1e9, f"Weights, gradients, optimizer state and {rows} with {length}."
     # Weights, gradients and Adam's moments; adapters have next to none of their own.
     each = {"full": 16.0, "lora": 2.2, "qlora": 0.75}[work.method]
     state = each * parameters.value / 1e9
     activations = _activations(work, parameters.value)
     return (
         1.0 + state + activations,
-        f"{each:g} bytes a parameter, and activations of {rows} by a rule of thumb.",
+        f"{each:g} bytes per parameter, plus a rough estimate of the activations for {rows}.",
     )
 
 
@@ -153,11 +155,11 @@ def _shared(work: Work, gigabytes: float) -> tuple[Detected[int], float, str]:
     gpus = work.gpus
     if gpus.confidence == "assumed" and gigabytes > room:
         count = 2 ** math.ceil(math.log2(gigabytes / room))
-        reason = f"{gigabytes:.0f} GB divided among GPUs of 80 GB."
+        reason = f"{gigabytes:.0f} GB are sharded across GPUs of 80 GB."
         gpus = Detected(value=count, confidence="derived", evidence=gpus.evidence, reason=reason)
     if gpus.value <= 1:
         return gpus, gigabytes, ""
-    return gpus, 2.0 + gigabytes / gpus.value, f" Divided among {gpus.value} GPUs."
+    return gpus, 2.0 + gigabytes / gpus.value, f" Sharded across {gpus.value} GPUs."
 
 
 def _reference(gigabytes: float, dtype: Detected[str] | None) -> str:
@@ -224,7 +226,7 @@ def _counted_iterations(work: Work) -> Detected[int] | None:
         value=steps,
         confidence="derived",
         evidence=(*work.epochs.evidence[:1], *known[1].evidence[:1]),
-        reason=f"{passes} the {count:,} rows of {known[1].value}, {rows} a step.",
+        reason=f"{passes} the {count:,} rows of {known[1].value}, {rows} rows per step.",
     )
 
 
@@ -233,37 +235,37 @@ def _hours(
 ) -> tuple[Detected[float], Detected[float] | None]:
     if not work.trains or iterations is None or work.size.parameters is None:
         reason = (
-            "It does not train." if not work.trains
-            else "Nothing says how many steps it takes." if iterations is None
-            else "Nothing says how large the model is."
+            "The script does not train." if not work.trains
+            else "The number of steps is not known." if iterations is None
+            else "The size of the model is not known."
         )  # fmt: skip
         return Detected(
-            value=_ASSUMED_HOURS, confidence="assumed", reason=f"{reason} An hour is a guess."
+            value=_ASSUMED_HOURS, confidence="assumed", reason=f"{reason} One hour is assumed."
         ), None
     operations = _operations(work, iterations.value)
     plan = _planned(work, reference) if work.size.shape is not None else None
     if plan is not None:
         seconds = iterations.value * work.micro_batches * plan.step_seconds
-        how = f"{iterations.value:,} steps as planned for {reference}."
+        how = f"{iterations.value:,} steps, with the time per step planned for {reference}."
     else:
         factor = _FP32_SHARE if work.dtype is None or work.dtype.value == "fp32" else 1.0
         seconds = operations / (GPU_KINDS[reference].flops * _EFFICIENCY * factor)
-        how = f"{iterations.value:,} steps at {_EFFICIENCY:.0%} of what {reference} can do."
+        how = f"{iterations.value:,} steps at {_EFFICIENCY:.0%} of the peak speed of {reference}."
     sure = plan is not None and work.is_sure and iterations.confidence != "assumed"
     evidence = tuple(dict.fromkeys((*iterations.evidence, *_lines(work))))[:6]
     hours = Detected[float](
         value=_rounded(seconds / 3600 + _START_HOURS),
         confidence="derived" if sure else "assumed",
         evidence=evidence,
-        reason=how + " Evaluation and saving come on top.",
+        reason=how + " Evaluation and saving take additional time.",
     )
     total = Detected[float](
         value=float(f"{operations * max(1, gpus):.3g}"),
         confidence=hours.confidence,
         evidence=evidence,
-        reason="Six for every parameter and token."
+        reason="6 operations per parameter and token."
         if work.size.operations is None
-        else "Three forward passes.",
+        else "Three times the operations of a forward pass.",
     )
     return hours, total
 

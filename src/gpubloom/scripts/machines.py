@@ -61,9 +61,12 @@ def uses_gpu(script: Script) -> Detected[bool]:
     evidence = script.imported(*_GPU_FRAMEWORKS)
     if evidence:
         return Detected(
-            value=True, confidence="derived", evidence=evidence, reason="What it imports uses GPUs."
+            value=True,
+            confidence="derived",
+            evidence=evidence,
+            reason="The script imports a library that uses GPUs.",
         )
-    reason = "Nothing that it imports uses GPUs."
+    reason = "The script imports no library that uses GPUs."
     return Detected(value=False, confidence="derived", reason=reason)
 
 
@@ -98,10 +101,15 @@ def gpus(script: Script, needed: Detected[bool]) -> Detected[int]:
         iter(script.calls("init_process_group", "DistributedDataParallel", "DDP", "initialize")), None
     )
     if several is not None:
-        reason = "It can use several; how many is said when it is started (torchrun --nproc-per-node)."
+        reason = (
+            "The script can use several GPUs; their number is set at the start (torchrun --nproc-per-node)."
+        )
         return Detected(value=1, confidence="assumed", evidence=script.evidence(several), reason=reason)
     return Detected(
-        value=1, confidence="assumed", evidence=needed.evidence, reason="Nothing says more than one."
+        value=1,
+        confidence="assumed",
+        evidence=needed.evidence,
+        reason="The script does not ask for more than one GPU.",
     )
 
 
@@ -186,11 +194,13 @@ def multi_node(script: Script) -> Detected[bool]:
                 text = value if given else "".join(command.words[position + 1 : position + 2])
                 if text.isdecimal() and int(text[:6]) > 1:
                     return Detected(value=True, confidence="stated", evidence=(command.evidence,))
-    return Detected(value=False, confidence="assumed", reason="Nothing says more than one machine.")
+    return Detected(
+        value=False, confidence="assumed", reason="The script does not ask for more than one machine."
+    )
 
 
 def interactive(script: Script) -> Detected[bool]:
-    """Whether somebody sits in front of it."""
+    """Whether a person works in it while it runs."""
     for facts in script.files:
         for full, line in facts.imports.values():
             if full.startswith(_INTERACTIVE):
@@ -200,5 +210,5 @@ def interactive(script: Script) -> Detected[bool]:
         if call.name in {"input", "get_ipython"}:
             return Detected(value=True, confidence="derived", evidence=script.evidence(call))
     if script.from_notebook:
-        return Detected(value=True, confidence="assumed", reason="It is a notebook.")
-    return Detected(value=False, confidence="assumed", reason="A script runs by itself.")
+        return Detected(value=True, confidence="assumed", reason="The file is a notebook.")
+    return Detected(value=False, confidence="assumed", reason="A script runs unattended.")

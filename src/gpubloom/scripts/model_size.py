@@ -223,7 +223,7 @@ def model_size(script: Script) -> ModelSize:
             return _known_size(names, name, known)
     for name in names:
         if (size := size_in_name(name.value)) is not None:
-            reason = f"The name {name.value} says so."
+            reason = f"The name {name.value} contains the size."
             found = Detected[int](value=size, confidence="derived", evidence=name.evidence, reason=reason)
             return ModelSize(names, found, kind="decoder")
     return ModelSize(names, _counted(script))
@@ -232,7 +232,7 @@ def model_size(script: Script) -> ModelSize:
 def _known_size(names: tuple[Detected[str], ...], name: Detected[str], known: KnownModel) -> ModelSize:
     found = Detected[int](
         value=known.parameters, confidence="derived", evidence=name.evidence,
-        reason=f"What {name.value} is known to have.",
+        reason=f"The known size of {name.value}.",
     )  # fmt: skip
     kind = "decoder" if known.config else "image" if known.operations else "unknown"
     return ModelSize(names, found, known.shape, known.operations, kind)
@@ -317,7 +317,7 @@ def _transformer(script: Script, call: Call | None) -> ModelSize | None:
     width = ffn.value if ffn else 4 * hidden.value
     if _IMAGES & given and not set(_VOCABULARY) & given:
         count = layers.value * (4 * hidden.value**2 + 2 * hidden.value * width)
-        reason = f"{layers.value} layers of width {hidden.value}, without what lies around them."
+        reason = f"{layers.value} layers of width {hidden.value}, without embeddings and head."
         found = Detected[int](value=int(count), confidence="derived", evidence=evidence, reason=reason)
         return ModelSize(parameters=found, kind="image")
     vocabulary, assumed = _vocabulary(script, size(_VOCABULARY, MAX_VOCAB_SIZE))
@@ -330,7 +330,7 @@ def _transformer(script: Script, call: Call | None) -> ModelSize | None:
     )  # fmt: skip
     if shape is None:
         return None
-    reason = f"{layers.value} layers of width {hidden.value}, {vocabulary:,} tokens{assumed}."
+    reason = f"{layers.value} layers of width {hidden.value}, vocabulary of {vocabulary:,} tokens{assumed}."
     found = Detected(
         value=shape.parameters,
         confidence="assumed" if assumed else "derived",
@@ -389,8 +389,7 @@ def _counted(script: Script) -> Detected[int] | None:
         value=total,
         confidence="derived",
         evidence=tuple(lines[:6]),
-        reason=f"{len(lines)} layers whose sizes are written down"
-        + (", each counted once." if in_loop else "."),
+        reason=f"{len(lines)} layers with sizes in the script" + (", each counted once." if in_loop else "."),
     )
 
 

@@ -110,7 +110,7 @@ def packages(script: Script) -> tuple[Detected[str], ...]:
                 continue
             if package in _OWN_FILES:
                 script.notes.append(
-                    f"It imports {package}, which is not beside it: bring {package}.py along."
+                    f"The script imports {package}, but {package}.py is missing: add this file."
                 )
                 continue
             name = _PIP_NAMES.get(package) or package

@@ -26,7 +26,7 @@ class ScriptProblem(InputError):
 
 
 class Evidence(_Answer):
-    """A line of the script, or of a file beside it."""
+    """A line of the script, or of another file of the job."""
 
     line: int
     text: str
@@ -34,7 +34,7 @@ class Evidence(_Answer):
 
 
 class Detected(_Answer, Generic[Value]):
-    """One value, the lines it comes from, and why where that is not plain."""
+    """One value, the lines it comes from, and a reason if the lines do not show it."""
 
     value: Value
     confidence: Confidence
@@ -43,7 +43,7 @@ class Detected(_Answer, Generic[Value]):
 
 
 class ScriptCheckpoints(_Answer):
-    """How a script saves what it has learned, and how it goes on from there."""
+    """How a script saves checkpoints, and how it resumes from them."""
 
     saves_with: str | None = None
     folder: str | None = None
@@ -53,7 +53,7 @@ class ScriptCheckpoints(_Answer):
 
 
 class Requirements(_Answer):
-    """What a script needs of a machine. Memory is per GPU; hours are with `gpus` GPUs of `reference_gpu`."""
+    """What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`."""
 
     purpose: Detected[Literal["train", "infer", "other"]]
     frameworks: tuple[Detected[str], ...] = ()

@@ -34,7 +34,7 @@ def checkpoints(script: Script) -> Detected[ScriptCheckpoints] | None:
         ),
         confidence="stated" if resumes else "derived",
         evidence=(*evidence, *lines),
-        reason=None if resumes else "Nothing in it goes on from a checkpoint.",
+        reason=None if resumes else "The script does not resume from a checkpoint.",
     )
 
 
@@ -149,7 +149,7 @@ def writes_tensorboard(script: Script) -> Detected[bool]:
         known = script.keyword(call, "log_with")
         if known is not None and known.value == "tensorboard":
             return Detected(value=True, confidence="stated", evidence=script.evidence(call))
-    return Detected(value=False, confidence="derived", reason="Nothing in it writes TensorBoard's files.")
+    return Detected(value=False, confidence="derived", reason="The script writes no TensorBoard files.")
 
 
 def _reports_to(script: Script, call: Call) -> list[str]:

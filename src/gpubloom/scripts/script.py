@@ -41,7 +41,7 @@ class Script:
         for name, content in list(files.items())[:_MOST_FILES]:
             self._add_file(name, content)
         if len(files) > _MOST_FILES:
-            self.notes.append(f"Of the {len(files)} files beside the script, {_MOST_FILES} were read.")
+            self.notes.append(f"{_MOST_FILES} of the {len(files)} additional files were read.")
         self._calls = [_by_tail(facts) for facts in self.files]
         self.modules = {PurePosixPath(facts.source.name or "").stem for facts in self.files[1:]}
         self.commands = tuple(self._commands(self.main.source))
@@ -100,7 +100,7 @@ class Script:
             text = from_notebook(content) if name.endswith(".ipynb") else content
             self.files.append(read_facts(parse(text, name)))
         except ScriptProblem as problem:
-            self.notes.append(f"{problem} It was left out.")
+            self.notes.append(f"{problem} The file was ignored.")
 
     def _commands(self, source: SourceFile) -> Iterator[Command]:
         for line, comment in source.comments:
@@ -131,7 +131,9 @@ class Script:
             return self._configs[0], arguments
         if runs_a_config and len(self._configs) > 1:
             names = ", ".join(facts.source.name or "" for facts in self._configs)
-            self.notes.append(f"The script's own values are shown; configs beside it change them: {names}.")
+            self.notes.append(
+                f"The values come from the script; these config files can change them: {names}."
+            )
         return None, arguments
 
     def _from_config(self, config: Facts | None) -> dict[str, Known]:
@@ -159,7 +161,7 @@ class Script:
             try:
                 values = json.loads(content)
             except (ValueError, RecursionError):
-                self.notes.append(f"{name} is not valid JSON and was left out.")
+                self.notes.append(f"{name} is not valid JSON and was ignored.")
                 continue
             if isinstance(values, dict):
                 for key, value in values.items():

@@ -37,8 +37,8 @@ def parse(text: str, name: str | None = None) -> SourceFile:
     if len(text) > MOST_CHARACTERS:
         raise ScriptProblem(
             "script_too_large",
-            f"{where} has {len(text):,} characters; scripts of up to {MOST_CHARACTERS:,} are read. "
-            "Move data out of it into a file.",
+            f"{where} has {len(text):,} characters, above the limit of {MOST_CHARACTERS:,}. "
+            "Move data from the script into a separate file.",
         )
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     comments = tuple(_comments(text, where))
@@ -47,13 +47,13 @@ def parse(text: str, name: str | None = None) -> SourceFile:
     except SyntaxError as problem:
         line = problem.lineno
         raise ScriptProblem(
-            "not_python", f"{where} is no Python in line {line}: {problem.msg}.", line
+            "not_python", f"{where} is not valid Python in line {line}: {problem.msg}.", line
         ) from None
     except (RecursionError, MemoryError):
         # The parser's own limits on nesting.
-        raise ScriptProblem("script_too_complex", f"{where} is nested too deeply to be read.") from None
+        raise ScriptProblem("script_too_complex", f"{where} is nested too deeply: simplify it.") from None
     except ValueError as problem:
-        raise ScriptProblem("not_python", f"{where} is no Python: {problem}.") from None
+        raise ScriptProblem("not_python", f"{where} is not valid Python: {problem}.") from None
     return SourceFile(name, tuple(text.split("\n")), tree, comments)
 
 
@@ -69,7 +69,7 @@ def _comments(text: str, where: str) -> Iterator[tuple[int, str]]:
                     raise ScriptProblem(
                         "script_too_complex",
                         f"{where} has an f-string of {len(token.string):,} characters in line "
-                        f"{token.start[0]}; up to {_LONGEST_F_STRING:,} are read.",
+                        f"{token.start[0]}, above the limit of {_LONGEST_F_STRING:,}.",
                         token.start[0],
                     )
     except (tokenize.TokenError, SyntaxError):

@@ -29,16 +29,18 @@ def checked_path(path: str) -> str:
         raise InputError("invalid_file_name", "A file needs a name.")
     if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path:
         raise InputError(
-            "path_outside_folder", f"{path!r} does not stay inside the folder; name files relative to it."
+            "path_outside_folder",
+            f"{path!r} is outside the folder of the script: use a path relative to that folder.",
         )
     if hidden := next((part for part in parts if part.startswith(".")), None):
         raise InputError(
-            "hidden_file", f"{path!r} is hidden ({hidden}); hidden files do not travel with a job."
+            "hidden_file",
+            f"{path!r} is hidden ({hidden}): hidden files cannot be part of a job, so rename it.",
         )
     if len(path.encode("utf-8", "replace")) > _LONGEST_PATH or not path.isprintable():
         raise InputError(
             "invalid_file_name",
-            f"The name {path[:60]!r}… is too long or holds characters that cannot be shown.",
+            f"The file name {path[:60]!r}… is too long or contains characters that cannot be printed.",
         )
     return str(PurePosixPath(*parts))
 
@@ -48,13 +50,13 @@ def _checked_environment(values: dict[str, str]) -> dict[str, str]:
         if not _VARIABLE.fullmatch(name) or "\0" in value:
             raise PydanticCustomError(
                 "invalid_variable",
-                f"{name!r} is no name of an environment variable, or its value holds a NUL.",
+                f"{name!r} is not a valid environment variable name, or its value contains a NUL character.",
             )
         if is_secret(name, value):
             raise PydanticCustomError(
                 "secret_variable",
-                f"{name} looks like a secret or a setting of the server. A job's environment is stored in "
-                "plain text, so such variables are not taken.",
+                f"{name} looks like a secret or a setting of the server. Environment variables of a job are "
+                "stored in plain text, so this variable is not allowed.",
             )
     return values
 
@@ -67,17 +69,33 @@ class ScriptTask(Part):
     arguments: tuple[Annotated[str, Field(max_length=4_000)], ...] = Field((), max_length=500)
     packages: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field((), max_length=200)
     environment: Annotated[dict[str, str], AfterValidator(_checked_environment)] = Field(
-        default_factory=dict, max_length=100, description="Stored in plain text: no secrets."
+        default_factory=dict,
+        max_length=100,
+        description="Environment variables of the script; they are stored in plain text, so use no secrets.",
     )
-    network: bool = Field(False, description="On this machine; rented ones always have a network.")
-    sandboxed: bool = Field(True, description="On this machine; False only where an admin confirmed it.")
-    datasets: tuple[str, ...] = Field((), max_length=20, description="Named datasets, put beside the script.")
-    total_steps: int | None = Field(None, ge=1, description="How many it takes, where the script says so.")
-    resumes: bool = Field(False, description="Whether the script can go on from what it saved.")
+    network: bool = Field(
+        False,
+        description="Whether the script has network access on the server's machine; rented machines always "
+        "have it.",
+    )
+    sandboxed: bool = Field(
+        True,
+        description="Whether the script runs in a sandbox on the server's machine; false only if an admin "
+        "confirmed it.",
+    )
+    datasets: tuple[str, ...] = Field(
+        (), max_length=20, description="Named datasets that are copied into the folder of the script."
+    )
+    total_steps: int | None = Field(
+        None, ge=1, description="Number of training steps, if the script contains it."
+    )
+    resumes: bool = Field(False, description="Whether the script can resume from its checkpoints.")
     resume_arguments: tuple[str, ...] = Field(
-        (), description="Added from the second attempt on, once there is a checkpoint."
+        (), description="Command-line arguments added from the second attempt on, if a checkpoint exists."
     )
-    checkpoint_folder: str | None = Field(None, description="Where it saves, inside the work folder.")
+    checkpoint_folder: str | None = Field(
+        None, description="Folder of the checkpoints, inside the work folder."
+    )
 
 
 def script_task(fields: dict[str, Any]) -> ScriptTask:

@@ -202,7 +202,7 @@ def purpose(script: Script) -> Detected[Literal["train", "infer", "other"]]:
             return Detected(value="train", confidence="derived", evidence=(command.evidence,))
     for call in script.calls(*infers):
         return Detected(value="infer", confidence="derived", evidence=script.evidence(call))
-    return Detected(value="other", confidence="assumed", reason="Nothing in it trains or uses a model.")
+    return Detected(value="other", confidence="assumed", reason="The script neither trains nor uses a model.")
 
 
 def _first(
@@ -228,7 +228,7 @@ def _library_default(script: Script, call: Call, value: int) -> Detected[int]:
         value=value,
         confidence="derived",
         evidence=script.evidence(call),
-        reason=f"The default of {call.tail}.",
+        reason=f"The default value of {call.tail}.",
     )
 
 
@@ -240,7 +240,11 @@ def dtype(script: Script) -> Detected[str] | None:
             return detected(Known(name, known.evidence, known.sure))
     for call in script.calls("GradScaler", "half", "autocast"):
         if call.tail != "half" or not call.node.args:
-            reason = f"What {call.tail} is for." if call.tail != "autocast" else "autocast's default on GPUs."
+            reason = (
+                f"{call.tail} is used with fp16."
+                if call.tail != "autocast"
+                else "The default of autocast on GPUs."
+            )
             return Detected(value="fp16", confidence="derived", evidence=script.evidence(call), reason=reason)
     return None
 

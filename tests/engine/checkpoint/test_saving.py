@@ -146,7 +146,7 @@ def test_a_full_disk_is_said_in_a_sentence_and_leaves_the_earlier_checkpoints_al
     settings = {"every_steps": 3, "directory": str(disk)}
     run = make_run("full", max_steps=30, checkpoint=settings)
     with pytest.raises(
-        OSError, match=r"could not be saved: No space left on device\. What was saved before"
+        OSError, match=r"could not be saved: No space left on device\. Files that were saved earlier"
     ) as error:
         run.train()
     assert str(disk / "full" / "step-0") in str(error.value)

@@ -110,7 +110,7 @@ def test_an_abandoned_snapshot_holds_nobody_up_and_says_so_to_its_takers() -> No
 
 def test_a_failed_update_reaches_whoever_takes_the_snapshot() -> None:
     def fail(index: int) -> None:
-        raise RuntimeError("The host optimizer failed; the weights are not usable.")
+        raise RuntimeError("The host optimizer failed.")
 
     executor = make_executor("mixed")
     wait: Callable[[int], None] = fail

@@ -164,11 +164,11 @@ def test_examples_longer_than_a_row_lose_their_end_or_are_left_out(model: Path, 
     assert second.startswith(ANSWER)
     assert not second.endswith("<|im_end|>")
     assert len(cut.tokenizer._backend.encode(whole, add_special_tokens=False).ids) <= 40
-    assert "data.jsonl: 1 examples are longer than 40 tokens and lost their end (" in cut.notes[0]
+    assert "data.jsonl: 1 examples are longer than 40 tokens and were truncated (" in cut.notes[0]
     assert "; line 2)" in cut.notes[0]
     skipped = open_file(model, path, context_length=40, too_long="skip")
     assert len(texts(skipped)) == 1
-    assert "were left out" in skipped.notes[0]
+    assert "were skipped" in skipped.notes[0]
     with raises(
         ValueError,
         code="no_examples",
@@ -206,7 +206,7 @@ def test_too_few_examples_to_hold_one_out_are_told(model: Path, tmp_path: Path) 
     path = write_lines(tmp_path / "data.jsonl", {"prompt": QUESTION, "completion": ANSWER})
     dataset = open_file(model, path, eval_fraction=0.05)
     assert dataset.eval is None
-    assert "too few examples to hold one out" in dataset.notes[0]
+    assert "too few examples for an eval split" in dataset.notes[0]
 
 
 def test_the_token_that_closes_a_turn_is_known(model: Path, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_model_without_a_chat_template_gets_the_plain_one_and_says_so(tmp_path
     assert texts(dataset) == [
         (f"user: {QUESTION}\nassistant: {ANSWER}<|endoftext|>\n", f"{ANSWER}<|endoftext|>")
     ]
-    assert "brings no chat template" in dataset.notes[0]
+    assert "has no chat template" in dataset.notes[0]
 
 
 def test_a_second_opening_reads_what_the_first_one_kept(

@@ -83,7 +83,7 @@ def test_a_task_of_ones_own_is_run_for_base_and_tuned(
     assert found["base"]["password"]["acc"] == accuracy_of(trained.base) < 1.0
     with pytest.raises(SystemExit):
         evaluate(trained.folder, "unknown", lm_eval_tasks=("no_such_task",))
-    assert "lm-eval knows no task no_such_task" in capsys.readouterr().err
+    assert "lm-eval has no task named no_such_task" in capsys.readouterr().err
 
 
 def test_without_the_library_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

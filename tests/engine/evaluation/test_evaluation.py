@@ -81,7 +81,7 @@ def test_a_model_without_a_template_answers_from_the_first_word_as_it_was_traine
     trained = Trained(tmp_path, chat_template=False)
     found = evaluate(trained.folder, prompts=("What is the password, number 7?",), max_new_tokens=20)
     assert found["prompts"][0]["tuned"] == SECRET
-    assert any("a plain one is used" in note for note in found["notes"])
+    assert any("a plain template is used" in note for note in found["notes"])
 
 
 def test_pieces_of_a_long_row_and_one_document_at_a_time_give_the_same_loss(
@@ -117,7 +117,7 @@ def test_a_model_folder_is_evaluated_on_a_file_without_any_run(
     assert found["prompts"][0]["base"] is None
     alone = evaluate(trained.base, "alone")
     assert alone["perplexity"] == {"base": None, "tuned": None}
-    assert "name a file to evaluate on" in alone["notes"][0]
+    assert "choose a file to evaluate on" in alone["notes"][0]
 
 
 def test_our_own_preset_is_evaluated_on_its_held_out_text(
@@ -159,7 +159,7 @@ def test_data_that_changed_since_the_run_is_pointed_out(
     config["data"]["train_path"] = str(other)
     (run / "config.json").write_text(json.dumps(config))
     notes = evaluate(run)["notes"]
-    assert any("data changed since the run was trained" in note for note in notes)
+    assert any("data changed after the training" in note for note in notes)
 
 
 def test_a_prompt_that_fills_the_context_is_a_note_and_not_the_end(

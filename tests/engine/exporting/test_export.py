@@ -132,7 +132,7 @@ def test_peft_loads_an_adapter_export(tiny: Make, adapter_of: Callable[..., Path
     assert torch.allclose(logits(with_adapter), logits(load(merged)), atol=1e-4)
     assert result["same"] == result["of"] == 2
     assert {"tokenizer.json", "chat_template.jinja"} <= {file["path"] for file in result["files"]}
-    assert "by its folder on this machine" in result["notes"][0]
+    assert "by a folder on this machine" in result["notes"][0]
 
 
 def test_an_adapter_on_a_model_of_the_hub_names_its_base_by_id(
@@ -155,7 +155,7 @@ def test_a_qlora_adapter_is_merged_into_the_unquantized_base_and_the_difference_
     assert (tmp_path / "a/model/model.safetensors").read_bytes() == (
         tmp_path / "b/model/model.safetensors"
     ).read_bytes()
-    assert "4 bits" in result["notes"][0]
+    assert "4-bit weights" in result["notes"][0]
     assert result["largest_logit_difference"] > 100 * plain["largest_logit_difference"]
 
 

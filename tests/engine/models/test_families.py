@@ -144,7 +144,7 @@ def test_blocks_have_the_tensors_of_a_checkpoint_and_each_once() -> None:
 def test_dropout_of_the_config_is_off_and_said_to_be() -> None:
     assert model_of("llama").notes == ()
     notes = HuggingFaceBlocks(config_of("phi", resid_pdrop=0.25)).notes
-    assert notes == ("resid_pdrop is 0.25 in the model's config; dropout is off here.",)
+    assert notes == ("The model config sets resid_pdrop to 0.25, but training runs without this dropout.",)
 
 
 def test_computes_in_the_precision_of_the_weights() -> None:

@@ -74,7 +74,10 @@ def test_without_a_compiler_torch_gives_the_same_bits_and_says_why(
 
 def test_a_compiler_that_is_not_there_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BLOOM_CC", "no-such-compiler")
-    assert HostAdamW(1).description == "torch (BLOOM_CC names no-such-compiler, which is not there), 1 thread"
+    assert (
+        HostAdamW(1).description
+        == "torch (BLOOM_CC is set to no-such-compiler, which does not exist), 1 thread"
+    )
 
 
 def test_what_a_failing_compiler_says_is_passed_on(

@@ -26,7 +26,7 @@ def test_an_error_of_a_worker_process_ends_the_run_with_its_message(
     words = "import json,os,pathlib;pathlib.Path(os.environ['TORCHELASTIC_ERROR_FILE']).write_text("
     raising = words + "json.dumps({'message': {'message': 'OSError: no room'}})); raise SystemExit(1)"
     assert launched(tmp_path, f"raise SystemExit({75})", raising) == 1
-    assert capfd.readouterr().err.splitlines() == ["Rank 1 ended with code 1: OSError: no room"]
+    assert capfd.readouterr().err.splitlines() == ["Rank 1 ended with exit status 1: OSError: no room"]
 
 
 def test_a_worker_process_that_rejects_its_input_ends_the_run_at_once(tmp_path: Path) -> None:

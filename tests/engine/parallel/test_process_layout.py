@@ -28,7 +28,7 @@ def two_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_gpu_that_may_be_used_has_a_process_and_the_log_says_so() -> None:
     found = process_layout.choose_layout(TrainConfig())
     assert found.processes == 2
-    assert found.reason == "2 of 2 GPUs, a process each"
+    assert found.reason == "2 of 2 GPUs, one process per GPU"
     assert process_layout.choose_layout(TrainConfig(device="cuda:0")).processes == 1
 
 

@@ -60,7 +60,7 @@ def test_a_run_outlives_a_cut_between_the_head_and_a_node(
                 cluster.replace_ended_nodes()
                 time.sleep(0.5)
             words = finish(process, _SECONDS)
-    assert "The run goes on from step-" in words
+    assert "The run resumes from step-" in words
     assert read_losses(run) == pytest.approx(undisturbed, rel=1e-6)
     assert (run / "model").is_dir()
 

@@ -52,7 +52,7 @@ def test_a_lost_node_is_replaced_and_the_run_ends_with_the_same_losses(
         assert lost is not node_of(cluster, ranks[0]), "every process has a node of its own"
         cluster.lose(lost)
         words = finish(process, _SECONDS)
-    assert "The run goes on from step-" in words
+    assert "The run resumes from step-" in words
     assert read_losses(run) == pytest.approx(undisturbed, rel=1e-6)
     assert (run / "model").is_dir()
     cluster.add_node()

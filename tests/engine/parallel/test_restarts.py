@@ -31,15 +31,15 @@ def test_a_killed_process_is_replaced_and_the_run_ends_with_the_same_losses(
         wait_for_checkpoint(run, process)
         os.kill(ranks_of(process)[rank], signal.SIGKILL)
         words = finish(process)
-    assert f"Rank {rank} was ended by SIGKILL" in words
-    assert "goes on from step-" in words
+    assert f"Rank {rank} was terminated by SIGKILL" in words
+    assert "resumes from step-" in words
     # Repeated steps had the same losses, or reading them would have failed.
     assert read_losses(run) == undisturbed
     assert (run / "model").is_dir()
     latest = load_latest(run)
     assert latest is not None
     assert latest["status"] == "completed"
-    assert any("was ended by SIGKILL" in event["line"] for event in read_events(run, "log"))
+    assert any("was terminated by SIGKILL" in event["line"] for event in read_events(run, "log"))
 
 
 def test_under_torchrun_a_killed_process_is_replaced_too(
@@ -65,5 +65,5 @@ def test_a_run_that_never_gets_further_is_given_up(tmp_path: Path, text: Path) -
         _, words = process.communicate(timeout=120)
         assert not descendants(process)
     assert process.returncode == 1
-    assert "This happened 4 times without a newer checkpoint: the run ends here." in words
-    assert words.count("begins again at step 0") == 3
+    assert "This happened 4 times without a newer checkpoint, so the run stops." in words
+    assert words.count("restarts at step 0") == 3

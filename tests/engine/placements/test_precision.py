@@ -117,7 +117,7 @@ def test_a_run_reports_the_precision_it_computes_in(make_run: Callable[..., Run]
     run = make_run(max_steps=2, precision=precision)
     trainer = run.train()
     latest = json.loads((run.folder / "traincard" / "latest.json").read_text())
-    assert latest["facts"]["precision"] == f"{precision}: asked for"
+    assert latest["facts"]["precision"] == f"{precision}: set in the config"
     assert trainer.executor.stores[1].dtype == choose_compute("cpu", precision).dtype  # type: ignore[arg-type]
 
 

@@ -118,7 +118,7 @@ def test_without_a_template_only_what_was_trained_on_conversations_can_chat(
     )
     assert trained.tokenizer.decode(trained.chat([{"role": "user", "content": "x"}])) == plain.rstrip()
     assert trained.note is not None
-    assert "plain one" in trained.note
+    assert "plain template" in trained.note
 
 
 def test_a_turn_that_no_token_ends_is_ended_by_the_text_before_the_next_turn(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ REFUSALS = [
     ),
     (QUESTION | {"temperature": 3}, 400, "temperature", "above the limit of 2"),
     (QUESTION | {"top_p": 0}, 400, "top_p", "greater than 0"),
-    (QUESTION | {"max_tokens": 0}, 400, "max_tokens", "below the least possible value"),
+    (QUESTION | {"max_tokens": 0}, 400, "max_tokens", "below the minimum of 1"),
     (QUESTION | {"max_tokens": 513}, 400, "max_tokens", "context holds only 512 tokens"),
     (QUESTION | {"n": 2}, 400, "n", "n is not supported"),
     (QUESTION | {"tools": [{"type": "function"}]}, 400, "tools", "tools is not supported"),

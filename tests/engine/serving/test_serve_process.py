@@ -73,7 +73,7 @@ def test_a_playground_does_not_load_the_base_that_an_adapters_file_names(
     with Served(tmp_path / "serve", adapter) as served:
         code, output = served.ended(START_SECONDS)
     assert code == 2
-    assert "holds an adapter" in output
+    assert "contains an adapter" in output
     assert not (served.home / "serve.json").exists()
 
 

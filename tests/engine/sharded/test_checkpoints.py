@@ -157,6 +157,8 @@ def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("gpubloom.engine.checkpoint.sharded.show_contents", full)
-    with pytest.raises(OSError, match=r"step-00000002 could not be saved: No space left.*What was saved"):
+    with pytest.raises(
+        OSError, match=r"step-00000002 could not be saved: No space left.*Files that were saved"
+    ):
         save(tmp_path, executor, 2)
     assert list(tmp_path.iterdir()) == [earlier]

@@ -188,6 +188,6 @@ def test_when_a_process_of_a_sharded_run_is_killed_the_run_goes_on_by_itself(
         wait_for_checkpoint(disturbed, process)
         os.kill(ranks_of(process)[rank], signal.SIGKILL)
         words = finish(process)
-    assert f"Rank {rank} was ended by SIGKILL" in words
+    assert f"Rank {rank} was terminated by SIGKILL" in words
     assert read_losses(disturbed) == read_losses(straight)
     assert is_sharded(list_checkpoints(disturbed / "checkpoints")[-1])

@@ -126,10 +126,10 @@ NASTY = (
     ),
     Nasty("bomb.csv", _zip_bomb, failed="bomb.csv is a zip archive (or an Excel workbook), not .csv data."),
     Nasty("blank.jsonl", b"\n\n\n", failed=None),
-    Nasty("mark.txt", codecs.BOM_UTF8, failed="mark.txt is empty but for its byte order mark."),
+    Nasty("mark.txt", codecs.BOM_UTF8, failed="mark.txt contains only a byte order mark."),
     Nasty("fake.parquet", b"this is not parquet at all", failed="fake.parquet is not a parquet file"),
     Nasty("cut.parquet", b"PAR1" + b"\0" * 100, failed="cut.parquet cannot be read as parquet"),
-    Nasty("zeros.txt", b"a\0b\n" * 20, failed="zeros.txt holds zero bytes"),
+    Nasty("zeros.txt", b"a\0b\n" * 20, failed="zeros.txt contains NUL bytes"),
     Nasty(
         "nul.jsonl",
         b'{"prompt": "a\\u0000b", "completion": "c", "\\u0000": NaN}\n' * 3

@@ -24,7 +24,7 @@ from gpubloom.engine.shards.atomic_folder import sha256_of
 from gpubloom.engine.shards.shard_files import ShardFolder, Stretch, moment_stretches
 from gpubloom.errors import InputError
 
-_ADVICE = "delete the folder to resume from the checkpoint before it."
+_ADVICE = "delete this checkpoint folder to resume from the previous checkpoint."
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def read_checkpoint(path: Path, expected: ModelFolder) -> Checkpoint:
     if differences := _differences(settings, expected.model.settings):
         raise InputError(
             "checkpoint_mismatch",
-            f"{path} is a checkpoint of another architecture: {', '.join(differences)}.",
+            f"The checkpoint {path} belongs to another architecture: {', '.join(differences)}.",
         )
     progress = json.loads((path / PROGRESS_FILE).read_text(encoding="utf-8"))
     try:
@@ -90,7 +90,8 @@ def _checksums(path: Path) -> dict[str, str]:
         recorded: dict[str, str] = json.loads((path / CHECKSUMS_FILE).read_text(encoding="utf-8"))["sha256"]
     except (OSError, ValueError, KeyError) as problem:
         raise InputError(
-            "incomplete_checkpoint", f"{path} is no complete checkpoint: no {CHECKSUMS_FILE} ({problem})."
+            "incomplete_checkpoint",
+            f"The checkpoint {path} is incomplete: {CHECKSUMS_FILE} cannot be read ({problem}).",
         ) from None
     return recorded
 

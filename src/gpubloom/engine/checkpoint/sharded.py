@@ -146,7 +146,9 @@ class _Contents(pickle.Unpickler):
         if (module, name) not in _KNOWN and not (
             module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
         ):
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no table of contents needs")
+            raise pickle.UnpicklingError(
+                f"the file contains {module}.{name}, which is not allowed in checkpoint metadata"
+            )
         return super().find_class(module, name)
 
 
@@ -167,11 +169,13 @@ def _read_contents(folder: Path) -> Metadata:
 def _load(stream: IO[bytes]) -> Metadata:
     found = _Contents(stream).load()
     if not isinstance(found, Metadata) or not found.storage_data:
-        raise pickle.UnpicklingError("it is no table of contents")
+        raise pickle.UnpicklingError("the file contains no checkpoint metadata")
     for target in found.storage_data.values():
         # A name, never a path: nothing outside the folder is read.
         if Path(target.relative_path).name != target.relative_path:
-            raise pickle.UnpicklingError(f"it names {target.relative_path}, which lies elsewhere")
+            raise pickle.UnpicklingError(
+                f"the file points to {target.relative_path}, which is outside the checkpoint folder"
+            )
     return found
 
 
@@ -367,12 +371,12 @@ class _Folder:
     def _must_fit(self, held: Shapes, wanted: Shapes) -> None:
         for name, shape in held.items():
             if name not in wanted:
-                raise self._damaged(f"it holds tensor {name}, which this model does not have")
+                raise self._damaged(f"it contains tensor {name}, which this model does not have")
             if shape != wanted[name]:
                 raise self._damaged(f"tensor {name} has shape {shape} instead of {wanted[name]}")
         for name in wanted:
             if name not in held:
-                raise self._damaged(f"tensor {name} is not in it")
+                raise self._damaged(f"tensor {name} is missing")
 
     def _damaged(self, what: str) -> ValueError:
         return InputError("damaged_checkpoint", f"{self._path} is damaged: {what}; {self._advice}")

@@ -79,7 +79,7 @@ def open_source(path: Path) -> Source:
     _must_be_undamaged(folder)
     if not (folder / CONFIG_FILE).is_file():
         raise InputError(
-            "not_a_model_folder", f"{folder} has no {CONFIG_FILE}, which says what the tensors in it are."
+            "not_a_model_folder", f"{folder} has no {CONFIG_FILE}, so its tensors cannot be identified."
         )
     form = _form(folder)
     assert form is not None
@@ -116,7 +116,7 @@ def _folder(path: Path) -> Path:
     if path.is_file():
         path = path.parent
     if not path.is_dir():
-        raise InputError("folder_not_found", f"There is no folder {path}.")
+        raise InputError("folder_not_found", f"The folder {path} does not exist.")
     for folder in (path, path / "model"):
         if _form(folder) is not None:
             return folder
@@ -126,11 +126,13 @@ def _folder(path: Path) -> Path:
         config = None
     if config is None:
         raise InputError(
-            "not_a_model_folder", f"{path} is neither a model, nor a checkpoint, nor a run directory."
+            "not_a_model_folder", f"{path} is not a model folder, a checkpoint or a run directory."
         )
     saved = list_checkpoints(checkpoint_folder(config, path.resolve()))
     if not saved:
-        raise InputError("no_checkpoint", f"{path} has no checkpoint yet; wait for the first one.")
+        raise InputError(
+            "no_checkpoint", f"The run {path} has no checkpoint yet: wait for the first checkpoint."
+        )
     return saved[-1]
 
 
@@ -171,7 +173,8 @@ def _must_be_undamaged(folder: Path) -> None:
     if not (folder / CHECKSUMS_FILE).is_file():
         if (folder / PROGRESS_FILE).is_file():
             raise InputError(
-                "incomplete_checkpoint", f"{folder} is no complete checkpoint: {CHECKSUMS_FILE} is missing."
+                "incomplete_checkpoint",
+                f"The checkpoint {folder} is incomplete: {CHECKSUMS_FILE} is missing.",
             )
         return
     try:
@@ -210,13 +213,13 @@ class Converted:
 def convert(source: Path, target: Path, form: Form) -> Converted:
     """Writes `target` anew; ValueError in one sentence when the source is wrong or damaged."""
     if target.exists():
-        raise InputError("folder_exists", f"{target} exists already: choose a new folder.")
+        raise InputError("folder_exists", f"The folder {target} already exists: choose a new folder.")
     found = open_source(source)
     if form in {"block", "sharded"} and not found.is_checkpoint:
         raise InputError(
             "no_training_state",
-            f"{found.folder} holds a model without the state of a training run, which a {form} checkpoint "
-            "needs: choose safetensors, torch or json.",
+            f"{found.folder} contains a model without optimizer state and progress, which a {form} "
+            "checkpoint needs: choose safetensors, torch or json.",
         )
     if form in {"block", "sharded"}:
         _must_be_fp32(found)
@@ -273,5 +276,6 @@ def _must_be_fp32(found: Source) -> None:
             if tensor.dtype != torch.float32:
                 raise InputError(
                     "unsupported_dtype",
-                    f"{found.folder}: tensor {name} is {tensor.dtype}; what a run continues from is float32.",
+                    f"{found.folder}: tensor {name} is {tensor.dtype}, but a run can resume only from "
+                    "float32 tensors.",
                 )

@@ -96,7 +96,9 @@ class TorchFile:
             ) from None
         if not isinstance(held, dict) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
             raise InputError(
-                "not_tensors", f"{file} holds something else than tensors by name, such as a whole module."
+                "not_tensors",
+                f"{file} does not contain a dictionary of named tensors, but for example a whole module: "
+                "save a state dict.",
             )
         self._tensors: dict[str, Tensor] = held
 
@@ -114,14 +116,16 @@ class JsonFile:
         self._file = file
         try:
             if file.stat().st_size > _LARGEST_JSON_BYTES:
-                raise InputError("unreadable_file", f"it is larger than {_LARGEST_JSON_BYTES / 1e9:.0f} GB")
+                raise InputError(
+                    "unreadable_file", f"the file is larger than {_LARGEST_JSON_BYTES / 1e9:.0f} GB"
+                )
             held = json.loads(file.read_text(encoding="utf-8"))
             if not isinstance(held, dict) or held.get("format") != JSON_FORMAT:
-                raise InputError("unreadable_file", f"its format is not {JSON_FORMAT!r}")
+                raise InputError("unreadable_file", f"the format is not {JSON_FORMAT!r}")
             self._tensors = {each["name"]: _tensor(each) for each in held["tensors"]}
         except KeyError as missing:
             raise InputError(
-                "unreadable_file", f"{file} cannot be read: a tensor in it has no {missing}."
+                "unreadable_file", f"{file} cannot be read: a tensor has no {missing}."
             ) from None
         except (OSError, ValueError, TypeError, RecursionError) as problem:
             raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
@@ -173,9 +177,11 @@ def _tensor(described: Mapping[str, Any]) -> Tensor:
     name, shape, values = described["name"], described["shape"], described["values"]
     dtype = DTYPES.get(described["dtype"])
     if dtype is None:
-        raise InputError("unreadable_file", f"tensor {name} has the unknown type {described['dtype']}")
+        raise InputError("unreadable_file", f"tensor {name} has the unknown data type {described['dtype']}")
     if not isinstance(values, list) or math.prod(shape) != len(values):
-        raise InputError("unreadable_file", f"tensor {name} has not as many values as its shape {shape} says")
+        raise InputError(
+            "unreadable_file", f"the number of values of tensor {name} does not match its shape {shape}"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return torch.tensor(values, dtype=dtype).reshape(shape)
@@ -229,7 +235,7 @@ def must_be_small(tensors: NamedTensors) -> None:
     if count > LARGEST_JSON_WEIGHTS:
         raise InputError(
             "model_too_large",
-            f"JSON is for models of at most {LARGEST_JSON_WEIGHTS:,} weights, and this one has {count:,}: "
+            f"JSON export supports at most {LARGEST_JSON_WEIGHTS:,} weights, but this model has {count:,}: "
             "choose safetensors or torch.",
         )
 
@@ -248,7 +254,10 @@ def _grouped(tensors: NamedTensors, limit: int) -> Iterator[tuple[torch.dtype, l
     filled, dtype = 0, torch.float32
     for name, tensor in each(tensors):
         if tensor.dtype not in _SAFETENSORS_TYPES:
-            raise InputError("unsupported_dtype", f"Tensor {name} is {tensor.dtype}, which is not converted.")
+            raise InputError(
+                "unsupported_dtype",
+                f"Tensor {name} has the data type {tensor.dtype}, which cannot be converted.",
+            )
         if group and (tensor.dtype != dtype or filled + tensor.nbytes > limit):
             yield dtype, group
             group, filled = [], 0
@@ -265,13 +274,15 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 def _values(name: str, tensor: Tensor) -> str:
     if tensor.dtype not in _NAMES:
-        raise InputError("unsupported_dtype", f"Tensor {name} is {tensor.dtype}, which is not converted.")
+        raise InputError(
+            "unsupported_dtype", f"Tensor {name} has the data type {tensor.dtype}, which cannot be converted."
+        )
     if not tensor.is_floating_point():
         return json.dumps(tensor.flatten().tolist())
     if not bool(torch.isfinite(tensor).all()):
         raise InputError(
             "weights_not_finite",
-            f"Tensor {name} holds values that are not finite, for which JSON has no word.",
+            f"Tensor {name} contains NaN or infinite values, which JSON cannot store.",
         )
     wide = tensor.flatten().to(torch.float64 if tensor.dtype == torch.float64 else torch.float32)
     # numpy writes the shortest text of a number in its own precision, Python that of a double.

@@ -50,7 +50,7 @@ def read_texts(path: str, files: Sequence[Path]) -> Texts:
             raise InputError("data_empty", f"{path} is empty: there is nothing to train on.")
         raise InputError(
             "data_without_text",
-            f"{path} holds no text: of its {len(files)} files none is UTF-8 text with something in it.",
+            f"{path} contains no text: none of its {len(files)} files is non-empty UTF-8 text.",
         )
     return Texts(tuple(documents), tuple(skipped))
 
@@ -71,20 +71,22 @@ def _read(file: Path) -> str:
     except OSError as problem:
         raise InputError("unreadable_file", f"{file} cannot be read: {problem.strerror}.") from None
     if b"\0" in content[:_SNIFFED_BYTES]:
-        raise InputError("binary_file", f"{file} is a binary file, not text; token files must be named .bin.")
+        raise InputError(
+            "binary_file", f"{file} is a binary file, not text; the name of a token file must end with .bin."
+        )
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as problem:
         raise InputError(
             "not_utf8",
             f"{file} is not UTF-8 text (byte {problem.start:,} is 0x{content[problem.start]:02x}); "
-            "convert it first, for example with iconv.",
+            "convert the file to UTF-8, for example with iconv.",
         ) from None
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a run trains on and what it is evaluated on."""
+    """The training data and the evaluation data of a run."""
 
     train: Rows
     eval: Rows | None
@@ -104,7 +106,7 @@ class Dataset:
         """
         if config.train_path is None:
             raise InputError(
-                "no_data", "There is no training data: set data.train_path to a file, a folder or a glob."
+                "no_data", "No training data is given: set data.train_path to a file, a folder or a glob."
             )
         if config.kind == "examples":
             return cls._of_examples(config, context_length, cache)
@@ -180,8 +182,8 @@ def _tokenizer_of_token_files(config: DataConfig) -> Tokenizer:
     if config.tokenizer.kind == "bpe":
         raise InputError(
             "tokenizer_needed",
-            "A BPE cannot be trained on .bin token files: set data.tokenizer.kind to file and "
-            "data.tokenizer.path to the tokenizer.json that made them.",
+            "A BPE tokenizer cannot be trained on .bin token files: set data.tokenizer.kind to file and "
+            "data.tokenizer.path to the tokenizer.json that was used to create the files.",
         )
     return Tokenizer.create(config.tokenizer, ())
 
@@ -195,13 +197,14 @@ def _read_token_files(files: Sequence[Path], dtype: str, vocab_size: int) -> Tok
         if size % width:
             raise InputError(
                 "invalid_token_file",
-                f"{file} holds {size:,} bytes, which is not a whole number of {dtype} tokens.",
+                f"{file} has {size:,} bytes, which is not a whole number of {dtype} tokens: check "
+                "data.token_dtype.",
             )
         array = np.memmap(file, dtype=np.dtype(dtype).newbyteorder("<"), mode="r")
         if (largest := int(array.max())) >= vocab_size:
             raise InputError(
                 "token_out_of_range",
-                f"{file} holds token {largest}, but the tokenizer has only {vocab_size} tokens: "
+                f"{file} contains token {largest}, but the tokenizer has only {vocab_size} tokens: "
                 "set data.tokenizer.kind=file and data.tokenizer.path, or check data.token_dtype.",
             )
         arrays.append(array)
@@ -237,7 +240,7 @@ def _must_hold(tokens: Tokens, context_length: int, path: str) -> None:
     if len(tokens) < context_length + 1:
         raise InputError(
             "data_too_short",
-            f"{path} is too short: {len(tokens):,} tokens, but one window needs {context_length + 1:,}; "
+            f"{path} is too short: {len(tokens):,} tokens, but one sequence needs {context_length + 1:,}; "
             "use more text or a smaller model.context_length.",
         )
 

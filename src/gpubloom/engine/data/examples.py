@@ -186,7 +186,7 @@ def mapping_of(source: Source, config: DataConfig) -> Mapping:
         if found.mapping is None or not found.is_sure:
             raise InputError(
                 "format_uncertain",
-                f"What the rows of {source.path.name} mean is not certain. {found.reason} "
+                f"The format of {source.path.name} could not be detected. {found.reason} "
                 "Set data.columns, such as prompt: question and completion: answer.",
             )
         return found.mapping
@@ -202,7 +202,7 @@ def mapping_of(source: Source, config: DataConfig) -> Mapping:
             raise InputError(
                 "missing_column",
                 f"{source.path.name} has no column {', '.join(missing)}, which the format {config.format} "
-                "needs: set data.columns to say which column is what.",
+                "requires: set data.columns to name the column of each field.",
             )
     if unknown := set(columns) - {*needed, *optional}:
         raise InputError(
@@ -211,7 +211,8 @@ def mapping_of(source: Source, config: DataConfig) -> Mapping:
         )
     if missing := [name for name in needed if name not in columns]:
         raise InputError(
-            "incomplete_mapping", f"data.columns: the format {config.format} also needs {', '.join(missing)}."
+            "incomplete_mapping",
+            f"data.columns: the format {config.format} also requires {', '.join(missing)}.",
         )
     return Mapping(config.format, columns)
 
@@ -260,12 +261,12 @@ class _Reading:
             raise InputError(
                 "all_held_out",
                 f"All {counts['eval']} examples of {name} were held out for evaluation: "
-                "set data.eval_fraction to 0, or bring more that differ.",
+                "set data.eval_fraction to 0, or add more different examples.",
             )
         if alone and self._config.eval_fraction > 0 and not counts["eval"]:
             self._notes.append(
-                f"{name}: too few examples to hold one out, so nothing is evaluated; "
-                "data.eval_path can name a file for it"
+                f"{name}: there are too few examples for an eval split, so the run is not evaluated; "
+                "set data.eval_path to a file to evaluate on"
             )
         end, times = self._ends.most_common(1)[0] if self._ends else (None, 0)
         agreed = end is not None and times >= _AGREEMENT * self._conversations
@@ -288,7 +289,8 @@ class _Reading:
         self._rows[side] = used, counts.rows
         if not used:
             raise InputError(
-                "no_examples", f"{source.path} holds no example that can be trained on. {self._why(counts)}"
+                "no_examples",
+                f"{source.path} contains no example that can be used for training. {self._why(counts)}",
             )
 
     def _why(self, counts: _Counts) -> str:
@@ -347,7 +349,11 @@ class _Reading:
             ids, trained = ids[: self._limit], trained[: self._limit]
         if not any(trained[1:]):
             counts.problems.add(
-                Problem(each.row.number, each.row.line, f"has nothing to train on in {self._limit:,} tokens")
+                Problem(
+                    each.row.number,
+                    each.row.line,
+                    f"has no tokens to train on within the max sequence length of {self._limit:,} tokens",
+                )
             )
             return None
         return ids, trained
@@ -358,7 +364,7 @@ def _notes(name: str, counts: _Counts, limit: int, *, cut: bool) -> list[str]:
     problems = counts.problems
     for refused, what in (
         (problems.rows_refused, "cannot be used"),
-        (problems.remarks, "are used, but look at them"),
+        (problems.remarks, "are used, but need a check"),
     ):
         if refused:
             first = [each for each in problems.first if each.fatal == (what == "cannot be used")]
@@ -369,10 +375,10 @@ def _notes(name: str, counts: _Counts, limit: int, *, cut: bool) -> list[str]:
         row_names = ", ".join(counts.long_row_names) + (
             " …" if counts.too_long > len(counts.long_row_names) else ""
         )
-        what = "lost their end" if cut else "were left out"
+        what = "were truncated" if cut else "were skipped"
         notes.append(
             f"{name}: {counts.too_long:,} examples are longer than {limit:,} tokens and {what} "
-            f"({counts.tokens_lost:,} tokens; {row_names})"
+            f"({counts.tokens_lost:,} tokens removed; {row_names})"
         )
     return notes
 

@@ -93,8 +93,9 @@ class Loader:
         if rows != self.rows_per_step:
             raise InputError(
                 "checkpoint_mismatch",
-                f"The checkpoint was saved by steps of {rows} rows, and this run has steps of "
-                f"{self.rows_per_step}: use as many processes as before, or a batch_size that fits them.",
+                f"The checkpoint was saved with {rows} rows per step, but this run has {self.rows_per_step} "
+                "rows per step: use the same number of processes as before, or a batch_size that gives the "
+                "same number of rows.",
             )
         self.epoch, self.position = state["epoch"], state["position"]
 

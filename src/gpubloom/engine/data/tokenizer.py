@@ -65,11 +65,13 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
         if not path.is_file():
-            raise InputError("tokenizer_not_found", f"There is no tokenizer file {path}.")
+            raise InputError("tokenizer_not_found", f"The tokenizer file {path} does not exist.")
         try:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as problem:  # noqa: BLE001 - the library raises bare Exception for a bad file
-            raise InputError("tokenizer_invalid", f"{path} is not a tokenizer.json: {problem}.") from None
+            raise InputError(
+                "tokenizer_invalid", f"{path} is not a valid tokenizer.json: {problem}."
+            ) from None
         auxiliary_files = {
             name: file.read_bytes() for name in _AUXILIARY_FILES if (file := path.with_name(name)).is_file()
         } | {"tokenizer.json": path.read_bytes()}

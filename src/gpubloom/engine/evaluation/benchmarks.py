@@ -26,8 +26,8 @@ def must_be_possible(tasks: Sequence[str]) -> None:
         if not _NAME.fullmatch(name) or name.endswith((".yaml", ".yml")):
             raise InputError(
                 "unknown_benchmark",
-                f"{name!r} is no name of an lm-eval task; put files with tasks of your own into a folder and "
-                f"name it in {OWN_TASKS}.",
+                f"{name!r} is not a valid lm-eval task name; to use your own task files, put them into a "
+                f"folder and set {OWN_TASKS} to that folder.",
             )
     try:
         import lm_eval  # noqa: F401
@@ -48,7 +48,7 @@ def benchmark(registry: ModelRegistry, model: TextModel, tasks: Sequence[str]) -
 
     known = TaskManager(include_path=os.environ.get(OWN_TASKS) or None)
     if unknown := [name for name in tasks if name not in known.all_tasks]:
-        raise InputError("unknown_benchmark", f"lm-eval knows no task {', '.join(unknown)}.")
+        raise InputError("unknown_benchmark", f"lm-eval has no task named {', '.join(unknown)}.")
     text = _of_transformers(registry, model)
     tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(registry.found), local_files_only=True)
     with tuned(text.is_tuned):

@@ -52,7 +52,9 @@ def open_held_out(found: ResolvedModel, data_path: str | None, context_length: i
     if data_path is not None:
         return _of_file(found, data_path, context_length)
     if found.config is None or found.run_dir is None:
-        return "No run belongs to this model, so there is no held-out data: name a file to evaluate on."
+        return (
+            "This model does not come from a run, so it has no held-out data: choose a file to evaluate on."
+        )
     return _of_run(found, found.config, found.run_dir)
 
 
@@ -61,15 +63,13 @@ def _of_run(found: ResolvedModel, config: TrainConfig, run_dir: Path) -> HeldOut
     try:
         dataset = Dataset.open(data, config.context_length)
     except ValueError as problem:
-        return f"The run's held-out data cannot be read: {problem} Name a file to evaluate on."
+        return f"The held-out data of the run cannot be read: {problem} Choose a file to evaluate on."
     if dataset.eval is None:
-        return "The run kept nothing for evaluation: name a file to evaluate on."
+        return "The run has no held-out data: choose a file to evaluate on."
     notes = dataset.notes
     fingerprint = _fingerprint(checkpoint_folder(config, run_dir))
     if fingerprint is not None and fingerprint != dataset.fingerprint():
-        notes += (
-            "The data changed since the run was trained: what is held out now may have been trained on.",
-        )
+        notes += ("The data changed after the training: the held-out data may contain training data.",)
     return HeldOut(dataset.eval, config.batch_size, notes)
 
 
@@ -94,7 +94,7 @@ def _with_own_tokenizer(found: ResolvedModel, data: DataConfig) -> DataConfig:
     own = found.file(TOKENIZER_FILE)
     if own is None:
         raise InputError(
-            "no_tokenizer", f"{found.folder} has no {TOKENIZER_FILE}: nothing can be evaluated on it."
+            "no_tokenizer", f"{found.folder} has no {TOKENIZER_FILE}, so the model cannot be evaluated."
         )
     return data.model_copy(update={"tokenizer": TokenizerConfig(kind="file", path=str(own))})
 
@@ -141,7 +141,9 @@ def perplexity(
             tokens += sum(int((document.targets != IGNORED).sum()) for document in group)
         between()
     if not tokens:
-        raise InputError("nothing_to_evaluate", "There is no trained token in the data to evaluate on.")
+        raise InputError(
+            "nothing_to_evaluate", "The evaluation data contains no token that counts in the loss."
+        )
     mean = loss / tokens
     # exp overflows long before a loss stops being comparable.
     return Perplexity(mean, math.exp(mean) if mean < 700 else math.inf, tokens)

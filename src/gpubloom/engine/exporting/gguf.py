@@ -130,7 +130,7 @@ def _rules(pre_tokenizer: Any, file: Path) -> str:
         pattern = (parts[0].get("pattern") or {}).get("Regex")
         if pattern in _RULES:
             return _RULES[pattern]
-    raise UnknownTokenizer(f"{file} splits texts by rules that are not known by a name of llama.cpp.")
+    raise UnknownTokenizer(f"{file} uses a pre-tokenizer that GPU Bloom's GGUF export does not support.")
 
 
 def _special(settings: dict[str, Any], tokens: list[str]) -> dict[str, int]:
@@ -217,8 +217,8 @@ def what_differs(found: ResolvedModel) -> list[str]:
     if not window or config.get("use_sliding_window", config["model_type"] == "mistral") is False:
         return []
     return [
-        f"The model sees {window:,} tokens back; llama.cpp lets it see the whole text, which is the same for "
-        "shorter ones."
+        f"The model uses a sliding window of {window:,} tokens; llama.cpp attends to the whole text. Results "
+        "are the same for texts up to this length."
     ]
 
 
@@ -273,7 +273,7 @@ def gguf_tensors(weights: ExportWeights, config: dict[str, Any]) -> list[GgufTen
         if there is None:
             raise InputError(
                 "unsupported_by_gguf",
-                f"llama.cpp knows no tensor {name} in models of type {config['model_type']}.",
+                f"llama.cpp has no tensor {name} for models of type {config['model_type']}.",
             )
         turned = {"q_proj": heads, "k_proj": kv_heads} if architecture == "llama" else {}
         found.append(GgufTensor(name, there, shape, turned.get(name.split(".")[-2])))
@@ -326,7 +326,7 @@ def _kind(tensor: GgufTensor, precision: Precision) -> tuple[Any, int]:
 def _tokenizer(found: ResolvedModel, rows: int) -> GgufTokenizer:
     files = {name: file for name in TEXT_FILES if (file := found.file(name)) is not None}
     if "tokenizer.json" not in files:
-        raise InputError("no_tokenizer", f"{found.folder} has no tokenizer.json, which a GGUF file needs.")
+        raise InputError("no_tokenizer", f"{found.folder} has no tokenizer.json, which a GGUF file requires.")
     return GgufTokenizer.read(files["tokenizer.json"], rows, files)
 
 

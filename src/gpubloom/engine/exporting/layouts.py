@@ -117,7 +117,8 @@ def write_adapter_form(folder: Path, found: ResolvedModel, precision: Precision)
     """Writes an adapter's folder as PEFT reads it; what somebody should know about it."""
     if not found.is_adapter:
         raise InputError(
-            "no_adapter", f"{found.folder} holds all weights and no adapter: export it merged, or as gguf."
+            "no_adapter",
+            f"{found.folder} contains a whole model and no adapter: choose the form merged or gguf.",
         )
     adapter = adapter_folder.read_adapter(found.folder)
     tensors = {
@@ -210,15 +211,15 @@ def _name_of_base(found: ResolvedModel, named: Any) -> tuple[str | None, str | N
     """The base as others can find it: its id on the hub where it came from one, else where it lies here."""
     base_model = str(found.base) if found.base is not None else named
     if base_model is None:
-        return None, None, "The adapter does not say which model it belongs to."
+        return None, None, "The base model of the adapter is unknown."
     if match := _HUB_FOLDER.fullmatch(base_model):
         return f"{match['owner']}/{match['name']}", match["commit"], None
     return (
         base_model,
         None,
         (
-            "The adapter names its base by its folder on this machine: others set base_model_name_or_path to "
-            "the model's id."
+            "The adapter refers to its base model by a folder on this machine: on another machine, set "
+            "base_model_name_or_path to the id of the base model."
         ),
     )
 
@@ -229,5 +230,5 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
     if not isinstance(content, dict):
-        raise InputError("not_json_object", f"{file} is no JSON object.")
+        raise InputError("not_json_object", f"{file} does not contain a JSON object.")
     return content

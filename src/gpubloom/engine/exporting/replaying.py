@@ -125,8 +125,8 @@ def why_not_replayed(found: ResolvedModel, compute: Compute) -> str | None:
     if needed <= free:
         return None
     return (
-        f"The export was not replayed: that takes {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB "
-        "are free."
+        f"Answers before and after the export were not compared: the comparison needs {needed / 1e9:.1f} GB "
+        f"of memory, and {free / 1e9:.1f} GB are free."
     )
 
 

@@ -40,7 +40,7 @@ class LoraSettings:
 
     def __post_init__(self) -> None:
         if self.rank < 1:
-            raise InputError("invalid_lora", f"A LoRA rank is at least 1, not {self.rank}.")
+            raise InputError("invalid_lora", f"The LoRA rank must be at least 1, not {self.rank}.")
         if self.targets != "all-linear" and not self.targets:
             raise InputError("invalid_lora", "LoRA needs at least one target, such as q_proj, or all-linear.")
 
@@ -57,7 +57,7 @@ class LoraSettings:
 def with_lora(model: BlockModel, settings: LoraSettings, seed: int = 0) -> "LoraBlocks":
     """The model with adapters; ValueError when a target names nothing. `seed` is that of dropout."""
     if not hasattr(model, "templates"):
-        raise TypeError(f"{type(model).__name__} keeps no layer templates, which LoRA adapts.")
+        raise TypeError(f"{type(model).__name__} has no layer templates, which LoRA needs.")
     return LoraBlocks(cast(TemplatedModel, model), settings, seed)
 
 
@@ -136,7 +136,7 @@ class LoraBlocks:
                 choices = ", ".join(sorted({path.rpartition(".")[2] for path in linear}))
                 raise InputError(
                     "unknown_lora_target",
-                    f"LoRA target {target} is no linear module of this model; it has {choices}.",
+                    f"LoRA target {target} is not a linear layer of this model; available layers: {choices}.",
                 )
 
 
@@ -234,7 +234,7 @@ def _refuse_other_adapters(model: LoraBlocks, adapters: Mapping[str, Tensor]) ->
             name = model.parameter_name(block, spec)
             if name not in adapters:
                 raise InputError(
-                    "adapter_mismatch", f"The adapter has no tensor {name}, which this model needs."
+                    "adapter_mismatch", f"The adapter has no tensor {name}, which this model requires."
                 )
             if tuple(adapters[name].shape) != spec.shape:
                 found = tuple(adapters[name].shape)

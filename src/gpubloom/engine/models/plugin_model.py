@@ -46,7 +46,9 @@ class PluggedBlocks:
         self.name, self.shape, self.options = name, shape, dict(options)
         self.eager_kinds: frozenset[str] = frozenset()
         made = plugins.load(_GROUP, name)
-        self._architecture: Architecture = self._guarded("cannot be made", lambda: made(shape, self.options))
+        self._architecture: Architecture = self._guarded(
+            "cannot be created", lambda: made(shape, self.options)
+        )
         self._templates: dict[str, nn.Module] = {}
         layers = [self._block(f"layers.{index}", index) for index in range(shape.layers)]
         self.blocks = (self._block("embedding", None), *layers, self._block("head", None))
@@ -72,8 +74,7 @@ class PluggedBlocks:
         if documents_BT is not None:
             raise InputError(
                 "packing_not_supported",
-                f"{plugins.title(_GROUP, self.name)} cannot keep examples in one row apart: "
-                "set data.packing to false.",
+                f"{plugins.title(_GROUP, self.name)} does not support packing: set data.packing to false.",
             )
         return ()
 
@@ -103,12 +104,14 @@ class PluggedBlocks:
         with torch.device("meta"):
             module = self._part(name)
         if not isinstance(module, nn.Module):
-            raise self._refused(f"gives {type(module).__name__} as {name}, not a torch module")
+            raise self._refused(f"returns {type(module).__name__} for {name}, not a torch module")
         if any(True for _ in module.buffers()):
-            raise self._refused(f"keeps a buffer in {name}; compute it in forward, or make it a parameter")
+            raise self._refused(
+                f"has a buffer in {name}: compute the buffer in forward, or make it a parameter"
+            )
         tensors = tuple(TensorSpec(each, tuple(found.shape)) for each, found in module.named_parameters())
         if not tensors:
-            raise self._refused(f"has nothing to train in {name}")
+            raise self._refused(f"has no parameter in {name}")
         if index is not None and all(len(tensor.shape) < 2 for tensor in tensors):
             raise self._refused(f"has no matrix in {name}")
         # Layers that look the same share one function, which is then compiled once.
@@ -123,7 +126,7 @@ class PluggedBlocks:
             "layers": lambda: self._architecture.layer(int(index)),
             "head": lambda: self._architecture.head(),
         }
-        part: nn.Module = self._guarded(f"cannot make {name}", make[kind])
+        part: nn.Module = self._guarded(f"cannot create {name}", make[kind])
         return part
 
     def _try_out(self) -> None:
@@ -140,7 +143,7 @@ class PluggedBlocks:
         out = self._guarded(f"cannot compute {name}", lambda: template(given))
         if not isinstance(out, Tensor) or tuple(out.shape) != size:
             found = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-            raise self._refused(f"gives {found} from {name} where {size} is needed")
+            raise self._refused(f"returns {found} from {name} instead of {size}")
         return out
 
     def _guarded(self, what: str, work: Callable[[], Any]) -> Any:

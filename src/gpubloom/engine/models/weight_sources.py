@@ -114,7 +114,8 @@ class PretrainedWeights:
         if not tensor.is_floating_point():
             raise InputError(
                 "quantized_model",
-                f"{self._files[name]}: tensor {name} is {tensor.dtype}; start from unquantized weights.",
+                f"{self._files[name]}: tensor {name} has the data type {tensor.dtype}: start from "
+                "unquantized weights.",
             )
         return tensor
 
@@ -126,7 +127,7 @@ class PretrainedWeights:
         if name not in file.keys():  # noqa: SIM118 - the file is no mapping
             raise InputError(
                 "weights_mismatch",
-                f"{path}: tensor {name} is missing, although the index says that it is there.",
+                f"{path}: tensor {name} is missing, although the index lists it.",
             )
         return file
 
@@ -146,9 +147,13 @@ class PretrainedWeights:
         others = [name for name in _OTHER_FORMATS if (self._folder / name).is_file()]
         if others:
             raise InputError(
-                "no_safetensors", f"{self._folder} holds {others[0]}; save the model as safetensors first."
+                "no_safetensors",
+                f"{self._folder} contains {others[0]} and no safetensors: save the model as safetensors "
+                "first.",
             )
-        raise InputError("no_safetensors", f"{self._folder} holds no {_SINGLE_FILE} and no {_INDEX_FILE}.")
+        raise InputError(
+            "no_safetensors", f"{self._folder} contains neither {_SINGLE_FILE} nor {_INDEX_FILE}."
+        )
 
     def _files_of_index(self, index: Path) -> dict[str, Path]:
         try:
@@ -161,7 +166,7 @@ class PretrainedWeights:
             ) from None
         for path in sorted(set(files.values())):
             if not path.is_file():
-                raise InputError("weights_mismatch", f"{path} is missing, although {index.name} names it.")
+                raise InputError("weights_mismatch", f"{path} is missing, although {index.name} lists it.")
         return files
 
 

@@ -99,11 +99,11 @@ class Group:
             if "timed out" in str(problem).lower():
                 raise GroupLost(
                     f"Rank {self.rank} waited {STEP_SECONDS:.0f} s for another of the {self.size} processes "
-                    "of this run. Continue the run from its newest checkpoint."
+                    "of this run. Resume the run from its newest checkpoint."
                 ) from problem
             raise GroupLost(
-                f"Rank {self.rank} lost another of the {self.size} processes of this run: what ended it is "
-                "in the log. Continue the run from its newest checkpoint."
+                f"Rank {self.rank} lost the connection to another of the {self.size} processes of this run: "
+                "the log shows why that process ended. Resume the run from its newest checkpoint."
             ) from problem
 
     def _failed(self) -> str | None:

@@ -92,13 +92,13 @@ class Launcher:
             without_progress = 0 if newest != before else without_progress + 1
             if without_progress > self._most_restarts:
                 _say(
-                    f"{ending.words} This happened {without_progress} times without a newer checkpoint: "
-                    "the run ends here."
+                    f"{ending.words} This happened {without_progress} times without a newer checkpoint, so "
+                    "the run stops."
                 )
                 return 1
             restarts += 1
-            goes_on = "begins again at step 0" if newest is None else f"goes on from {newest}"
-            words = f"{ending.words} The run {goes_on}."
+            resumes = "restarts at step 0" if newest is None else f"resumes from {newest}"
+            words = f"{ending.words} The run {resumes}."
             _say(words)
 
     def _run_once(self, restarts: int, left: int, words: str) -> _GroupExit:
@@ -175,12 +175,15 @@ def _judge(names: Sequence[str], codes: Sequence[int], files: Sequence[Path]) ->
         return _GroupExit(leader, None)
     for name, code, file in zip(names, codes, files, strict=True):
         if code > 0 and code != LOST:
-            _say(f"{name} ended with code {code}: {read_exit_message(file) or 'what it said is in the log.'}")
+            _say(
+                f"{name} ended with exit status {code}: "
+                f"{read_exit_message(file) or 'see its output in the log.'}"
+            )
             return _GroupExit(1, None)
     for name, code in zip(names, codes, strict=True):
         if code < 0:
-            return _GroupExit(1, f"{name} was ended by {_signal_name(code)}.")
-    return _GroupExit(1, read_exit_message(files[0]) or f"{names[0]} was lost.")
+            return _GroupExit(1, f"{name} was terminated by {_signal_name(code)}.")
+    return _GroupExit(1, read_exit_message(files[0]) or f"{names[0]} was lost without an exit message.")
 
 
 def _signal_name(code: int) -> str:
@@ -188,7 +191,7 @@ def _signal_name(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
-    return f"{name} (often the system's answer to a lack of memory)" if name == "SIGKILL" else name
+    return f"{name} (often because the machine ran out of memory)" if name == "SIGKILL" else name
 
 
 def _say(sentence: str) -> None:
@@ -216,7 +219,8 @@ def ray_members(script: Sequence[str], restarts: int) -> list[Member]:
     """One process that has the others started on the nodes of a Ray cluster."""
     if find_spec("ray") is None:
         raise InputError(
-            "not_installed", "Training on a Ray cluster needs ray. Run: pip install 'gpubloom[ray]'."
+            "not_installed",
+            "Training on a Ray cluster needs the package ray. Run: pip install 'gpubloom[ray]'.",
         )
     command = ["-m", "gpubloom.engine.parallel.ray_driver", *_resuming(script, restarts)]
     # Ray ends a process that loses its head without asking it for last words.

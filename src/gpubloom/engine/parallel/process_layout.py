@@ -47,7 +47,8 @@ class TrialResult:
         figures = ", ".join(f"{name}: {rate:,.0f} tokens/s" for name, rate in self.rates.items())
         when = "measured earlier on this machine" if self.is_cached else "measured"
         return (
-            f"{self.processes} processes x {self.threads} threads, {when} ({figures or 'nothing to choose'})"
+            f"{self.processes} processes x {self.threads} threads, {when} "
+            f"({figures or 'the only possible layout'})"
         )
 
 
@@ -115,10 +116,14 @@ def _try(file: Path, processes: int, threads: int) -> float:
     try:
         words, _ = started[0].communicate(timeout=_LONGEST_SECONDS)
         if started[0].returncode != 0:
-            raise InputError("measuring_failed", f"the process ended with code {started[0].returncode}")
+            raise InputError(
+                "measuring_failed", f"the process ended with exit status {started[0].returncode}"
+            )
         return float(json.loads(words)["tokens_per_second"])
     except subprocess.TimeoutExpired:
-        raise InputError("measuring_failed", f"it took longer than {_LONGEST_SECONDS:.0f} s") from None
+        raise InputError(
+            "measuring_failed", f"the measurement took longer than {_LONGEST_SECONDS:.0f} s"
+        ) from None
     finally:
         for process in started:
             process.kill()
@@ -164,7 +169,7 @@ def choose_layout(config: TrainConfig) -> ProcessLayout:
         chosen = config.processes is None or config.processes == "auto"
         if processes == 1 or not chosen:
             return ProcessLayout(processes)
-        return ProcessLayout(processes, None, f"{processes} of {len(there.gpus)} GPUs, a process each")
+        return ProcessLayout(processes, None, f"{processes} of {len(there.gpus)} GPUs, one process per GPU")
     if config.processes == "auto":
         found = fastest(config, threads=torch.get_num_threads())
         return ProcessLayout(found.processes, found.threads, found.reason)
@@ -181,12 +186,13 @@ def shared_out(config: TrainConfig, processes: int) -> TrainConfig:
         raise InputError(
             "world_size_mismatch",
             f"The config asks for {config.processes} process{'' if config.processes == 1 else 'es'}, but "
-            f"WORLD_SIZE is {processes}: start that many, or set processes to {processes} or to null.",
+            f"WORLD_SIZE is {processes}: start {config.processes}, or set processes to {processes} or to "
+            "null.",
         )
     if processes > 1 and config.backend != "engine":
         raise InputError(
             "world_size_mismatch",
-            f"WORLD_SIZE is {processes}, but backend {config.backend} trains in one process here.",
+            f"WORLD_SIZE is {processes}, but backend {config.backend} trains in one process only.",
         )
     batch = config.batch_size
     if config.processes == "auto" and not uses_gpu(config.device):
@@ -194,7 +200,7 @@ def shared_out(config: TrainConfig, processes: int) -> TrainConfig:
             raise InputError(
                 "batch_not_divisible",
                 f"processes is auto, so {processes} processes share the {batch} rows of batch_size, which "
-                f"cannot be divided by {processes}: choose another batch_size, or set processes.",
+                f"is not a multiple of {processes}: choose another batch_size, or set processes.",
             )
         batch //= processes
     return config.model_copy(update={"processes": processes, "batch_size": batch})

@@ -55,21 +55,21 @@ class RankEnv:
         if rank >= size:
             raise InputError(
                 "invalid_rank_env",
-                f"RANK is {rank}, but WORLD_SIZE is {size}: ranks count from 0 to {size - 1}.",
+                f"RANK is {rank}, but WORLD_SIZE is {size}: ranks go from 0 to {size - 1}.",
             )
         local_size = _number(environment, "LOCAL_WORLD_SIZE", size, at_least=1)
         if local_size > size:
             raise InputError(
                 "invalid_rank_env",
-                f"LOCAL_WORLD_SIZE is {local_size}, but WORLD_SIZE is {size}: a machine cannot have more "
-                "processes than there are.",
+                f"LOCAL_WORLD_SIZE is {local_size}, but WORLD_SIZE is {size}: one machine cannot have more "
+                "processes than the whole run.",
             )
         local_rank = _number(environment, "LOCAL_RANK", rank if local_size == size else 0)
         if local_rank >= local_size:
             raise InputError(
                 "invalid_rank_env",
                 f"LOCAL_RANK is {local_rank}, but LOCAL_WORLD_SIZE is {local_size}: "
-                f"local ranks count from 0 to {local_size - 1}.",
+                f"local ranks go from 0 to {local_size - 1}.",
             )
         return cls(
             rank=rank,
@@ -122,7 +122,9 @@ def _number(environment: Mapping[str, str], name: str, default: int, *, at_least
     if not text:
         return default
     if not text.isdecimal() or int(text) < at_least:
-        raise InputError("invalid_rank_env", f"{name} is {text!r}, not a number from {at_least} on.")
+        raise InputError(
+            "invalid_rank_env", f"{name} is {text!r}, not a whole number of at least {at_least}."
+        )
     return int(text)
 
 

@@ -101,8 +101,8 @@ def connect(environment: Mapping[str, str], *, seconds: float) -> None:
     if address.startswith("http"):
         raise InputError(
             "invalid_address",
-            f"RAY_ADDRESS is {address}, which is the dashboard's: training needs the cluster's own address, "
-            "such as head:6379.",
+            f"RAY_ADDRESS is {address}, which is the address of the dashboard: set it to the address of the "
+            "cluster, such as head:6379.",
         )
     deadline = time.monotonic() + seconds
     while (problem := _why_not_connected(address)) is not None:
@@ -111,7 +111,7 @@ def connect(environment: Mapping[str, str], *, seconds: float) -> None:
             waited = "" if address == "auto" else f" within {seconds:.0f} s"
             raise InputError(
                 "ray_unavailable",
-                f"No Ray cluster answers at {address}{waited}: start one (ray start --head) or set "
+                f"No Ray cluster responds at {address}{waited}: start a cluster (ray start --head) or set "
                 f"RAY_ADDRESS. {problem}",
             )
         time.sleep(_PAUSE_SECONDS)
@@ -145,7 +145,7 @@ def find_room(config: TrainConfig, *, seconds: float) -> bool:
             raise InputError(
                 "ray_without_room",
                 f"The Ray cluster has {room} {kind}{'' if room == 1 else 's'} for {wanted} processes, and no "
-                f"more came within {seconds:.0f} s: add nodes, or ask for fewer processes.",
+                f"more were added within {seconds:.0f} s: add nodes, or ask for fewer processes.",
             )
         time.sleep(_PAUSE_SECONDS)
 
@@ -185,14 +185,14 @@ def judge(problem: BaseException) -> int:
     """A process that refused, or failed by an error of its own, ends the run; all else is tried again."""
     ended = [found for found in _causes(problem) if isinstance(found, ProcessEnded)]
     for refused in (found for found in ended if found.code == REFUSED):
-        unsaid = error_line("rank_failed", f"Rank {refused.rank} refused its input.")
+        unsaid = error_line("rank_failed", f"Rank {refused.rank} rejected its input.")
         return _end(refused.words or unsaid, REFUSED)
     for failed in (found for found in ended if found.code > 0 and found.code != LOST):
-        words = failed.words or f"what it said is in logs/rank-{failed.rank}.log."
+        words = failed.words or f"see its output in logs/rank-{failed.rank}.log."
         return _end(f"Rank {failed.rank} failed: {words}", 1)
     if ended:
         who = min(ended, key=lambda found: found.code)
-        how = f"was ended by signal {-who.code}" if who.code < 0 else "lost another process"
+        how = f"was terminated by signal {-who.code}" if who.code < 0 else "lost another process"
         return _end(f"Rank {who.rank} {how} on the Ray cluster.", LOST)
     first = (str(problem).splitlines() or [""])[0]
     return _end(f"A node of the Ray cluster was lost ({type(problem).__name__}: {first}).", LOST)

@@ -47,8 +47,8 @@ def work(order: ProcessSpec) -> None:
             REFUSED,
             error_line(
                 "run_not_shared",
-                f"The node {node} of the Ray cluster does not see {order.script.parent}: keep runs and data "
-                "on a disk that all nodes share (--run-dir).",
+                f"The node {node} of the Ray cluster has no access to {order.script.parent}: keep runs and "
+                "data on a disk that all nodes share (--run-dir).",
             ),
         )
     log = order.script.parent / "logs" / f"rank-{rank}.log"

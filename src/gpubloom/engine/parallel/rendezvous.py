@@ -63,8 +63,8 @@ def join(
         if rank_env.local_rank >= torch.cuda.device_count():
             raise InputError(
                 "more_processes_than_gpus",
-                f"{rank_env.local_size} processes were asked for, but this machine has "
-                f"{torch.cuda.device_count()} GPUs: each process needs one of its own.",
+                f"The run has {rank_env.local_size} processes on this machine, but the number of GPUs is "
+                f"{torch.cuda.device_count()}: each process needs its own GPU.",
             )
         torch.cuda.set_device(rank_env.local_rank)
     limit = join_seconds(environment) if seconds is None else seconds
@@ -83,8 +83,8 @@ def join(
     except RuntimeError as problem:
         raise InputError(
             "rendezvous_failed",
-            f"Rank {rank_env.rank} lost the other processes at {rank_env.address} while they were joining: "
-            f"{_first_line(problem)}",
+            f"Rank {rank_env.rank} lost the connection to the other processes at {rank_env.address} during "
+            f"the start: {_first_line(problem)}",
         ) from None
     store.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
     return Group(rank_env.rank, rank_env.size, rank_env.local_rank, rank_env.local_size, store)
@@ -104,13 +104,13 @@ def _rendezvous_store(rank_env: RankEnv, limit: float) -> Store:
         text = str(problem).lower()
         if "eaddrinuse" in text or "address already in use" in text:
             raise PortInUse(
-                f"Port {rank_env.port} is in use by another program: set MASTER_PORT to a free one."
+                f"Port {rank_env.port} is in use by another program: set MASTER_PORT to a free port."
             ) from None
         raise InputError(
             "rendezvous_timeout",
             f"Rank {rank_env.rank} did not find the first of the {rank_env.size} processes at "
-            f"{rank_env.address} within {limit:.0f} s: start all with the same WORLD_SIZE, MASTER_ADDR and "
-            f"MASTER_PORT. {_first_line(problem)}",
+            f"{rank_env.address} within {limit:.0f} s: start all processes with the same WORLD_SIZE, "
+            f"MASTER_ADDR and MASTER_PORT. {_first_line(problem)}",
         ) from None
     # A group that is started again must not read what the one before left.
     return PrefixStore(f"bloom/{rank_env.restarts}", store)
@@ -136,9 +136,9 @@ def _wait_for(store: Store, rank_env: RankEnv, ranks: list[int], deadline: float
             missing = [rank for rank in ranks if not store.check([_hello(rank)])]
             raise InputError(
                 "rendezvous_timeout",
-                f"Rank {_listed(missing)} of the {rank_env.size} processes did not come to "
-                f"{rank_env.address} within {limit:.0f} s (this is rank {rank_env.rank}): see what became of "
-                "it, and start all with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
+                f"Rank {_listed(missing)} of the {rank_env.size} processes did not connect to "
+                f"{rank_env.address} within {limit:.0f} s (this is rank {rank_env.rank}): check the log of "
+                "the missing process, and start all with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
             )
         time.sleep(_LOOK_SECONDS)
 
@@ -146,15 +146,18 @@ def _wait_for(store: Store, rank_env: RankEnv, ranks: list[int], deadline: float
 def _difference(first: dict[str, Any], other: dict[str, Any], rank: int) -> str | None:
     who, leader = f"rank {rank} on {other['host']}", f"rank 0 on {first['host']}"
     if first["size"] != other["size"]:
-        return f"WORLD_SIZE is {other['size']} for {who} and {first['size']} for {leader}: start all alike."
+        return (
+            f"WORLD_SIZE is {other['size']} for {who} and {first['size']} for {leader}: start all processes "
+            "with the same value."
+        )
     for name in ("gpubloom", "torch"):
         if first.get(name) != other.get(name):
             return (
-                f"{who.capitalize()} has {name} {other.get(name)}, and {leader} has {first.get(name)}: "
+                f"{who.capitalize()} has {name} {other.get(name)}, but {leader} has {first.get(name)}: "
                 "install the same versions on all machines."
             )
     if first["run"] != other["run"]:
-        return f"{who.capitalize()} and {leader} train different runs: their config.json differ."
+        return f"{who.capitalize()} and {leader} train different runs: their config.json files differ."
     return None
 
 
@@ -177,7 +180,9 @@ def join_seconds(environment: Mapping[str, str]) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise InputError("invalid_variable", f"BLOOM_JOIN_SECONDS is {text!r}, not a number of seconds.")
+        raise InputError(
+            "invalid_variable", f"BLOOM_JOIN_SECONDS is {text!r}, which is not a number of seconds."
+        )
     return seconds
 
 

@@ -31,7 +31,7 @@ def complete_or_absent(final: Path) -> Iterator[Path]:
         if isinstance(problem, OSError):
             raise OSError(
                 f"{final} could not be saved: {problem.strerror or problem}. "
-                "What was saved before is intact: make room there, then resume."
+                "Files that were saved earlier are intact: free disk space, then resume."
             ) from problem
         raise
 

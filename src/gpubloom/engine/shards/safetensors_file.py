@@ -110,7 +110,7 @@ class TensorFileReader:
         while position < len(room):
             count = self._file.readinto(room[position:])
             if not count:
-                raise InputError("invalid_safetensors", "it ends too early")
+                raise InputError("invalid_safetensors", "the file ends too early")
             position += count
         self._wait_for_hash()
         self._hashed = self._hasher.submit(self._sha256.update, room)
@@ -131,7 +131,7 @@ class TensorFileReader:
         first = self._file.read(_LENGTH_BYTES)
         length = int.from_bytes(first, "little")
         if len(first) < _LENGTH_BYTES or length > min(_LONGEST_HEADER, file_bytes - _LENGTH_BYTES):
-            raise InputError("invalid_safetensors", "it ends within its header")
+            raise InputError("invalid_safetensors", "the file ends within its header")
         header = self._file.read(length)
         self._sha256.update(first + header)
         try:
@@ -139,18 +139,18 @@ class TensorFileReader:
             described.pop("__metadata__", None)
             found = sorted(_parsed(described), key=lambda entry: entry.begin)
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
-            raise InputError("invalid_safetensors", f"its header cannot be read ({problem})") from None
+            raise InputError("invalid_safetensors", f"the header cannot be read ({problem})") from None
         end = 0
         for entry in found:
             if entry.begin != end or entry.end - entry.begin != _FLOAT_BYTES * math.prod(entry.shape):
                 raise InputError(
-                    "invalid_safetensors", f"its header gives tensor {entry.name} a place that cannot be"
+                    "invalid_safetensors", f"the header gives tensor {entry.name} an impossible position"
                 )
             end = entry.end
         if _LENGTH_BYTES + length + end != file_bytes:
             raise InputError(
                 "invalid_safetensors",
-                f"it has {file_bytes:,} bytes instead of {_LENGTH_BYTES + length + end:,}",
+                f"the file has {file_bytes:,} bytes instead of {_LENGTH_BYTES + length + end:,}",
             )
         return found
 

@@ -256,14 +256,14 @@ class ShardFolder:
         there = {name for names in held.values() for name in names}
         for name in shapes:
             if name not in there:
-                raise self._damaged(f"tensor {name} is not in {' or '.join(held)}")
+                raise self._damaged(f"tensor {name} is missing in {', '.join(held)}")
         return held
 
     def compare(self, file: str, actual: str) -> None:
         """The checksum of a file with the one that is written down for it."""
         expected = self._checksums.get(file)
         if actual != expected:
-            said = "does not name it" if expected is None else f"says {expected[:16]}…"
+            said = "has no entry for it" if expected is None else f"says {expected[:16]}…"
             raise self._damaged(f"{file} has the sha256 checksum {actual[:16]}…, but checksums.json {said}")
 
     def _read(self, file: str, wanted: Mapping[str, Stretch], flat_of: Callable[[Stretch], Tensor]) -> None:
@@ -303,7 +303,7 @@ class ShardFolder:
 
     def _check(self, file: str, entry: Entry, shapes: Mapping[str, tuple[int, ...]]) -> None:
         if entry.name not in shapes:
-            raise self._damaged(f"{file} holds tensor {entry.name}, which this model does not have")
+            raise self._damaged(f"{file} contains tensor {entry.name}, which this model does not have")
         expected = shapes[entry.name]
         if entry.shape != expected:
             raise self._damaged(

@@ -34,8 +34,8 @@ def replay(
     ids = formatter.chat([{"role": "user", "content": prompt}]) if chats else formatter.completion(prompt)
     if len(ids) >= model.context_length:
         raise NoRoom(
-            f"{prompt[:40]!r}… has {len(ids):,} tokens, which leaves no room for an answer: the model's "
-            f"context holds {model.context_length:,}."
+            f"The prompt {prompt[:40]!r}… has {len(ids):,} tokens, which leaves no room for an answer: the "
+            f"context length of the model is {model.context_length:,} tokens."
         )
     wanted = Wanted(max_new_tokens)
     if chats:

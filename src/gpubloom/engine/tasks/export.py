@@ -53,8 +53,8 @@ _LAST_WORDS = 400
 TOKEN_FILE = "hub-token"  # noqa: S105 - a name, not a token
 _GGUF_FILE = "model.gguf"
 _QLORA_NOTE = (
-    "The adapter was trained over weights in 4 bits and is merged into the unquantized ones: what it learned "
-    "to make up for 4 bits is still in it, so answers may differ a little from those before."
+    "The adapter was trained on 4-bit weights and is merged into the unquantized weights, so answers may "
+    "differ a little from the answers before the export."
 )
 
 
@@ -63,7 +63,9 @@ def find_converter() -> Path | None:
     named = os.environ.get(VARIABLE)
     if named:
         if not Path(named).is_file():
-            raise InputError("converter_not_found", f"{VARIABLE} names {named}, which is no file.")
+            raise InputError(
+                "converter_not_found", f"{VARIABLE} is set to {named}, but this file does not exist."
+            )
         return Path(named)
     found = shutil.which(_NAME)
     return None if found is None else Path(found)
@@ -94,7 +96,7 @@ def convert(
     log.unlink()
     if process.returncode != 0 or not target.is_file():
         raise InputError(
-            "converter_failed", f"{converter} failed: {said or f'it ended with {process.returncode}'}"
+            "converter_failed", f"{converter} failed: {said or f'exit status {process.returncode}'}"
         )
 
 
@@ -104,7 +106,8 @@ def run(task: Task, session: TaskSession) -> dict[str, Any]:
     token = take_token(session.home)
     if task.hub is not None and token is None:
         raise InputError(
-            "no_hub_token", f"Pushing to {task.hub.repository} needs a token that may write: set HF_TOKEN."
+            "no_hub_token",
+            f"Pushing to {task.hub.repository} needs a Hugging Face token with write access: set HF_TOKEN.",
         )
     found = find_model(Path(task.model), None if task.base is None else Path(task.base))
     compute = choose_compute(task.device, "auto")
@@ -167,18 +170,18 @@ def _write_gguf(folder: Path, task: ExportTask, found: ResolvedModel, session: T
             return what_differs(found)
     converter = find_converter()
     if converter is None:
-        reason = reason or f"Models of type {family} are not written as GGUF here."
+        reason = reason or f"GPU Bloom cannot write models of type {family} as GGUF."
         raise InputError(
             "unsupported_by_gguf",
-            f"{reason} Written are {', '.join(ARCHITECTURES)} with usual tokenizers; for others set "
-            f"{VARIABLE} to llama.cpp's convert_hf_to_gguf.py, or put it on the PATH.",
+            f"{reason} Supported are {', '.join(ARCHITECTURES)} with common tokenizers; for other models set "
+            f"{VARIABLE} to llama.cpp's convert_hf_to_gguf.py, or put that script on the PATH.",
         )
     merged = folder / "merged"
     merged.mkdir()
     write_merged(merged, found, task.dtype, session.keep_going)
     convert(converter, merged, folder / _GGUF_FILE, task.dtype, session.keep_going)
     shutil.rmtree(merged)
-    return [f"{converter.name} wrote the file."]
+    return [f"{converter.name} wrote the GGUF file."]
 
 
 def _replay(
@@ -192,7 +195,9 @@ def _replay(
         before = answers_before(found, prompts, compute, go_on)
         return compare(prompts, before, answers_after(folder, found, prompts, compute, go_on))
     if not can_write(found):
-        return Replay(notes=["The file was written by another program and was not replayed."])
+        return Replay(
+            notes=["Another program wrote the GGUF file, so answers before and after were not compared."]
+        )
     planned = gguf_tensors(ExportWeights.of(found), merged_config(found, task.dtype))
     before = answers_before(found, prompts, compute, go_on)
     after = answers_of_gguf(folder / _GGUF_FILE, planned, found, prompts, compute, go_on)
@@ -216,5 +221,5 @@ def _must_have_gguf() -> None:
     if importlib.util.find_spec("gguf") is None:
         raise InputError(
             "not_installed",
-            "GGUF needs the package gguf, which is not installed. Run: pip install 'gpubloom[gguf]'.",
+            "GGUF export needs the package gguf, which is not installed. Run: pip install 'gpubloom[gguf]'.",
         )

@@ -82,7 +82,7 @@ def find(tried: Sequence[Tried]) -> Finding:
     """Draws the curve through what was tried and suggests a rate."""
     finite = [each for each in tried if math.isfinite(each.loss)]
     if len(finite) < 3:
-        reason = "The loss was not finite from the start: look at the data and the model."
+        reason = "The loss was NaN or infinite from the start: check the data and the model."
         return Finding((), None, reason, tried[-1].learning_rate)
     last = tried[-1]
     diverged = _has_diverged(last.loss, min(each.loss for each in finite))
@@ -105,20 +105,25 @@ def _suggest(
     fall = start - lowest
     if fall < _LEAST_FALL * start:
         return None, (
-            f"The loss stayed near {start:.3g} at all rates from {rates[0]:.1g} to {rates[-1]:.1g}: try "
-            "higher rates or more steps, or this data has nothing to teach this model."
+            f"The loss stayed near {start:.3g} for all learning rates from {rates[0]:.1g} to "
+            f"{rates[-1]:.1g}: try higher learning rates or more steps. The model may also have nothing to "
+            "learn from this data."
         )
     enough = start - _SHARE_OF_FALL * fall
     reached = next(rate for rate, loss in zip(rates, smoothed, strict=True) if loss <= enough)
     suggested = float(f"{_LOWER * reached:.1e}")
     reason = (
-        f"The loss fell from {start:.3g} to {lowest:.3g}, and had {_SHARE_OF_FALL:.0%} of that behind it at "
-        f"{reached:.2g}: a little lower is safe, and higher gains little"
+        f"The loss fell from {start:.3g} to {lowest:.3g}, with {_SHARE_OF_FALL:.0%} of this drop reached at "
+        f"learning rate {reached:.2g}: a slightly lower learning rate is safe, and a higher one gains little"
     )
     if diverged_at is not None:
-        return suggested, f"{reason}. It diverged at {diverged_at:.2g}."
+        return suggested, f"{reason}. The loss diverged at {diverged_at:.2g}."
     if smoothed[-1] == lowest:
-        return suggested, f"{reason}. It still fell at the highest rate: a wider search may suggest more."
+        more = (
+            "The loss still fell at the highest learning rate: a search with higher rates may find a better "
+            "one."
+        )
+        return suggested, f"{reason}. {more}"
     return suggested, f"{reason}."
 
 

@@ -47,8 +47,9 @@ def templates() -> tuple[Template, ...]:
     gpt_code = tuple(file for file in gpt if file.path.endswith(".py"))
     return (
         Template(
-            "nanogpt-local", "A small GPT, letter by letter", "local",
-            "0.8 million parameters on a short story that lies beside it. A few minutes without a GPU.",
+            "nanogpt-local", "Character-level GPT", "local",
+            "0.8 million parameters, trained on a short story that is included. Takes a few minutes without "
+            "a GPU.",
             gpt, _SMALL_GPT,
         ),
         Template(
@@ -58,7 +59,7 @@ def templates() -> tuple[Template, ...]:
         ),
         Template(
             "nanogpt-lambda", "GPT-2 small on Lambda", "lambda",
-            "124 million parameters, 5,000 steps on Shakespeare, compiled: worth it on a machine that stays.",
+            "124 million parameters, 5,000 steps on Shakespeare, compiled, which pays off in longer runs.",
             gpt_code, ("--compile=true",), _SHAKESPEARE, "A10",
         ),
         Template(
@@ -73,30 +74,30 @@ def templates() -> tuple[Template, ...]:
             "T4",
         ),
         Template(
-            "lora-local", "LoRA of a half-billion model", "local",
-            "Qwen2.5 0.5B learns short answers from twenty examples. Fetches the model first: 1 GB.",
+            "lora-local", "LoRA fine-tuning of a 0.5B model", "local",
+            "Fine-tunes Qwen2.5 0.5B on twenty short answers. Downloads the model first (1 GB).",
             lora, ("--batch_size=2", "--max_seq_length=256", "--max_steps=60"),
         ),
         Template(
-            "lora-modal", "LoRA of 1.5 billion on Modal", "modal",
-            "Qwen2.5 1.5B learns short answers. Minutes on an L4, paid by the second.",
+            "lora-modal", "LoRA fine-tuning of a 1.5B model on Modal", "modal",
+            "Fine-tunes Qwen2.5 1.5B on short answers. Takes minutes on an L4, billed by the second.",
             lora, ("--model_name=Qwen/Qwen2.5-1.5B-Instruct",), (), "L4",
         ),
         Template(
-            "lora-lambda", "LoRA of 7 billion on Lambda", "lambda",
-            "Qwen2.5 7B in bfloat16 on an A6000 with 48 GB.",
+            "lora-lambda", "LoRA fine-tuning of a 7B model on Lambda", "lambda",
+            "Fine-tunes Qwen2.5 7B in bfloat16. Fits an A6000 with 48 GB.",
             lora,
             ("--model_name=Qwen/Qwen2.5-7B-Instruct", "--batch_size=2", "--gradient_accumulation_steps=4"),
             (), "RTX A6000",
         ),
         Template(
-            "lora-paperspace", "LoRA of 1.5 billion on Paperspace", "paperspace",
-            "Qwen2.5 1.5B learns short answers on an A4000 with 16 GB.",
+            "lora-paperspace", "LoRA fine-tuning of a 1.5B model on Paperspace", "paperspace",
+            "Fine-tunes Qwen2.5 1.5B on short answers. Fits an A4000 with 16 GB.",
             lora, ("--model_name=Qwen/Qwen2.5-1.5B-Instruct",), (), "RTX A4000",
         ),
         Template(
-            "lora-colab", "LoRA of a half-billion model in Colab", "colab",
-            "Qwen2.5 0.5B in float32: a T4 has no bfloat16.",
+            "lora-colab", "LoRA fine-tuning of a 0.5B model in Colab", "colab",
+            "Fine-tunes Qwen2.5 0.5B in float32, because a T4 does not support bfloat16.",
             lora, ("--dtype=float32",), (), "T4",
         ),
     )  # fmt: skip

@@ -6,7 +6,7 @@ const tuned = {
   model_name: "tiny",
   dataset_name: "herons.jsonl",
   config: { method: "lora", backend: "engine", lora: { rank: 16, alpha: 32 }, model: { path: "/models/x" }, data: { kind: "examples", packing: true } },
-  summary: { facts: { optimizations: "loss in chunks, compiled layers" }, values: { "train/tokens_seen": { value: 4000 }, "train/trained_tokens": { value: 1000 } } },
+  summary: { facts: { optimizations: "chunked loss, compiled layers" }, values: { "train/tokens_seen": { value: 4000 }, "train/trained_tokens": { value: 1000 } } },
 } as unknown as Job;
 
 it("says what is tuned, on what, and how much of it is taught", () => {
@@ -20,7 +20,7 @@ it("says what is tuned, on what, and how much of it is taught", () => {
 });
 
 it("lists what the run says is in force, and packing where it was chosen", () => {
-  expect(optimizationsOf(tuned)).toEqual(["packing", "loss in chunks", "compiled layers"]);
+  expect(optimizationsOf(tuned)).toEqual(["packing", "chunked loss", "compiled layers"]);
   expect(optimizationsOf({ ...tuned, config: { data: { kind: "text" } }, summary: { facts: {} } } as unknown as Job)).toEqual([]);
 });
 

@@ -10,7 +10,7 @@ const plan = {
   device: "cuda",
   precision: "bf16",
   precision_reason: "bf16: H200 supports it",
-  placement_text: "All 4 layers: streamed, updated by the CPU.",
+  placement_text: "All 4 layers: streamed from host memory, updated by the CPU.",
   memory,
   memory_total_bytes: 8e9,
   memory_limit_bytes: 10e9,
@@ -21,7 +21,7 @@ const plan = {
     { name: "backward", seconds: 2, compute: 2, link: 0.25, host: 0 },
   ],
   limited_by: "the host optimizer",
-  limits: ["Larger batches would hide it."],
+  limits: ["A larger batch hides this wait."],
   parameters: 7e9,
   assumptions: [] as string[],
   steps: null,
@@ -47,7 +47,7 @@ it("shows both memories by kind, the step by phase, and what limits it", () => {
   expect(screen.getByText("96 GB / 128 GB")).toBeDefined();
   expect(screen.getByRole("row", { name: /weights 2 GB 90 GB/ })).toBeDefined();
   expect(screen.getByRole("img", { name: "forward 1 s, busy: GPU 500 ms, link 800 ms, host 1 s. backward 2 s, busy: GPU 2 s, link 250 ms." })).toBeDefined();
-  expect(screen.getByText("Limited by the host optimizer.").parentElement?.textContent).toContain("Larger batches would hide it.");
+  expect(screen.getByText("Limited by the host optimizer.").parentElement?.textContent).toContain("A larger batch hides this wait.");
 });
 
 it("shows no link where nothing crosses it", () => {
@@ -81,8 +81,8 @@ it("offers nothing where nothing would do, and asks for what is missing", () => 
 
 it("names changes in the words of the form", () => {
   expect(changeFacts({ "memory.mode": "auto", "memory.gpu_budget_gb": 24.5, "model.preset": "125m", "eval.max_batches": 3 })).toEqual([
-    ["Where the model lives", "Automatic"],
-    ["GPU memory, in GB", "24.5"],
+    ["Model placement", "Automatic"],
+    ["GPU memory limit (GB)", "24.5"],
     ["Model", "125M · 12 layers, 768 wide"],
     ["eval.max_batches", "3"],
   ]);

@@ -33,7 +33,7 @@ export function changeFacts(changes: Json): [string, string][] {
     const field = CONFIG_FIELDS.find((known) => known.path === path);
     const option = field?.options?.find(([known]) => known === String(value))?.[1];
     const text = option ?? (typeof value === "number" ? settingText(value) : String(value));
-    return [field?.label.replace(", at most … GB", ", in GB") ?? path, text];
+    return [field?.label ?? path, text];
   });
 }
 

@@ -104,7 +104,7 @@ class BackgroundCompile:
             said = pipe.read().decode(errors="replace").strip()
         if self._process.returncode == 0:
             return time.perf_counter() - self._started
-        return said or f"the compiler's process ended with code {self._process.returncode}"
+        return said or f"the compiler process ended with exit status {self._process.returncode}"
 
     def close(self) -> None:
         """The run is over; nobody needs it any more."""

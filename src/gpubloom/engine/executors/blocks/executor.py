@@ -302,11 +302,11 @@ class BlockExecutor:
             case float() as seconds:
                 self._use_functions(compiled=True)
                 self._options.say(
-                    f"layers are compiled since update {self.updates + 1}, after {seconds:.0f} s in the "
-                    "background; results may differ from here on by the rounding of fp32"
+                    f"the layers are compiled from update {self.updates + 1} on, after {seconds:.0f} s of "
+                    "compilation in the background; from here on results may differ by fp32 rounding"
                 )
             case str() as reason:
-                self._options.say(f"layers are not compiled and run slower: {reason}")
+                self._options.say(f"the layers are not compiled and run slower: {reason}")
 
     def _by_layer(self, batch: Batch, tables: list[Tables], *, training: bool) -> dict[int, list[Tables]]:
         found = tables_by_layer(

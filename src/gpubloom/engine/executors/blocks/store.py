@@ -243,7 +243,7 @@ def make_stores(
 ) -> list[BlockStore]:
     """Block by block: no more than one block's weights exist twice at any time."""
     block_placements = list(placement.blocks())
-    assert len(block_placements) == len(model.blocks), "the placement was made for another model"
+    assert len(block_placements) == len(model.blocks), "the placement belongs to another model"
     dequantize = _dequantize(device, options) if options.quantized else None
     staging: Tensor | None = None
     stores = []

@@ -248,7 +248,9 @@ class Updates:
 
     def _raise_problem(self) -> None:
         if self._problem is not None:
-            raise RuntimeError("The host optimizer failed; the weights are not usable.") from self._problem
+            raise RuntimeError(
+                "The host optimizer failed, so the weights of this run cannot be used."
+            ) from self._problem
 
 
 def _ranges(store: BlockStore, step: AdamWStep) -> list[tuple[slice, AdamWStep]]:

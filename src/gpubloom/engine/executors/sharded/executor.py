@@ -108,7 +108,7 @@ class ShardedExecutor:
         compute: Compute,
         options: ExecutorOptions = ExecutorOptions(),  # noqa: B008 - frozen
     ) -> None:
-        assert not options.quantized, "weights in four bits are not divided"
+        assert not options.quantized, "4-bit weights cannot be sharded"
         self.model = model
         self.placement = placement
         self.group = options.group
@@ -230,7 +230,7 @@ class ShardedExecutor:
     def _make_modules(self, dtype: torch.dtype, options: ExecutorOptions) -> list[BlockModule]:
         model, chunk = self.model, self.placement.loss_chunk_tokens
         block_placements = list(self.placement.blocks())
-        assert len(block_placements) == len(model.blocks), "the placement was made for another model"
+        assert len(block_placements) == len(model.blocks), "the placement belongs to another model"
         functions: dict[str, LayerFunctions] = {}
         modules: list[BlockModule] = []
         for spec, block_placement in zip(model.blocks, block_placements, strict=True):

@@ -44,7 +44,8 @@ def attend(
     for name, value in others.items():
         if value is not None and value is not False and name not in _WITHOUT_EFFECT:
             raise InputError(
-                "unsupported_architecture", f"Its attention uses {name}, which this engine does not know."
+                "unsupported_architecture",
+                f"The attention of this model uses {name}, which this engine does not support.",
             )
     groups = q_BNTH.shape[1] // k_BKTH.shape[1]
     shared = (
@@ -90,13 +91,14 @@ def implementation_for(config: Any) -> str:
     family = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if family is None:
         raise InputError(
-            "unsupported_architecture", f"transformers knows no causal language model of the family {name}."
+            "unsupported_architecture", f"transformers has no causal language model for the family {name}."
         )
     if not getattr(family, "_supports_attention_backend", False):
         if not getattr(family, "_supports_sdpa", False):
             raise InputError(
                 "unsupported_architecture",
-                f"{name} computes attention in a way of its own, or not at all; this engine cannot run it.",
+                f"{name} has its own attention implementation or no attention, which this engine does not "
+                "support.",
             )
         return "sdpa"
     ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, attend)
@@ -153,6 +155,7 @@ def _window_of(visible: Callable[..., Tensor], size: int | None) -> Window:
     if not causal or not expected:
         raise InputError(
             "unsupported_architecture",
-            "It attends to other positions than all earlier ones or a sliding window of them.",
+            "This engine supports only causal attention, with or without a sliding window; this model "
+            "attends to other positions.",
         )
     return Window(size)

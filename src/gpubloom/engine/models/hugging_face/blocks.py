@@ -152,12 +152,13 @@ class HuggingFaceBlocks:
             embedding.padding_idx, self.tied = padding, tied
         if not _close(embedded_BTD, recording.embedded_BTD):
             raise InputError(
-                "unsupported_architecture", f"{family} embeds tokens in a way that this engine does not know."
+                "unsupported_architecture",
+                f"{family} embeds tokens in a way that this engine does not support.",
             )
         if not _close(logits_BTV, recording.logits_BTV):
             raise InputError(
                 "unsupported_architecture",
-                f"{family} computes logits in a way that this engine does not know.",
+                f"{family} computes logits in a way that this engine does not support.",
             )
 
     def _is_eager(self, kind: str, recording: Recording) -> bool:
@@ -170,7 +171,7 @@ class HuggingFaceBlocks:
             reason = str(problem).strip().splitlines()[0]
             raise InputError(
                 "unsupported_architecture",
-                f"A layer of {family_of(self.config)} cannot be run by itself: {reason}",
+                f"A layer of {family_of(self.config)} cannot be run separately: {reason}",
             ) from None
         try:
             self._run_without_values(kind, recording, torch.float32)
@@ -220,7 +221,7 @@ def _close(found: Tensor, expected: Tensor) -> bool:
 def _notes(config: Any) -> tuple[str, ...]:
     settings = config.to_dict()
     notes = [
-        f"{name} is {value} in the model's config; dropout is off here."
+        f"The model config sets {name} to {value}, but training runs without this dropout."
         for name, value in sorted(settings.items())
         if ("dropout" in name or name.endswith("_pdrop"))
         and not name.startswith(_OTHER_HEADS)
@@ -228,7 +229,7 @@ def _notes(config: Any) -> tuple[str, ...]:
         and value > 0
     ]
     if settings.get("router_aux_loss_coef") and settings.get("output_router_logits"):
-        notes.append("The router's balancing loss is off here.")
+        notes.append("Training runs without the router's load-balancing loss.")
     return tuple(notes)
 
 
@@ -242,13 +243,13 @@ def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:
     settings = dict(settings)
     family = settings.pop("model_type", None)
     if family is None:
-        raise InputError("model_config_invalid", f"{source_name} does not say model_type.")
+        raise InputError("model_config_invalid", f"{source_name} has no model_type.")
     # A folder that brings its own code is read as the family it names; its code is never run.
     settings.pop("auto_map", None)
     if family not in CONFIG_MAPPING:
         raise InputError(
             "unsupported_architecture",
-            f"{source_name} describes {family}, a family that transformers does not know.",
+            f"{source_name} describes {family}, a model family that transformers does not support.",
         )
     try:
         with quiet_transformers():
@@ -257,7 +258,7 @@ def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:
         reason = " ".join(str(problem).split())
         raise InputError(
             "unsupported_architecture",
-            f"{source_name} describes {family}, which transformers refuses: {reason}",
+            f"{source_name} describes {family}, which transformers rejects: {reason}",
         ) from None
     return HuggingFaceBlocks(config)
 

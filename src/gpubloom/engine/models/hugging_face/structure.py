@@ -91,11 +91,12 @@ def build(config: Any) -> tuple[Any, str]:
     if any(getattr(config, name, None) is not None for name in _OTHER_INPUTS):
         raise InputError(
             "unsupported_architecture",
-            f"{family} also reads images or sound; this engine trains models of text only.",
+            f"{family} also reads images or sound; this engine trains text-only models.",
         )
     if getattr(config, "quantization_config", None) is not None:
         raise InputError(
-            "quantized_model", f"This {family} is quantized already; start from its unquantized weights."
+            "quantized_model",
+            f"This {family} model is already quantized: start from its unquantized weights.",
         )
     implementation = implementation_for(config)
     # transformers notes the kind of attention in the config it is given, which is the caller's.
@@ -108,7 +109,7 @@ def build(config: Any) -> tuple[Any, str]:
         reason = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         raise InputError(
             "unsupported_architecture",
-            f"transformers cannot build a causal language model of {family}: {reason}",
+            f"transformers cannot build a causal language model for {family}: {reason}",
         ) from None
     return model.eval(), implementation
 
@@ -124,7 +125,7 @@ def find_parts(model: Any, implementation: str) -> Parts:
     if not one_matrix_each:
         raise InputError(
             "unsupported_architecture",
-            f"{family} does not map tokens to vectors and vectors to tokens by one matrix each.",
+            f"{family} does not have exactly one embedding matrix and one output matrix.",
         )
     paths = {id(module): path for path, module in model.named_modules()}
     rest = [
@@ -162,7 +163,8 @@ def find_layers(model: Any) -> str:
     ]
     if len(lists) != 1:
         raise InputError(
-            "unsupported_architecture", f"{family_of(model.config)} does not have one list of decoder layers."
+            "unsupported_architecture",
+            f"{family_of(model.config)} does not have exactly one list of decoder layers.",
         )
     return str(lists[0])
 
@@ -173,20 +175,20 @@ def _refuse_unknown_tensors(parts: Parts, family: str) -> None:
         if not any(name.startswith(f"{path}.") for path in known):
             raise InputError(
                 "unsupported_architecture",
-                f"{family} has a tensor that belongs to no block this engine knows: {name}.",
+                f"{family} has a tensor outside the embedding, the layers and the head: {name}.",
             )
     owners: dict[int, int] = {}
     for index, layer in enumerate(parts.layers):
         for name, _ in layer.named_buffers():
             raise InputError(
                 "unsupported_architecture",
-                f"A layer of {family} holds a table of its own ({name}), which cannot be streamed.",
+                f"A layer of {family} has a buffer ({name}), which this engine cannot stream.",
             )
         for parameter in layer.parameters():
             if owners.setdefault(id(parameter), index) != index:
                 raise InputError(
                     "unsupported_architecture",
-                    f"Layers of {family} share their weights, which this engine does not stream.",
+                    f"The layers of {family} share weights, which this engine cannot stream.",
                 )
 
 

@@ -123,7 +123,7 @@ class _Recorder:
             raise _Unknown("not every layer is called exactly once")
         for number, (before, after) in enumerate(zip(self._outputs, self._inputs[1:], strict=False), start=1):
             if not torch.equal(before, after):
-                raise _Unknown(f"something happens between layers {number - 1} and {number}")
+                raise _Unknown(f"the model changes the values between layers {number - 1} and {number}")
         embedding = self._model.get_submodule(self._parts.embedding_path)
         return Recording(
             layers=tuple(self._arguments),
@@ -188,7 +188,7 @@ class _Recorder:
             self._inputs.append(x_BTD)
             arguments_of_layer = tuple((name, self._known(name, value)) for name, value in bound.items())
             if not any(isinstance(value, Window) for _, value in arguments_of_layer):
-                raise _Unknown("not all of its layers are attention")
+                raise _Unknown("not all of its layers use attention")
             self._arguments.append(arguments_of_layer)
             y_BTD = torch.rand(x_BTD.shape, generator=self._generator)
             self._outputs.append(y_BTD)
@@ -208,7 +208,7 @@ class _Recorder:
                 return Tables(call)
         if isinstance(value, _CONSTANTS):
             return value
-        raise _Unknown(f"its layers are given {name}, which this engine does not know")
+        raise _Unknown(f"its layers take {name}, which this engine does not support")
 
 
 class Picks:

@@ -66,7 +66,8 @@ def origins(model: Any, names: Iterable[str]) -> dict[str, Origin]:
         if len(converter.target_patterns) > 1:
             raise InputError(
                 "unsupported_architecture",
-                f"The checkpoint holds {pieces[0][1]} joined with others, which this engine does not split.",
+                f"The checkpoint stores {pieces[0][1]} fused with other tensors, which this engine cannot "
+                "split.",
             )
         found[target] = Origin(tuple(name for _, name in pieces), _combine(converter, target, pieces, model))
     return found

@@ -73,7 +73,7 @@ class Constants(NamedTuple):
     def of(cls, step: AdamWStep, scale: float) -> "Constants":
         if step.updates < 1:
             raise InputError(
-                "invalid_argument", f"AdamW counts its updates from 1, but was given update {step.updates}."
+                "invalid_argument", f"AdamW counts updates from 1, but got update {step.updates}."
             )
         return cls(
             scale=scale,
@@ -106,15 +106,17 @@ class Arrays:
         for tensor in given:
             if tensor.device.type != "cpu" or tensor.ndim != 1 or not tensor.is_contiguous():
                 raise InputError(
-                    "invalid_argument", "The host AdamW takes flat, contiguous tensors in CPU memory only."
+                    "invalid_argument", "The host AdamW accepts only flat, contiguous tensors in CPU memory."
                 )
         if len({len(tensor) for tensor in given}) != 1:
             raise InputError(
                 "invalid_argument",
-                f"The host AdamW takes equal lengths, not {[len(tensor) for tensor in given]}.",
+                f"The host AdamW needs tensors of equal length, not {[len(tensor) for tensor in given]}.",
             )
         if {self.master.dtype, self.first.dtype, self.second.dtype} != {torch.float32}:
-            raise InputError("invalid_argument", "The host AdamW takes FP32 masters and moments only.")
+            raise InputError(
+                "invalid_argument", "The host AdamW accepts only fp32 master weights and moments."
+            )
         if self.kind not in KINDS:
             raise InputError(
                 "invalid_argument",
@@ -127,7 +129,7 @@ class Arrays:
         if len(self.master) > 0 and len(set(pointers)) != len(pointers):
             raise InputError(
                 "invalid_argument",
-                "The host AdamW was given the same memory twice; a master needs no copy of itself.",
+                "The host AdamW got the same memory twice: the copy must not be the master weights.",
             )
 
     def _copy_overwrites_gradient(self, copy: Tensor) -> bool:

@@ -39,7 +39,7 @@ def load(source: Path) -> ctypes.CDLL:
         with tempfile.TemporaryDirectory(prefix="gpubloom-") as building:
             return _open(_compile(compiler, source, Path(building)))
     except OSError as error:
-        raise CannotBuild(f"no folder to build in: {error}") from error
+        raise CannotBuild(f"no folder for the build: {error}") from error
 
 
 def _from_cache(compiler: str, source: Path, library: Path) -> ctypes.CDLL:
@@ -61,7 +61,7 @@ def _compiler() -> str:
         if found := shutil.which(name):
             return found
     if asked:
-        raise CannotBuild(f"BLOOM_CC names {asked}, which is not there")
+        raise CannotBuild(f"BLOOM_CC is set to {asked}, which does not exist")
     raise CannotBuild("no C compiler: neither cc nor gcc nor clang is installed")
 
 
@@ -92,7 +92,7 @@ def _private_cache() -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = folder.stat()
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise PermissionError(f"{folder} can be written to by others.")
+        raise PermissionError(f"Other users can write to {folder}.")
     return folder
 
 
@@ -116,7 +116,7 @@ def _output_of(command: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotBuild(f"{command[0]} could not be run: {error}") from error
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
+        said = [line for line in done.stderr.splitlines() if line.strip()] or ["no error message"]
         raise CannotBuild(f"{command[0]} failed: {said[0].strip()}")
     return done.stdout
 

@@ -1,11 +1,11 @@
-"""Teaches a language model by LoRA: small matrices beside its own weights learn from examples.jsonl.
+"""Fine-tunes a language model with LoRA on examples.jsonl: only small adapter matrices are trained.
 
-    python train.py                                            with the values below
+    python train.py                                            with the settings below
     python train.py --model_name=Qwen/Qwen2.5-7B-Instruct      with another model
-    python train.py --resume                                   goes on from out/checkpoint
+    python train.py --resume                                   resume from out/checkpoint
 
-Every line of examples.jsonl is {"prompt": "…", "completion": "…"}. What was learned lies in out/adapter.
-SIGTERM saves a checkpoint and ends.
+Every line of examples.jsonl is {"prompt": "…", "completion": "…"}. The trained adapter is in out/adapter.
+On SIGTERM the script saves a checkpoint and stops.
 """
 
 import argparse
@@ -45,7 +45,7 @@ NOT_TRAINED = -100
 def read_settings() -> tuple[Settings, bool]:
     parser = argparse.ArgumentParser()
     parser.add_argument(
-        "--resume", action="store_true", help="go on from the last checkpoint, if there is one"
+        "--resume", action="store_true", help="resume from the last checkpoint, if there is one"
     )
     for field in fields(Settings):
         parser.add_argument(f"--{field.name}", type=field.type, default=field.default)
@@ -55,7 +55,7 @@ def read_settings() -> tuple[Settings, bool]:
 
 
 def read_examples(settings: Settings, tokenizer) -> list[tuple[list[int], list[int]]]:
-    """Ids and labels; only completions are trained."""
+    """Token ids and labels; only completions count in the loss."""
     examples = []
     for line in Path(settings.data_file).read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -88,7 +88,7 @@ def padded(rows: list[tuple[list[int], list[int]]], device: str) -> dict[str, to
 
 
 def keep(model, optimizer, step: int, folder: Path) -> None:
-    """Whole or not at all: a machine may go away while it is written."""
+    """Replaces the folder atomically: the machine may stop while it is written."""
     part, old = folder.with_name("checkpoint.part"), folder.with_name("checkpoint.old")
     for left in (part, old):
         shutil.rmtree(left, ignore_errors=True)
@@ -111,7 +111,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(settings.model_name)
     base = AutoModelForCausalLM.from_pretrained(settings.model_name, dtype=dtype).to(device)
     out = Path(settings.output_dir)
-    # A folder is moved away for a moment while it is replaced.
+    # While the folder is replaced, the old one has another name for a moment.
     checkpoint = next(
         (path for name in ("checkpoint", "checkpoint.old") if (path := out / name).exists()), None
     )
@@ -135,13 +135,14 @@ def main() -> None:
         print(f"resumed at step {first}")
     examples = read_examples(settings, tokenizer)
     print(
-        f"{len(examples)} examples, {sum(weight.numel() for weight in trained):,} trained numbers", flush=True
+        f"{len(examples)} examples, {sum(weight.numel() for weight in trained):,} trainable parameters",
+        flush=True,
     )
 
     model.train()
     for step in range(first + 1, settings.max_steps + 1):
         began = time.perf_counter()
-        # Which examples a step sees depends on its number alone, so that a resumed run sees the same.
+        # The examples of a step depend only on its number, so that a resumed run uses the same ones.
         draw = random.Random(settings.seed * 1_000_003 + step)
         total = 0.0
         for _ in range(settings.gradient_accumulation_steps):

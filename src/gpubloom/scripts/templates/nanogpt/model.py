@@ -21,12 +21,12 @@ class GPTConfig:
 
 
 class Attention(nn.Module):
-    """Every position looks at itself and at those before it."""
+    """Causal attention: every position attends to itself and to earlier positions."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         if config.n_embd % config.n_head:
-            raise ValueError(f"n_embd ({config.n_embd}) has to be a multiple of n_head ({config.n_head}).")
+            raise ValueError(f"n_embd ({config.n_embd}) must be a multiple of n_head ({config.n_head}).")
         self.heads = config.n_head
         self.dropout = config.dropout
         self.incoming = nn.Linear(config.n_embd, 3 * config.n_embd)
@@ -42,7 +42,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a small network for each position; both add to what came in."""
+    """Attention, then a feed-forward network; both with a residual connection."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()

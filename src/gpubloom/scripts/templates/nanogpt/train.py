@@ -1,10 +1,10 @@
-"""Trains a GPT on text: everything in data/<dataset>/*.txt.
+"""Trains a GPT on text: all files data/<dataset>/*.txt.
 
-    python train.py                                    with the values below
-    python train.py --tokenizer=char --n_layer=4       with others
-    python train.py --resume                           goes on from out/ckpt.pt
+    python train.py                                    with the settings below
+    python train.py --tokenizer=char --n_layer=4       with other settings
+    python train.py --resume                           resume from out/ckpt.pt
 
-SIGTERM saves a checkpoint and ends.
+On SIGTERM the script saves a checkpoint and stops.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from model import GPT, GPTConfig
 @dataclass
 class Settings:
     dataset: str = "shakespeare"
-    tokenizer: str = "gpt2"  # gpt2: tokens of GPT-2. char: one for every character
-    vocab_size: int = 50257  # with char: as many as there are characters
+    tokenizer: str = "gpt2"  # gpt2: the tokens of GPT-2; char: one token per character
+    vocab_size: int = 50257  # with char: the number of characters
     batch_size: int = 12
     block_size: int = 1024
     gradient_accumulation_steps: int = 1
@@ -43,7 +43,7 @@ class Settings:
     eval_iters: int = 200
     log_interval: int = 10
     dtype: str = "bfloat16"  # float32, bfloat16 or float16
-    device: str = "cuda"  # cpu where there is no GPU
+    device: str = "cuda"  # cpu is used if there is no GPU
     compile: bool = False
     out_dir: str = "out"
     seed: int = 1337
@@ -55,7 +55,7 @@ SHAKESPEARE = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/t
 def read_settings() -> tuple[Settings, bool]:
     parser = argparse.ArgumentParser()
     parser.add_argument(
-        "--resume", action="store_true", help="go on from the last checkpoint, if there is one"
+        "--resume", action="store_true", help="resume from the last checkpoint, if there is one"
     )
     for field in fields(Settings):
         kind = (lambda text: text.lower() in ("true", "1", "yes")) if field.type is bool else field.type
@@ -77,7 +77,7 @@ def read_text(dataset: str) -> str:
 
 
 def tokenize(text: str, settings: Settings) -> tuple[np.ndarray, list[str] | None]:
-    """Ids, and the characters they stand for."""
+    """Token ids, and the characters that they stand for."""
     if settings.tokenizer == "gpt2":
         import tiktoken
 
@@ -88,7 +88,7 @@ def tokenize(text: str, settings: Settings) -> tuple[np.ndarray, list[str] | Non
 
 
 class Batches:
-    """Random pieces of the text. The last tenth is kept for evaluation."""
+    """Random sequences from the text. The last tenth is held out for evaluation."""
 
     def __init__(self, ids: np.ndarray, settings: Settings, device: str) -> None:
         cut = int(0.9 * len(ids))
@@ -97,8 +97,8 @@ class Batches:
         shortest = min(len(part) for part in self.parts.values())
         if shortest <= self.length:
             sys.exit(
-                f"The text is too short: a tenth of it has {shortest} tokens, and a piece has {self.length}. "
-                "Use more text, or a smaller --block_size."
+                f"The text is too short: a tenth of it has {shortest} tokens, but a sequence has "
+                f"{self.length}. Use more text, or a smaller --block_size."
             )
 
     def take(self, part: str, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -111,7 +111,7 @@ class Batches:
 
 
 def learning_rate(step: int, settings: Settings) -> float:
-    """Up in a line, then down along a cosine to a tenth."""
+    """Linear warmup, then cosine decay to a tenth."""
     if step < settings.warmup_iters:
         return settings.learning_rate * (step + 1) / settings.warmup_iters
     done = (step - settings.warmup_iters) / max(1, settings.max_iters - settings.warmup_iters)
@@ -119,7 +119,7 @@ def learning_rate(step: int, settings: Settings) -> float:
 
 
 def save(path: Path, content: dict) -> None:
-    """Whole or not at all: a machine may go away while it is written."""
+    """Replaces the file atomically: the machine may stop while the file is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     torch.save(content, part)
@@ -132,7 +132,7 @@ def main() -> None:
     device = settings.device if torch.cuda.is_available() else "cpu"
     dtype = getattr(torch, settings.dtype) if device != "cpu" else torch.float32
     if dtype == torch.bfloat16 and not torch.cuda.is_bf16_supported(including_emulation=False):
-        print("this GPU has no bfloat16: float16 is used")
+        print("this GPU does not support bfloat16: float16 is used")
         dtype = torch.float16
     asked_to_stop = []
     signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.append(True))
@@ -181,7 +181,7 @@ def main() -> None:
     run = torch.compile(model) if settings.compile else model
 
     def measure(part: str) -> float:
-        # The same pieces every time, so that figures can be compared.
+        # The same sequences every time, so that losses can be compared.
         fixed = torch.Generator().manual_seed(settings.seed)
         model.eval()
         with torch.no_grad(), narrow:
