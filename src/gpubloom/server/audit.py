@@ -35,7 +35,7 @@ def record(
     ip_address: str | None,
     **details: str | int | bool | None,
 ) -> None:
-    """Note that `actor` did `action` to `subject`; never pass a secret."""
+    """Record that `actor` did `action` to `subject`. Never pass a secret."""
     session.add(
         AuditEvent(
             action=action, actor_id=actor, subject=subject, ip_address=ip_address, details=dict(details)

@@ -93,7 +93,11 @@ def remove_transport(settings: Settings, job_id: UUID) -> None:
     try:
         Store(settings.storage).delete_folder(JobLayout(str(job_id), 1).folder)
     except StorageError as problem:
-        log.warning("files of a deleted job stay in the bucket", job=str(job_id), reason=str(problem))
+        log.warning(
+            "could not delete the files of a deleted job from the bucket",
+            job=str(job_id),
+            reason=str(problem),
+        )
 
 
 def remove_run(run_dir: Path) -> None:

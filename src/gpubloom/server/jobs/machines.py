@@ -75,7 +75,9 @@ def let_go(job: TrainingJob) -> None:
 
 def gone_sentence(machine: Machine) -> str:
     """Which machine, and since when."""
-    return f"Machine {machine.name} is gone; it was last heard of at {_minute(machine.last_seen_at)}."
+    return (
+        f"Machine {machine.name} is gone. The server last heard from it at {_minute(machine.last_seen_at)}."
+    )
 
 
 def _minute(moment: datetime) -> str:

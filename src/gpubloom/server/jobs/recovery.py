@@ -118,8 +118,8 @@ async def fail_lost(session: AsyncSession, job_id: UUID, lost: str) -> bool:
         job.end_time = now()
     job.error_code = GONE
     job.error_message = (
-        f"{gone_sentence(machine)} No other machine can read the files of this job. Start the worker of that "
-        "machine again and resume the job, or start a new job."
+        f"{gone_sentence(machine)} No other machine can read the files of this job. Start the worker "
+        "of that machine again and resume the job, or start a new job."
     )
     job.summary = with_waiting(job.summary, None)
     await announce(session, job)
@@ -141,7 +141,9 @@ async def keep_settling(database: Database, silent_for: timedelta) -> None:
         try:
             await settle_cancelled(database, silent_for)
         except (SQLAlchemyError, OSError) as problem:
-            log.warning("cancelled jobs wait for the database", reason=type(problem).__name__)
+            log.warning(
+                "waiting for the database before ending cancelled jobs", reason=type(problem).__name__
+            )
 
 
 async def settle_cancelled(database: Database, silent_for: timedelta) -> int:

@@ -75,7 +75,7 @@ class _Tailer:
             except SQLAlchemyError as error:
                 # The database is away for a moment; browsers wait.
                 log.warning(
-                    "the job stream could not be read", job=str(self._job_id), reason=type(error).__name__
+                    "could not read the changes of a job", job=str(self._job_id), reason=type(error).__name__
                 )
                 await asyncio.sleep(1)
                 continue

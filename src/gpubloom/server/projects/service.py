@@ -32,10 +32,10 @@ async def list_projects(session: AsyncSession, principal: Principal, page: Page)
 
 
 async def get_project(session: AsyncSession, principal: Principal, project_id: UUID) -> Project:
-    """One project; somebody else's does not exist."""
+    """One project. Projects of other users are not found."""
     project = await session.scalar(visible_to(principal).where(Project.id == project_id))
     if project is None:
-        raise NotFound("There is no such project.")
+        raise NotFound("This project does not exist.")
     return project
 
 
@@ -92,6 +92,6 @@ async def delete_project(session: AsyncSession, principal: Principal, project_id
         await session.execute(delete(Project).where(Project.id == project.id))
     except IntegrityError as error:
         raise Conflict(
-            "This project has jobs. Delete them first, then the project.", code="project_in_use"
+            "This project has jobs. Delete the jobs first, then the project.", code="project_in_use"
         ) from error
     _record(session, principal, "project.deleted", project)
