@@ -44,7 +44,7 @@ def suffix_of(filename: str) -> str:
             return suffix
     raise InputError(
         "wrong_suffix",
-        f"{shown_name(filename)} is not read: a dataset is one of {' '.join(readable_suffixes())}.",
+        f"{shown_name(filename)} has an unsupported file type. Supported: {' '.join(readable_suffixes())}.",
     )
 
 

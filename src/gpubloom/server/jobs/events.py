@@ -69,9 +69,7 @@ _PARTIAL = ConfigDict(json_schema_extra=_without_defaults, json_schema_serializa
 
 
 class SummaryDelta(SummaryFields):
-    """The fields of a summary that changed. `values` and `system` list changed keys only; null means the key
-    was removed.
-    """
+    """The fields of a summary that changed. In `values` and `system`, null means that the key was removed."""
 
     model_config = _PARTIAL
 

@@ -118,9 +118,7 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
 async def read_script(
     job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> Script:
-    """Return the script of this job and its requirements. The script gives the same result when you run it
-    yourself.
-    """
+    """Return the script of this job and its requirements. Run by hand, it gives the same result."""
     job, _ = await service.get_job(session, principal, job_id)
     if job.kind == "script":
         return await anyio.to_thread.run_sync(_own_script, run_directory(settings, job.id), job.config)

@@ -89,9 +89,7 @@ class Nearest(Schema):
 
 
 class PlanAnswer(Schema):
-    """Whether the job fits, and its plan. If it does not fit, `reason` says why and `nearest` names settings
-    that fit.
-    """
+    """Whether the job fits, and its plan. If it does not fit, see `reason` and `nearest`."""
 
     fits: bool
     code: str | None = None

@@ -36,10 +36,10 @@ async def list_models(session: AsyncSession, principal: Principal, page: Page) -
 
 
 async def get_model(session: AsyncSession, principal: Principal, model_id: UUID) -> Model:
-    """One model; somebody else's does not exist."""
+    """One model. Models of other users are not found."""
     model = await session.scalar(visible_to(principal).where(Model.id == model_id))
     if model is None:
-        raise NotFound("There is no such model.")
+        raise NotFound("This model does not exist.")
     return model
 
 
@@ -47,11 +47,11 @@ async def get_ready_model(session: AsyncSession, principal: Principal, model_id:
     """One model that can be loaded; says what is wrong with another."""
     model = await get_model(session, principal, model_id)
     if model.status != "ready":
-        raise Conflict(f"The model is {model.status}, not ready.", code="model_not_ready")
+        raise Conflict(f"The model is not ready (status: {model.status}).", code="model_not_ready")
     for finding in (model.check or {}).get("findings", []):
         if finding["severity"] == "error":
             raise Conflict(
-                f"The model cannot be loaded: {finding['sentence']}", code=f"model_{finding['code']}"
+                f"The model cannot be loaded. {finding['sentence']}", code=f"model_{finding['code']}"
             )
     return model
 
@@ -70,7 +70,7 @@ async def folder_to_read(
     """The folder of a person's own model, for whatever only reads its tokenizer and template."""
     model = await get_model(session, principal, model_id)
     if model.status != "ready":
-        raise Conflict(f"The model is {model.status}, not ready.", code="model_not_ready")
+        raise Conflict(f"The model is not ready (status: {model.status}).", code="model_not_ready")
     return readable_folder(settings, model)
 
 

@@ -53,7 +53,7 @@ async def get_playground(session: AsyncSession, principal: Principal, job_id: UU
     """One playground of one's own, running or not."""
     job, project = await jobs.get_job(session, principal, job_id)
     if job.kind != "serve":
-        raise NotFound("There is no such playground.")
+        raise NotFound("This playground does not exist.")
     return job, project
 
 
@@ -102,7 +102,7 @@ async def _subject(
         await jobs.lock_own_job(session, principal, wanted.job_id)
         return await subject_of(session, principal, settings, wanted.job_id, wanted.checkpoint_id)
     raise InvalidInput.for_field(
-        "job_id", "Name a training or a model: one of the two.", code="contradictory_fields"
+        "job_id", "Send either job_id or model_id, not both.", code="contradictory_fields"
     )
 
 
@@ -115,7 +115,7 @@ async def _project(session: AsyncSession, principal: Principal, settings: Settin
         return found
     body = ProjectIn(
         name=_PROJECT,
-        description="Models that were talked to without being trained here.",
+        description="Playgrounds of models that were not trained here.",
         model_architecture="custom",
         model_size=1.0,
     )
@@ -176,7 +176,7 @@ async def ready_endpoint(
         async with database.read() as session:
             job = await session.get(TrainingJob, job_id)
         if job is None:
-            raise NotFound("There is no such playground.")
+            raise NotFound("This playground does not exist.")
         endpoint = await anyio.to_thread.run_sync(read_endpoint, run_dir)
         state = state_of(job, endpoint)
         if state == "ready" and endpoint is not None:
@@ -185,9 +185,9 @@ async def ready_endpoint(
             raise Conflict(_gone(job), code="not_running")
         if time.monotonic() >= deadline:
             raise NotReady(
-                "The model waits for a device. Try again in a while."
+                "The model is waiting for a free device. Try again later."
                 if state == "waiting"
-                else "The model is being loaded. Try again in a few seconds."
+                else "The model is loading. Try again in a few seconds."
             )
         await asyncio.sleep(_LOOK_SECONDS)
 
@@ -196,4 +196,4 @@ def _gone(job: TrainingJob) -> str:
     if job.status == "failed":
         return f"The model could not be loaded. {job.error_message or ''}".strip()
     why = f" {job.error_message}" if job.error_message else ""
-    return f"The model is not loaded any more.{why} Open the playground again."
+    return f"The model is no longer loaded.{why} Open the playground again."

@@ -49,13 +49,16 @@ def storage_state(settings: Settings) -> StorageReady:
     """Whether jobs can run on rented instances at all."""
     if settings.storage is not None and find_spec("obstore") is None:
         return StorageReady(
-            ready=False, reason="The bucket needs obstore. The operator runs: pip install 'gpubloom[storage]'"
+            ready=False,
+            reason="The storage bucket needs the package obstore. Ask the operator to run: pip "
+            "install 'gpubloom[storage]'",
         )
     if settings.storage is not None:
         return StorageReady(ready=True, reason=None)
     return StorageReady(
         ready=False,
-        reason="Jobs elsewhere need a bucket: the operator sets BLOOM_STORAGE_BUCKET, _KEY and _SECRET.",
+        reason="Jobs on rented machines need a storage bucket. Ask the operator to set "
+        "BLOOM_STORAGE_BUCKET, BLOOM_STORAGE_KEY and BLOOM_STORAGE_SECRET.",
     )
 
 
@@ -92,7 +95,7 @@ async def check(provider: CloudProvider) -> Checked:
         return Checked(None, fault)
     except TimeoutError:
         return Checked(
-            None, Fault("timed_out", f"{provider.name} did not answer within a minute. Try again.")
+            None, Fault("timed_out", f"{provider.name} did not answer within one minute. Try again.")
         )
     finally:
         await provider.close()
@@ -139,7 +142,8 @@ async def forget(session: AsyncSession, principal: Principal, provider: str) -> 
     )
     if await session.scalar(select(running)):
         raise Conflict(
-            "Machines of yours still run there, and could not be ended any more. Cancel their jobs first.",
+            "Your machines at this provider are still running, and could no longer be terminated. "
+            "Cancel their jobs first.",
             code="machines_running",
         )
     await session.execute(

@@ -24,7 +24,8 @@ from gpubloom.server.rentals.metering import end_rental
 from gpubloom.server.rentals.tables import BILLED, Installation, Rental
 
 _GOES_ON_THERE = (
-    "This installation is a copy, and the job goes on at the original. Resume it to train it here, too."
+    "This server runs on a copied database. The job continues on the original server. Resume the job "
+    "here to train it here as well."
 )
 _MACHINE_ID = Path("/etc/machine-id")
 
@@ -46,9 +47,10 @@ async def settle(database: Database) -> None:
         if before is not None:
             if await session.scalar(select(exists().where(Rental.state.in_(BILLED)))):
                 raise InstallationMoved(
-                    f"This database rents machines, and lies elsewhere than before: it was {before}, "
-                    f"now it is {here}. If it was moved, run `bloom db moved`. If it is a copy, run "
-                    "`bloom db copied`: it then leaves the machines to the original."
+                    f"This database has rented machines, and its location changed from {before} to "
+                    f"{here}. If you moved the database, run `bloom server database moved`. If it is a "
+                    "copy, run `bloom server database copied`: the copy then leaves the machines to "
+                    "the original."
                 )
             installation.id = uuid4()
         installation.lies_at = here
@@ -68,7 +70,11 @@ async def become_another(database: Database) -> int:
         installation = await _installation(session)
         installation.id, installation.lies_at = uuid4(), await _identity(session, database)
         for rental in await session.scalars(select(Rental).where(Rental.state.in_(BILLED))):
-            end_rental(rental, rental.metered_at or now(), "It belongs to the installation that was copied.")
+            end_rental(
+                rental,
+                rental.metered_at or now(),
+                "This machine belongs to the server whose database was copied.",
+            )
         jobs = list(
             await session.scalars(
                 select(TrainingJob).where(

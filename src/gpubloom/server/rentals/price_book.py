@@ -68,5 +68,5 @@ class PriceBook:
             return self._shipped.with_rows([PriceRow.model_validate(row) for row in known])
         except (ValidationError, PricesProblem) as problem:
             # Stored by another version of ours.
-            log.warning("prices that services named are left out", reason=str(problem))
+            log.warning("ignored the live prices of providers", reason=str(problem))
             return self._shipped

@@ -104,9 +104,9 @@ class Vault:
         except (binascii.Error, ValueError):
             content = b""
         if version != _VERSION or len(content) <= _NONCE_BYTES:
-            raise CannotOpen("This is not a sealed text of this version.")
+            raise CannotOpen("The encrypted value has an unknown format.")
         try:
             nonce, hidden = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
             return self._cipher.decrypt(nonce, hidden, context.encode()).decode()
         except InvalidTag:
-            raise CannotOpen("The sealed text was changed, or sealed with another key.") from None
+            raise CannotOpen("The encrypted value was changed, or encrypted with another key.") from None

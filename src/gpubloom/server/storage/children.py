@@ -96,12 +96,14 @@ async def answers(
                     yield json.loads(line)
                 status = await child.wait()
         except TimeoutError as error:
-            raise ChildTookTooLong(f"It took longer than {seconds:,.0f} seconds.") from error
+            raise ChildTookTooLong(f"The process took longer than {seconds:,.0f} seconds.") from error
         except ValueError as error:
-            raise ChildFailed("It answered with something that cannot be read.") from error
+            raise ChildFailed("The process sent an unreadable answer.") from error
     if status != 0:
         raise ChildFailed(
-            f"It was ended by signal {-status}." if status < 0 else f"It ended with code {status}."
+            f"The process was ended by signal {-status}."
+            if status < 0
+            else f"The process ended with exit code {status}."
         )
 
 
@@ -111,7 +113,7 @@ async def answer(module: str, request: dict[str, Any], *, seconds: float) -> dic
     async for said in answers(module, request, seconds=seconds):
         last = said
     if last is None:
-        raise ChildFailed("It said nothing.")
+        raise ChildFailed("The process sent no answer.")
     return last
 
 
@@ -122,4 +124,4 @@ async def output(module: str, request: dict[str, Any]) -> AsyncIterator[bytes]:
         while piece := await child.stdout.read(_READ):
             yield piece
         if await child.wait() != 0:
-            raise ChildFailed("It ended before everything was written.")
+            raise ChildFailed("The process ended before the output was complete.")
