@@ -12,7 +12,7 @@ from gpubloom.errors import CodedError
 
 
 class ProviderError(CodedError):
-    """A provider cannot do what was asked. The text is a sentence for the person who owns the job."""
+    """A provider cannot do what was asked. The text is a sentence for the owner of the job."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)

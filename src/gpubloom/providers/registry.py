@@ -23,7 +23,7 @@ _MODULES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class ProviderSpec(ABC):
-    """A service before anybody has connected to it."""
+    """A provider, before a user connects to it."""
 
     name: str
     title: str
@@ -49,5 +49,5 @@ def provider_spec(name: str) -> ProviderSpec:
     """ProviderError for a name that nobody knows."""
     if name not in _MODULES:
         known = ", ".join(_MODULES)
-        raise ProviderError("unknown_provider", f"There is no provider {name!r}; there are: {known}.")
+        raise ProviderError("unknown_provider", f"Unknown provider {name!r}. Known providers: {known}.")
     return cast(ProviderSpec, import_module(_MODULES[name]).PROVIDER)

@@ -39,7 +39,7 @@ _CODES: dict[int, Code] = {
 _SENTENCES: dict[Code, str] = {
     "disk_full": "The disk of the worker's machine is full.",
     "disk_read_only": "The disk of the worker's machine is read-only.",
-    "disk_failing": "The disk of the worker's machine cannot be written.",
+    "disk_failing": "The disk of the worker's machine reports write errors.",
 }
 # As Python and Rust write error numbers.
 _NUMBER = re.compile(r"\b(?:errno|os error) (\d+)\b", re.IGNORECASE)
@@ -57,11 +57,11 @@ class DiskFault:
 
     @property
     def for_operator(self) -> str:
-        return f"{self.sentence} The worker claims no jobs until the disk can be written again."
+        return f"{self.sentence} The worker starts no jobs until it can write to the disk again."
 
     @property
     def for_owner(self) -> str:
-        return f"{self.sentence} The job is queued again and continues when the disk can be written."
+        return f"{self.sentence} The job is queued again and continues when the worker can write to the disk."
 
 
 def fault_of(problem: BaseException) -> DiskFault | None:
@@ -159,6 +159,6 @@ class MachineDisk:
             return
         self.fault = fault
         if fault is None:
-            log.info("the disk can be written again: jobs are claimed")
+            log.info("the disk is writable again: starting jobs")
         else:
-            log.error("no jobs are claimed", code=fault.code, reason=fault.sentence)
+            log.error("not starting jobs", code=fault.code, reason=fault.sentence)

@@ -38,7 +38,7 @@ _OWN = re.compile(r"gpubloom\[(?P<extras>[\w,-]+)\]")
 
 
 class LaunchFailed(Exception):
-    """No instance can be had, and waiting will not help; `kind` is the fault's, the text a sentence."""
+    """No instance is available, and waiting will not help. `kind` is the kind of the fault."""
 
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -82,7 +82,7 @@ async def _package(attempt: RemoteAttempt, is_cancelled: Callable[[], bool]) -> 
     async def wait(problem: Exception, pause: float) -> None:
         fault = fault_of(problem)
         assert fault is not None
-        sentence = f"{fault.sentence} The job starts when the disk can be written."
+        sentence = f"{fault.sentence} The job starts when the worker can write to the disk."
         await _wait(attempt, sentence, pause, is_cancelled)
 
     intervals = attempt.poll_intervals
@@ -113,7 +113,9 @@ async def _upload(
         return await attempt.in_thread(lambda: send_bundle(attempt.store, bundle))
 
     async def wait(problem: Exception, pause: float) -> None:
-        await _wait(attempt, f"The job's files cannot be stored now: {problem}", pause, is_cancelled)
+        await _wait(
+            attempt, f"The job's files cannot be uploaded to the bucket now: {problem}", pause, is_cancelled
+        )
 
     sent = await retry_async(
         send,
@@ -155,7 +157,7 @@ async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callabl
         assert isinstance(problem, Fault)
         is_uncertain = problem.uncertain
         seconds = max(pause, problem.retry_after_seconds or 0.0)
-        await _wait(attempt, f"{problem} It is tried again by itself.", seconds, is_cancelled)
+        await _wait(attempt, f"{problem} The worker retries automatically.", seconds, is_cancelled)
 
     intervals = attempt.poll_intervals
     return await retry_async(
@@ -236,7 +238,7 @@ def package_dependencies(job: TrainingJob, folder: Path) -> PackageDependencies:
         return PackageDependencies(build_package(folder), (*requirements_of(extra), *own))
     raise InputError(
         "cannot_move",
-        f"Jobs of the kind {job.kind} run where their files lie; they cannot be sent elsewhere.",
+        f"Jobs of kind {job.kind} run only where their files are. They cannot run on a rented machine.",
     )
 
 
@@ -253,7 +255,8 @@ def requirements_of(extra: str) -> tuple[str, ...]:
         declared = requires("gpubloom") or []
     except PackageNotFoundError:
         raise InputError(
-            "not_installed", "gpubloom is not installed as a package, so nobody knows what it needs."
+            "not_installed",
+            "gpubloom is not installed as a package, so its dependencies are unknown. Install it with pip.",
         ) from None
     wanted, seen, found = [extra], set(), []
     while wanted:

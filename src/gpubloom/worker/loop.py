@@ -114,7 +114,7 @@ class WorkerLoop:
                         log.warning("the database does not answer, trying again", reason=reason)
                     else:
                         wrong += 1
-                        log.error("a statement of the worker is wrong", exc_info=problem)
+                        log.error("the worker sent a wrong statement to the database", exc_info=problem)
                         if wrong >= MOST_WRONG_STATEMENTS:
                             # Runs go on; whoever starts workers sees that this one cannot work.
                             raise
@@ -161,7 +161,7 @@ class WorkerLoop:
                 async with self._database.write() as session:
                     await expire_leases(session, self._claimant.machine, workers=gone)
         except (SQLAlchemyError, OSError) as problem:
-            log.warning("leases of earlier workers have to run out", reason=type(problem).__name__)
+            log.warning("waiting for the leases of earlier workers to expire", reason=type(problem).__name__)
 
     async def _show(self) -> None:
         assert self._hardware is not None
@@ -187,7 +187,7 @@ class WorkerLoop:
                 job = await claim_abandoned(session, self._claimant)
             if job is None:
                 return
-            log.info("following a job again", job=str(job.id), attempt=job.attempt)
+            log.info("continuing to follow a job", job=str(job.id), attempt=job.attempt)
             self._follow(job, None)
 
     async def _claim_queued(self) -> None:
@@ -269,7 +269,7 @@ class WorkerLoop:
                 await expire_leases(session, self._claimant.machine, workers=[self._claimant.worker])
                 await session.execute(delete(Worker).where(Worker.id == self._id))
         except (SQLAlchemyError, OSError) as problem:
-            log.warning("could not say goodbye to the database", reason=type(problem).__name__)
+            log.warning("could not sign this worker off in the database", reason=type(problem).__name__)
 
 
 def machine_name(home: Path) -> str:

@@ -208,7 +208,10 @@ def _ask_to_pause(job: TrainingJob, decision: Decision) -> None:
     job.want = "pause"
     job.control_version += 1
     job.error_code = _CODES[decision.limit]
-    job.error_message = f"{decision.reason} The job was paused; allow more, and resume it here or elsewhere."
+    job.error_message = (
+        f"{decision.reason} The job was paused. Raise the limit, then resume the job here or on "
+        "another machine."
+    )
 
 
 def _mark(job: TrainingJob, warning: BudgetWarning) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class ModalConnection:
             _APP, client=await self.client(), environment_name=self._environment, create_if_missing=create
         )
         try:
-            return await self.ask("open the app for our sandboxes", looking)
+            return await self.ask("open the app for the sandboxes", looking)
         except Fault as fault:
             if fault.kind == "gone" and not create:
                 return None
@@ -129,7 +129,8 @@ def modal_fault(problem: Exception, doing: str, hidden: Iterable[str]) -> Fault:
     if isinstance(problem, known.AuthError):
         return Fault(
             "bad_credentials",
-            "Modal does not accept this token. Make one at modal.com/settings/tokens and connect again.",
+            "Modal does not accept this token. Create a token at modal.com/settings/tokens and "
+            "connect again.",
         )
     if isinstance(problem, known.ResourceExhaustedError):
         return Fault(_exhausted(said), f"Modal could not {doing}: {said}")
@@ -143,7 +144,7 @@ def modal_fault(problem: Exception, doing: str, hidden: Iterable[str]) -> Fault:
     if isinstance(problem, unreachable) or not isinstance(problem, known.Error):
         return Fault("unavailable", f"Modal cannot be reached at the moment to {doing}.", uncertain=True)
     if isinstance(problem, known.PermissionDeniedError):
-        return Fault("refused", f"This Modal token does not allow to {doing}: {said}")
+        return Fault("refused", f"This Modal token is not allowed to {doing}: {said}")
     return Fault("refused", f"Modal could not {doing}: {said}")
 
 
