@@ -124,7 +124,7 @@ class Control:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as problem:
-            sentence = f"control.json cannot be read and changes nothing: {problem}"
+            sentence = f"control.json cannot be read and is ignored: {problem}"
             if sentence != self.problem:
                 self.problem = sentence
                 self._complain(sentence)
@@ -145,10 +145,12 @@ def _parse(content: dict[str, Any] | None) -> Command:
     settings, save = content.get("set", {}), content.get("save", 0)
     if want not in get_args(Want):
         raise InputError(
-            "invalid_control", f"control.json wants {want!r}; known are {', '.join(get_args(Want))}"
+            "invalid_control",
+            f"control.json asks for {want!r}; the known values are {', '.join(get_args(Want))}",
         )
     if isinstance(version, int) and isinstance(save, int) and isinstance(settings, dict):
         return Command(version, want, settings, save)
     raise InputError(
-        "invalid_control", "control.json needs whole numbers in version and save, and an object in set"
+        "invalid_control",
+        "in control.json, version and save must be whole numbers, and set must be an object",
     )

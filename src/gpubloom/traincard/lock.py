@@ -36,7 +36,8 @@ class RunInUseError(CodedError, RuntimeError):
         self.run_dir = run_dir
         self.holder = holder
         super().__init__(
-            f"{run_dir} is in use: {holder} trains there. Wait for it, stop it, or use another directory."
+            f"{run_dir} is in use: {holder} is training there. Wait until it ends, stop it, or use "
+            "another directory."
         )
 
 

@@ -109,7 +109,7 @@ class Reporter:
             return False
         if invented and self.rank > 0:
             logger.warning(
-                "Rank %d reports nothing: every rank needs the same run directory. Set BLOOM_RUN_DIR.",
+                "Rank %d reports nothing: all ranks need the same run directory. Set BLOOM_RUN_DIR.",
                 self.rank,
             )
             return False

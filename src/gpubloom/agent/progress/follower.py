@@ -185,7 +185,7 @@ class OutputFollower:
                 self._turn()
                 self._conclude()
         except Exception:
-            logger.exception("The output is not followed any more")
+            logger.exception("Stopped following the output")
         finally:
             if self._recorder is not None:
                 self._recorder.close()

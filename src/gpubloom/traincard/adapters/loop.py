@@ -77,7 +77,8 @@ def load(state: Mapping[str, Any], folder: Path) -> None:
     content = sys.modules["torch"].load(folder / _STATE, map_location="cpu", weights_only=True)
     if missing := sorted(state.keys() - content.keys()):
         raise InputError(
-            "checkpoint_mismatch", f"{folder} holds no state of {', '.join(missing)}: another loop saved it"
+            "checkpoint_mismatch",
+            f"{folder} has no state for {', '.join(missing)}: another training loop saved this checkpoint",
         )
     for name, part in state.items():
         part.load_state_dict(content[name])
@@ -181,7 +182,9 @@ class Track:
     def save_checkpoint(self) -> None:
         """Saves now, where the loop said how; otherwise the log says that it did not."""
         if self._save is None:
-            self.reporter.log("no checkpoint: track() was given neither `state` nor `save`", level="warning")
+            self.reporter.log(
+                "no checkpoint was saved: track() was given neither `state` nor `save`", level="warning"
+            )
             return
         self._session.saving()
         path = self._session.checkpoints / f"step-{self._done:08d}"
