@@ -45,7 +45,7 @@ for pause in (1, 2, 4, 8, 15, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 0):
     except OSError as problem:
         code = getattr(problem, "code", 500)
         if code < 500 or not pause:
-            sys.exit("[bloom-agent] The agent cannot be downloaded: " + type(problem).__name__ + " " + str(code))
+            sys.exit("[bloom-agent] Could not download the agent: " + type(problem).__name__ + " " + str(code))
         time.sleep(pause)
 if hashlib.sha256(content).hexdigest() != AGENT["sha256"]:
     sys.exit("[bloom-agent] The agent file is damaged: its SHA-256 differs from the stored file.")
@@ -85,7 +85,7 @@ class SentBundle:
         program = (
             "import hashlib,os,urllib.request as u;"
             "s=u.urlopen(os.environ['BLOOM_START'],timeout=60).read();"
-            f"assert hashlib.sha256(s).hexdigest()=='{self.sha256}','The start script of the job was changed.';"
+            f"assert hashlib.sha256(s).hexdigest()=='{self.sha256}','The start script was changed.';"
             "exec(s)"
         )
         return f"python3 -c {shlex.quote(program)}"
