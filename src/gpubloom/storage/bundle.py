@@ -45,7 +45,7 @@ for pause in (1, 2, 4, 8, 15, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 0):
     except OSError as problem:
         code = getattr(problem, "code", 500)
         if code < 500 or not pause:
-            sys.exit("[bloom-agent] Could not download the agent: " + type(problem).__name__ + " " + str(code))
+            sys.exit("[bloom-agent] Cannot download the agent: " + type(problem).__name__ + " " + str(code))
         time.sleep(pause)
 if hashlib.sha256(content).hexdigest() != AGENT["sha256"]:
     sys.exit("[bloom-agent] The agent file is damaged: its SHA-256 differs from the stored file.")
