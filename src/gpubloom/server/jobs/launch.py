@@ -280,14 +280,12 @@ def _with_gpu(machines: list[Hardware], gpu_type: str) -> list[Hardware]:
             found.append(machine.model_copy(update={"gpus": gpus}))
     if not found:
         present = sorted({gpu.name for machine in machines for gpu in machine.gpus})
-        has = (
-            f"Available: {', '.join(present)}."
+        reason = (
+            f"This server has no GPU named {gpu_type}. Available: {', '.join(present)}."
             if present
             else "This server has no GPU. Leave the GPU type empty to train on the CPU."
         )
-        raise CannotRun.for_field(
-            "gpu_type", f"This server has no GPU named {gpu_type}. {has}", code="gpu_not_found"
-        )
+        raise CannotRun.for_field("gpu_type", reason, code="gpu_not_found")
     return found
 
 
