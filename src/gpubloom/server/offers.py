@@ -276,4 +276,6 @@ def _need(body: AskForOffers) -> Need:
             return Need.from_requirements(body.requirements)
     except ValueError as problem:
         raise InvalidInput.for_field(field, str(problem), code=code_of(problem)) from None
-    raise InvalidInput.for_field("needs", "Send either requirements or needs.", code="contradictory_fields")
+    raise InvalidInput.for_field(
+        "needs", "Send exactly one of requirements and needs.", code="contradictory_fields"
+    )

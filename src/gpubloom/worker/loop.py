@@ -81,9 +81,10 @@ class WorkerLoop:
         self._open(machine)
         await self._provider.open()
         await self._take_over_from_the_dead()
-        preparing = asyncio.create_task(self._preparations.run(stopping), name="prepare what people bring")
+        preparing = asyncio.create_task(self._preparations.run(stopping), name="prepare datasets and models")
         reconciling = asyncio.create_task(
-            keep_reconciling(self._settings, self._database, stopping), name="end machines that nobody owns"
+            keep_reconciling(self._settings, self._database, stopping),
+            name="terminate machines that no job owns",
         )
         lost_machines = LostMachines(self._settings, self._database, self._claimant, self._hardware)
         clock = asyncio.get_running_loop().time

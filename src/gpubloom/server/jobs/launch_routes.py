@@ -199,7 +199,7 @@ async def create_job(
     if (body.project_id is None) == (body.project is None):
         raise InvalidInput.for_field(
             "project_id",
-            "Send either project_id or project, not both.",
+            "Send exactly one of project_id and project.",
             code="contradictory_fields",
         )
     if body.finder is not None and body.kind != "find_learning_rate":

@@ -30,7 +30,7 @@ def read_folder(body: NewMlJob) -> Folder:
     """Read the files of a request. Raises InvalidInput with the file and the reason."""
     if (body.code is None) == (not body.files):
         raise InvalidInput.for_field(
-            "files", "Send either code or files, not both.", code="contradictory_fields"
+            "files", "Send exactly one of code and files.", code="contradictory_fields"
         )
     if body.code is not None:
         files = {_checked("entry", body.entry or "train.py"): body.code.encode()}
@@ -83,7 +83,7 @@ def _decoded(body: NewMlJob) -> dict[str, bytes]:
             raise InvalidInput.for_field(f"{field}.path", f"{path} is listed twice.", code="duplicate_file")
         if (file.text is None) == (file.base64 is None):
             raise InvalidInput.for_field(
-                field, f"Send either text or base64 for {path}, not both.", code="contradictory_fields"
+                field, f"Send exactly one of text and base64 for {path}.", code="contradictory_fields"
             )
         try:
             files[path] = (

@@ -102,7 +102,7 @@ async def _subject(
         await jobs.lock_own_job(session, principal, wanted.job_id)
         return await subject_of(session, principal, settings, wanted.job_id, wanted.checkpoint_id)
     raise InvalidInput.for_field(
-        "job_id", "Send either job_id or model_id, not both.", code="contradictory_fields"
+        "job_id", "Send exactly one of job_id and model_id.", code="contradictory_fields"
     )
 
 

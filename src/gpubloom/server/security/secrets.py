@@ -87,7 +87,9 @@ class Vault:
             whole.unlink()
         key = path.read_bytes()
         if len(key) != _KEY_BYTES:
-            raise CannotOpen(f"{path} does not hold a key of {_KEY_BYTES} bytes. Restore it from a backup.")
+            raise CannotOpen(
+                f"{path} does not contain a key of {_KEY_BYTES} bytes. Restore it from a backup."
+            )
         return cls(key)
 
     def seal(self, text: str, context: str) -> str:
