@@ -1,6 +1,6 @@
-"""Trainings side by side: how their configs differ, and what came of each.
+"""Training jobs side by side: how their configs differ, and the results of each.
 
-`gpubloom.plan.comparison` says what is compared and how; `bloom compare` uses it for run directories.
+`gpubloom.plan.comparison` says what is compared and how; `bloom runs compare` uses it for run directories.
 """
 
 from dataclasses import asdict

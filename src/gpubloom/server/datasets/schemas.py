@@ -62,7 +62,7 @@ class ProblemsFound(Schema):
 
 
 class Bar(Schema):
-    """Number of rows with a length from `from` (inclusive) to `to` (exclusive)."""
+    """Number of rows with a length from `begin` (inclusive) to `end` (exclusive)."""
 
     begin: int
     end: int
@@ -164,7 +164,7 @@ class DatasetChange(ReadAs):
 
 
 class OriginOut(Schema):
-    """Where the dataset comes from on the hub. `notes` says what was chosen or left out."""
+    """Where the dataset comes from on the Hugging Face Hub. `notes` says what was chosen or left out."""
 
     repository: str
     config: str | None = None

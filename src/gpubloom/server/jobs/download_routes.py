@@ -110,7 +110,7 @@ async def download_archive(
 async def download_file(
     job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
-    """Download one file of the model. `GET .../model/files` lists the names."""
+    """Download one file of the model. `GET /jobs/{job_id}/model` lists the names."""
     file = _named(await _model_files(settings, job_id), path)
     if file is None:
         raise NotFound("The model has no file with this name.", code="file_not_found")
@@ -145,7 +145,7 @@ async def download_artifacts(
 async def download_artifact(
     job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
-    """Download one file of the job. `GET .../files` lists the names."""
+    """Download one file of the job. `GET /jobs/{job_id}/artifacts` lists the names."""
     file = _named(await _artifact_files(settings, job_id), path)
     if file is None:
         raise NotFound("This job has no file with this name.", code="file_not_found")

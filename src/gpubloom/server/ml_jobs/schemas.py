@@ -21,7 +21,7 @@ _Hours = Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False)]
 
 
 class FileIn(Schema):
-    """A file of the job's folder. Send either text or base64."""
+    """A file of the job's folder. Send exactly one of text and base64."""
 
     path: _Path
     text: str | None = None

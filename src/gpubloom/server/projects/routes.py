@@ -1,4 +1,4 @@
-"""The addresses of projects."""
+"""The HTTP routes of projects."""
 
 from uuid import UUID
 
