@@ -38,7 +38,7 @@ Announce = Callable[[dict[str, Any]], None]
 
 
 def announce_to(descriptor: int | None) -> Announce:
-    """Announces as one line of JSON; to nobody without a descriptor."""
+    """A function that writes one line of JSON to the descriptor, or does nothing without one."""
 
     def announce(news: dict[str, Any]) -> None:
         if descriptor is None:

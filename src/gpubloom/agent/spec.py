@@ -1,4 +1,4 @@
-"""What an agent is told (`JobSpec`) and what it says at the end (`ExitRecord`), as JSON."""
+"""The input of an agent (`JobSpec`) and its final record (`ExitRecord`), as JSON."""
 
 import json
 import signal

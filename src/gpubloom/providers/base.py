@@ -83,7 +83,7 @@ class Provider(Protocol):
     async def open(self) -> None: ...
 
     async def close(self) -> None:
-        """Lets go of this process's own things. Agents go on."""
+        """Release the resources of this process. Agents keep running."""
 
     def reserve(self, gpus: int, *, side_slot: bool = False) -> Reservation | None:
         """None: taken at the moment. ProviderError: there are never that many. `side_slot`: without GPUs, the

@@ -33,7 +33,7 @@ class ProviderSpec(ABC):
     page: str
 
     def why_not(self) -> str | None:
-        """Why it cannot be used on this installation, in a sentence that says what to do; None: it can."""
+        """Why the provider cannot be used on this server, and what to do. None: it can be used."""
         return None
 
     @abstractmethod
@@ -46,7 +46,7 @@ def provider_names() -> tuple[str, ...]:
 
 
 def provider_spec(name: str) -> ProviderSpec:
-    """ProviderError for a name that nobody knows."""
+    """Raises ProviderError for an unknown name."""
     if name not in _MODULES:
         known = ", ".join(_MODULES)
         raise ProviderError("unknown_provider", f"Unknown provider {name!r}. Known providers: {known}.")

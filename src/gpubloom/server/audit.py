@@ -13,7 +13,7 @@ from gpubloom.server.db.base import Identified, Table
 
 
 class AuditEvent(Identified, Table):
-    """One thing that somebody did."""
+    """One recorded action of a user."""
 
     __tablename__ = "audit_events"
     __table_args__ = (Index(None, "at", "id"),)

@@ -49,7 +49,7 @@ class Creation:
     request_digest: str
 
     async def find_made(self, session: AsyncSession) -> UUID | None:
-        """What an earlier request with this key made. None: nothing yet, and nobody else will meanwhile."""
+        """The id that an earlier request with this key created. None: the key is new and now reserved."""
         if self.key is None:
             return None
         own = IdempotencyKey.user_id == self.user_id

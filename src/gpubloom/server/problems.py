@@ -165,7 +165,7 @@ def _validation_problem(error: RequestValidationError) -> Problem:
 
 
 def invalid_fields(items: Sequence[Mapping[str, Any]], *, inside: str = "") -> InvalidInput:
-    """pydantic's list of mistakes, in a person's words; `inside` names the field that holds them all."""
+    """pydantic's list of errors as sentences for users; `inside` names the field that contains them all."""
     errors = []
     for item in items[:_MOST_ERRORS]:
         message = _MESSAGES.get(item["type"], str(item["msg"]).removeprefix("Value error, "))

@@ -178,7 +178,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(**flags: Any) -> Settings:
-    """Read the environment, flags on top, or say in one sentence per variable what is wrong with it."""
+    """Read the environment and the flags. Raises with one sentence per invalid variable."""
     try:
         return Settings(**flags)
     except ValidationError as error:

@@ -29,7 +29,7 @@ ArrivalState = Literal["waiting", "running", "ended", "vanished"]
 
 
 class DamagedBatchError(Exception):
-    """A batch is not what an agent sent. It is neither applied nor deleted; a sentence says why."""
+    """A batch is damaged. It is neither applied nor deleted; the message says why."""
 
 
 @dataclass(frozen=True)

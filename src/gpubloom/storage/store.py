@@ -21,7 +21,7 @@ _SAID_IN_ERRORS = {
 
 
 class StorageError(CodedError):
-    """The bucket cannot do what was asked; a sentence that says what to change or that it is away."""
+    """The bucket cannot do what was asked; the message says what to change or that it is unavailable."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)

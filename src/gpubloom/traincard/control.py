@@ -42,11 +42,11 @@ class ControlFile:
         self._files = RunFiles(run_dir)
 
     def read(self) -> Command:
-        """The desired state now; version 0 when nobody has said anything; ValueError: damaged file."""
+        """The desired state now; version 0 before the first command. ValueError: damaged file."""
         return _parse(read_json_object(self._files.control))
 
     def want(self, state: Want) -> Command:
-        """Asks the run to go on, to pause (save and stop), or to cancel."""
+        """Tell the run to run, to pause (save and stop), or to cancel."""
         if state not in get_args(Want):
             raise InputError(
                 "invalid_control", f"a run can be told to {', '.join(get_args(Want))}; not {state!r}"
@@ -54,11 +54,11 @@ class ControlFile:
         return self._change(want=state)
 
     def set(self, settings: Mapping[str, Any]) -> Command:
-        """Changes settings while the run goes on, such as {"learning_rate": 1e-4}."""
+        """Change settings while the run trains, such as {"learning_rate": 1e-4}."""
         return self._change(settings=settings)
 
     def save(self) -> Command:
-        """Asks for a checkpoint at the next step boundary."""
+        """Ask for a checkpoint at the next step."""
         return self._change(saves=1)
 
     def _change(

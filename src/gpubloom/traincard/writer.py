@@ -133,7 +133,7 @@ class Writer:
             self._segments.condense_earlier()
 
     def problem(self, error: OSError) -> None:
-        """Says once that the run directory cannot be written."""
+        """Warn once that the run directory cannot be written."""
         self._problem = str(error)
         self._retry_at = time.monotonic() + _RETRY_SECONDS
         if not self._complained:
@@ -289,7 +289,7 @@ class Writer:
             self._sync_behind()
 
     def _begin_again(self) -> None:
-        """The tail was deleted: says what went with it, and goes on with a new one."""
+        """Start a new tail after the old one was deleted, and record which events were lost with it."""
         assert self._segments is not None
         self._drop(_DELETED, self._segments.in_tail)
         self._segments.let_go()

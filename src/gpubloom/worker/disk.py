@@ -65,7 +65,7 @@ class DiskFault:
 
 
 def fault_of(problem: BaseException) -> DiskFault | None:
-    """The fault of the disk that an exception, or one that led to it, tells of."""
+    """The disk fault behind an exception or one of its causes."""
     for each in _chain(problem):
         if isinstance(each, OSError) and each.errno in _CODES:
             return DiskFault(_CODES[each.errno])
@@ -81,7 +81,7 @@ def _chain(problem: BaseException | None) -> Iterator[BaseException]:
 
 
 def fault_in(text: str) -> DiskFault | None:
-    """The fault of the disk that another process's error message tells of."""
+    """The disk fault that the error message of another process describes."""
     for number in _NUMBER.findall(text):
         if (code := _CODES.get(int(number))) is not None:
             return DiskFault(code)
@@ -121,7 +121,9 @@ class MachineDisk:
         self._unconfirmed = 0
 
     async def is_usable(self) -> bool:
-        """Whether a job may be claimed. Probes now and then; a fault is found and left behind by itself."""
+        """Whether a job may be claimed. Probes the disk now and then, so a fault is found and cleared
+        automatically.
+        """
         clock = time.monotonic()
         if clock >= self._closed_until and clock - self._probed >= (
             TRUST_SECONDS if self.fault is None else PROBE_SECONDS

@@ -164,7 +164,7 @@ class Follower:
                 self._reservation.release()
 
     async def _give_up(self, problem: Exception) -> None:
-        """Nobody foresaw this. A run that lives is followed again later; one that cannot start fails."""
+        """Handle an unexpected error. A living run is followed again later; one that cannot start fails."""
         if is_outage(problem):
             # Says nothing about the job: the lease runs out, and it is followed again.
             raise problem
@@ -368,7 +368,7 @@ class Follower:
         raise LeaseLost("ended the job before it ran")
 
     async def _read(self) -> bool:
-        """Store what the run said since; says whether there may be more."""
+        """Store the new events of the run; returns whether there may be more."""
         reading = self._start_reading()
         for left in reversed(range(_PIECES_AT_ONCE)):
             if (piece := await reading) is None:
@@ -418,7 +418,7 @@ class Follower:
         return await self._persist(stored)
 
     async def _diagnose(self) -> None:
-        """Say on the job's page what is wrong with its run."""
+        """Store the findings about the run for the job's page."""
         findings = await asyncio.to_thread(self._watch.look)
 
         async def noted() -> None:
@@ -609,7 +609,7 @@ def _may_start_later(problem: Exception) -> bool:
 def _fault_said(
     ended: ExitRecord | None, error: dict[str, Any] | None, last_line: str | None
 ) -> DiskFault | None:
-    """The fault of the disk that a run's last words tell of, where the run ended with an error."""
+    """The disk fault behind the last log line of a run that ended with an error."""
     if error is not None:
         return fault_in(str(error.get("message")))
     if ended is not None and ended.problem is not None:

@@ -69,7 +69,7 @@ Work = Callable[[Database, Settings, Any, Seen], Awaitable[dict[str, Any]]]
 
 
 async def claim(session: AsyncSession, table: type[Kept], status: str, worker: str) -> Kept | None:
-    """What has waited longest in a status and nobody prepares."""
+    """The row that has waited longest in a status and has no worker."""
     chosen = (
         select(table.id)
         .where(
@@ -95,7 +95,7 @@ async def claim(session: AsyncSession, table: type[Kept], status: str, worker: s
 async def renew(
     session: AsyncSession, table: type[Kept], row_id: UUID, token: UUID, seen: dict[str, Any]
 ) -> bool:
-    """Keep the lease and tell how far it is; says whether it is still held."""
+    """Renew the lease and store the progress; returns whether the lease is still held."""
     renewed = await session.execute(
         update(table)
         .where(table.id == row_id, table.lease_token == token)

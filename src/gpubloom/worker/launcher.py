@@ -171,7 +171,7 @@ async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callabl
 async def _wait(
     attempt: RemoteAttempt, sentence: str, seconds: float, is_cancelled: Callable[[], bool]
 ) -> None:
-    """Say on the job's page why nothing runs yet, and pause; less long once the job is cancelled."""
+    """Store why the job is waiting, and pause. The pause ends early when the job is cancelled."""
     await attempt.spending.wait(sentence)
     attempt.log.warning("no instance yet", reason=sentence)
     until = time.monotonic() + seconds
@@ -191,7 +191,7 @@ def _region(job: TrainingJob) -> str | None:
 def _time_limit(
     affordable_seconds: float, longest_life: float | None, intervals: PollIntervals
 ) -> float | None:
-    """The agent's own time limit: it stops there even when no worker is left to tell it."""
+    """The agent's own time limit. It also holds when no worker is left."""
     limits = [affordable_seconds]
     if longest_life is not None:
         limits.append(longest_run(longest_life, intervals))
@@ -202,7 +202,7 @@ def _time_limit(
 def _longest_life(
     time_limit: float | None, longest_life: float | None, intervals: PollIntervals
 ) -> float | None:
-    """When the instance ends itself if nobody does: long after the agent has stopped and uploaded."""
+    """When the instance terminates itself if no worker does: long after the agent has stopped."""
     lives = [] if longest_life is None else [longest_life]
     if time_limit is not None:
         lives.append(time_limit + intervals.last_resort)

@@ -71,7 +71,7 @@ class WorkerLoop:
         self._hardware: Hardware | None = None
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until told to stop. Runs go on without this worker; the next one finds them."""
+        """Run until told to stop. Jobs keep running without this worker; the next worker finds them."""
         self._hardware = await asyncio.to_thread(detect_hardware)
         if (machine := await self._machine_name(stopping)) is None:
             with contextlib.suppress(SQLAlchemyError, OSError):

@@ -57,7 +57,7 @@ class RemoteProvider:
             self._begin(None)
 
     async def close(self) -> None:
-        """The instance goes on; another worker finds it."""
+        """Stop following. The instance keeps running, and another worker finds it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -204,7 +204,7 @@ class RemoteProvider:
         return None
 
     async def _look(self) -> Instance | None:
-        """What the provider says; None while it does not answer."""
+        """The state that the provider reports; None while it does not answer."""
         try:
             return await self._instance.status()
         except ProviderError as problem:

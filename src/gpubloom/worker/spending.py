@@ -105,7 +105,7 @@ class Spending:
         return await self._transaction(noted)
 
     async def wait(self, sentence: str) -> None:
-        """Say why nothing runs yet."""
+        """Store why the job is waiting."""
 
         async def waiting(session: AsyncSession, job: TrainingJob) -> None:
             if read_summary(job.summary).waiting != sentence:
@@ -115,7 +115,7 @@ class Spending:
         await self._transaction(waiting)
 
     async def end(self, rental_id: UUID, detail: str) -> None:
-        """No instance was rented, or nobody can say what became of it."""
+        """End the rental: no instance was rented, or its fate is unknown."""
 
         async def ended(session: AsyncSession, job: TrainingJob) -> None:
             rentals = await rentals_of(session, job.id)

@@ -158,7 +158,7 @@ class ColabSessions:
 
 
 def _written(folder: Path, launch: Launch) -> tuple[Path, Path]:
-    """What is uploaded, and what is executed; the folder is for nobody else's eyes."""
+    """What is uploaded and what is executed. Only this user may read the folder."""
     start, boot = folder / "start", folder / "boot.py"
     start.write_text(launch.start_address)
     boot.write_text(

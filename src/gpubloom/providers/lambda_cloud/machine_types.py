@@ -1,4 +1,4 @@
-"""Lambda's words for machines, as far as they are used here, and what they mean in ours."""
+"""Lambda's names for machine types and states, mapped to ours."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -220,7 +220,7 @@ def _instance(machine: Machine) -> Instance:
 
 
 def _public_key_of_nobody() -> str:
-    """Lambda wants a key for every machine. The private half is forgotten here: nobody can log in with it."""
+    """Lambda requires a key for every machine. The private key is discarded: it cannot log in."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 

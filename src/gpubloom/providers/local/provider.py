@@ -60,7 +60,7 @@ class LocalProvider:
             await asyncio.to_thread(self._warm.start)
 
     async def close(self) -> None:
-        """Ends the warm parent. Agents go on."""
+        """Stop the warm parent process. Agents keep running."""
         if self._warm is not None:
             await asyncio.to_thread(self._warm.close)
 
@@ -176,7 +176,7 @@ def _record(files: AgentFiles) -> AgentRecord | None:
 
 
 def _living(run_dir: Path) -> tuple[AgentFiles, AgentRecord] | None:
-    """Who runs here; None when nobody does. Signals are only ever sent while the lock is held."""
+    """The record of the agent that runs here; None without one. Signals need the lock to be held."""
     files = AgentFiles(run_dir)
     if not is_held(files.lock):
         return None

@@ -158,7 +158,7 @@ def why_no_sandbox() -> str | None:
 
 
 def gpu_nodes(gpus: Sequence[str]) -> tuple[str, ...]:
-    """The device files of these GPUs; those of all where the driver does not say which is whose."""
+    """The device files of these GPUs, or of all GPUs if the driver does not map files to GPUs."""
     every = tuple(sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*")))
     with opened_nvml() as nvml:
         if nvml is None:

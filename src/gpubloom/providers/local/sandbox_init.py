@@ -210,7 +210,7 @@ def _end_like(code: int) -> NoReturn:
 
 
 def inside(told: Mapping[str, Any], command: Sequence[str]) -> NoReturn:
-    """Becomes the command, with nothing in hand."""
+    """Become the command, without inherited descriptors or rights."""
     limits, user = told["limits"], told["user"]
     # The locks of the run and of its devices belong to those outside.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))

@@ -98,7 +98,7 @@ class ModalConnection:
 
 
 def give_up(task: "asyncio.Future[Result]") -> None:
-    """Cancels it. Nobody waits for it any more, so nobody needs to hear of its exception."""
+    """Cancel the call. Nothing waits for it any more, so its exception is ignored."""
     task.cancel()
     task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
 
@@ -121,7 +121,7 @@ def raised_by_calls() -> tuple[type[Exception], ...]:
 
 
 def modal_fault(problem: Exception, doing: str, hidden: Iterable[str]) -> Fault:
-    """`doing` completes "Modal could not …". `hidden`: what must not be repeated, whoever says it."""
+    """`doing` completes "Modal could not …". `hidden`: secrets that must not appear in the message."""
     import modal
 
     said = _said(problem, hidden)
@@ -149,7 +149,7 @@ def modal_fault(problem: Exception, doing: str, hidden: Iterable[str]) -> Fault:
 
 
 def _exhausted(said: str) -> FaultKind:
-    """One status stands for three things; only the words tell them apart."""
+    """One status has three meanings; only the message tells them apart."""
     lower = said.lower()
     if "capacity" in lower:
         return "no_capacity"

@@ -182,7 +182,7 @@ class RayProvider:
     async def _ask(
         self, doing: str, call: "Callable[[JobSubmissionClient], Answer]", secret: str = ""
     ) -> Answer:
-        """The client waits for ever, in a thread; nobody waits for that thread longer than the limit."""
+        """The client waits for ever, in a thread; the caller waits for that thread only up to the limit."""
         if not self._address:
             raise Fault(
                 "refused",
@@ -296,7 +296,7 @@ _LOST = ("node", "supervisor actor", "actor died", "worker died", "preempted", "
 
 
 def fault_of(problem: BaseException, doing: str, hide: Sequence[str] = ()) -> Fault:
-    """The fault of a call; its words hold nothing of `hide`."""
+    """The fault of a failed call. Its message contains nothing from `hide`."""
     remark = str(problem)
     for secret in hide:
         remark = remark.replace(secret, "…") if secret else remark
@@ -312,7 +312,7 @@ def has_gone(problem: BaseException) -> bool:
 
 
 def was_lost(message: str) -> bool:
-    """Whether a failed job was taken away, as far as Ray's message tells."""
+    """Whether a failed job was lost with its node, judged from Ray's message."""
     words = message.lower()
     return "exit code" not in words and any(sign in words for sign in _LOST)
 

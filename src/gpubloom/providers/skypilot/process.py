@@ -110,7 +110,7 @@ class SkyPilotProcess:
         self._listener = asyncio.create_task(self._listen(self._process))
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """SkyPilot talks; nobody may keep it waiting, and its last words explain a sudden end."""
+        """Read stderr all the time, so that SkyPilot never blocks. The last lines explain a sudden end."""
         assert process.stderr is not None
         while block := await process.stderr.read(65_536):
             self._last_words.extend(block.decode(errors="replace").splitlines()[-5:])

@@ -60,7 +60,7 @@ async def check_credentials(database: Database, *, email: str, password: str, ip
 
 
 async def forgot_password(session: AsyncSession, settings: Settings, email: str) -> Email | None:
-    """The email that lets somebody choose a new password; None for an unknown address."""
+    """The email with a link to choose a new password; None for an unknown address."""
     user = await find_by_email(session, email)
     if user is None or user.disabled:
         return None
@@ -71,7 +71,7 @@ async def forgot_password(session: AsyncSession, settings: Settings, email: str)
 async def reset_password(
     session: AsyncSession, settings: Settings, *, token: str, password_hash: str, ip_address: str | None
 ) -> Email:
-    """A new password by email. It proves the mailbox too, and signs every browser out."""
+    """Set a new password with an email link. Also confirms the address, and signs every browser out."""
     link = await use_link(session, "reset", token)
     user = await find_by_email(session, link.identifier)
     if user is None or user.disabled:
@@ -96,7 +96,7 @@ async def change_password(
     session_id: UUID | None,
     ip_address: str | None,
 ) -> Email:
-    """A new password for somebody who knows the old one; other browsers are signed out."""
+    """Change a password with the old one. Other browsers are signed out."""
     await _CHANGE.count(database, str(user.id))
     right, _ = await check_password(current, user.password_hash)
     if not right:

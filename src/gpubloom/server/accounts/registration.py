@@ -41,7 +41,7 @@ class LinkRefused(Problem):
 async def issue_link(
     session: AsyncSession, purpose: LinkPurpose, identifier: str, *, role: Role | None = None
 ) -> tuple[str, OneTimeLink]:
-    """A new link for somebody; earlier unused ones of the same purpose stop working."""
+    """A new link for a person. Earlier unused links for the same purpose stop working."""
     await session.execute(
         delete(OneTimeLink).where(
             or_(
@@ -101,7 +101,7 @@ class SignUpResult:
 
 
 async def has_users(session: AsyncSession) -> bool:
-    """Whether anybody has an account here."""
+    """Whether any account exists."""
     return bool(await session.scalar(select(exists().where(User.id.is_not(None)))))
 
 
@@ -127,7 +127,7 @@ async def issue_setup_link(session: AsyncSession, address: str) -> str | None:
 async def create_first_admin(
     session: AsyncSession, *, token: str, name: str, email: str, password_hash: str, ip_address: str | None
 ) -> User:
-    """The first account. Whoever could read the server's output is trusted with it."""
+    """The first account, for a person who can read the server's output."""
     # Two people with two links at the same moment: the second waits here and then finds a user.
     await session.execute(select(OneTimeLink.id).where(OneTimeLink.purpose == "setup").with_for_update())
     if await has_users(session):

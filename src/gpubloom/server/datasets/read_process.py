@@ -237,7 +237,7 @@ def main() -> None:
 
 
 class Shortened:
-    """Shows one row; `cut` says whether something was left out."""
+    """Shortens one row for display; `cut` says whether something was left out."""
 
     def __init__(self) -> None:
         self._left = _MOST_CHARACTERS

@@ -1,4 +1,4 @@
-"""What can be done with datasets. Whose they are is part of every query."""
+"""Operations on datasets. Every query filters by the owner."""
 
 from collections.abc import Sequence
 from uuid import UUID, uuid4

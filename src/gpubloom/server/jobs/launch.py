@@ -218,7 +218,7 @@ def _slug(name: str) -> str:
 
 
 async def live_machines(session: AsyncSession) -> list[tuple[Hardware, datetime]]:
-    """The machines whose workers were seen lately."""
+    """The machines whose workers were seen recently."""
     rows = await session.scalars(
         select(Worker).where(Worker.last_seen_at > database_time(-WORKER_SEEN_WITHIN)).order_by(Worker.name)
     )

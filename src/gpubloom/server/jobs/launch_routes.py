@@ -249,7 +249,7 @@ async def create_job(
 async def _take(
     body: NewJob, principal: Principal, database: Database, offer_service: TakesOffers
 ) -> dict[str, Any] | None:
-    """Where the job goes, if somebody rents a machine for it."""
+    """The rented offer of the job, if it has one."""
     if body.offer is None:
         return None
     if body.kind != "train":

@@ -34,12 +34,12 @@ async def note_machine(session: AsyncSession, name: str) -> None:
 
 
 def lease_ran_out() -> ColumnElement[bool]:
-    """Whether nobody holds a job."""
+    """Whether no worker holds the job."""
     return or_(TrainingJob.lease_expires.is_(None), TrainingJob.lease_expires < database_time())
 
 
 def silent_machines(silent_for: timedelta) -> Select[Machine]:
-    """Machines with jobs that nothing was heard of for so long, and that nobody called gone yet."""
+    """Machines with jobs that were silent for this long and are not marked as gone yet."""
     here = TrainingJob.machine == Machine.name
     return select(Machine).where(
         Machine.gone_at.is_(None),
@@ -50,7 +50,7 @@ def silent_machines(silent_for: timedelta) -> Select[Machine]:
 
 
 async def is_lost(session: AsyncSession, job: TrainingJob, silent_for: timedelta) -> bool:
-    """Whether nobody is left to follow a job that runs, as far as the database knows."""
+    """Whether no worker is left to follow a running job, as far as the database knows."""
     if job.status not in ACTIVE:
         return False
     gone = or_(Machine.gone_at.is_not(None), Machine.last_seen_at < database_time(-silent_for))

@@ -1,4 +1,4 @@
-"""What people do with jobs. Whose they are is part of every query; states move by the one table."""
+"""Operations on jobs. Every query filters by the owner; states change only as `states.py` allows."""
 
 from datetime import timedelta
 from typing import Any
@@ -104,7 +104,7 @@ async def create_job(
 
 
 async def queue_job(session: AsyncSession, principal: Principal, job: TrainingJob) -> TrainingJob:
-    """Store a new job, for whoever is next to take it."""
+    """Store a new job for the next worker that can take it."""
     job.status, job.position = "queued", 0
     session.add(job)
     await session.flush()
@@ -113,7 +113,7 @@ async def queue_job(session: AsyncSession, principal: Principal, job: TrainingJo
 
 
 async def tell_of_change(session: AsyncSession, principal: Principal, job: TrainingJob, action: str) -> None:
-    """In the audit trail, and to whoever watches the job."""
+    """Record a change in the audit trail, and notify the viewers of the job."""
     record(
         session,
         action,
@@ -130,7 +130,7 @@ async def tell_of_change(session: AsyncSession, principal: Principal, job: Train
 async def ask(
     session: AsyncSession, principal: Principal, job_id: UUID, action: Action, *, machine_timeout: timedelta
 ) -> tuple[TrainingJob, Project]:
-    """Pause, resume or cancel: stored here, carried out by whoever holds the lease."""
+    """Pause, resume or cancel: stored here, carried out by the worker that holds the lease."""
     job, project = await lock_own_job(session, principal, job_id)
     check_can_be_asked(job.kind, action, job.config)
     if await is_lost(session, job, machine_timeout):
@@ -148,7 +148,7 @@ async def ask(
 
 
 def _change_lost(job: TrainingJob, action: Action) -> None:
-    """Nobody is left to carry it out: it is done here."""
+    """Carry out a request here because no worker is left to do it."""
     let_go(job)
     if (action, job.status) != ("cancel", "cancelled"):
         job.status = after(action, job.status)

@@ -236,7 +236,7 @@ def read_summary(stored: Mapping[str, Any]) -> StoredSummary:
 
 
 def summarize(before: StoredSummary, latest: Mapping[str, Any] | None, damaged_lines: int) -> StoredSummary:
-    """The new summary; what latest.json does not say is kept from the one before."""
+    """The new summary; fields that latest.json does not have keep their old values."""
     changes: dict[str, Any] = {}
     if latest is not None:
         # NaN and the infinities are named, as on file: no database holds them in JSON.

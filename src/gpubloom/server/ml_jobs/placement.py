@@ -46,7 +46,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """Somebody's job, what it needs, and who and what there is."""
+    """The job of a user, its requirements, and the machines and providers that could run it."""
 
     body: NewMlJob
     found: Requirements
@@ -57,7 +57,7 @@ class PlacementRequest:
 
 
 def apply_overrides(found: Requirements, said: Overrides | None) -> Requirements:
-    """What a person says counts; it is stated then."""
+    """Values that the user set replace detected ones and count as stated."""
     if said is None:
         return found
     values: dict[str, Any] = {

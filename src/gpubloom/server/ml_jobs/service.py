@@ -1,4 +1,4 @@
-"""Makes a job of somebody's folder: the row, the files, and the checks before either."""
+"""Create a job from a user's folder: the row, the files, and the checks before either."""
 
 import shutil
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ _SECONDS = 30
 
 
 class CheckFailed(Exception):
-    """The check itself did not come to an end; says why."""
+    """The check did not finish; says why."""
 
 
 async def check_folder(folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where a model lies: in a folder of the server's own naming, or in one that the operator allowed."""
+"""Where a model is stored: in a folder that the server named, or in one that the operator allowed."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What can be done with models. Whose they are is part of every query."""
+"""Operations on models. Every query filters by the owner."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +44,7 @@ async def get_model(session: AsyncSession, principal: Principal, model_id: UUID)
 
 
 async def get_ready_model(session: AsyncSession, principal: Principal, model_id: UUID) -> Model:
-    """One model that can be loaded; says what is wrong with another."""
+    """One model that can be loaded. Raises with the reason if it cannot."""
     model = await get_model(session, principal, model_id)
     if model.status != "ready":
         raise Conflict(f"The model is not ready (status: {model.status}).", code="model_not_ready")
@@ -119,7 +119,7 @@ async def note_received(session: AsyncSession, model_id: UUID, received: int) ->
 
 
 async def note_check(session: AsyncSession, model_id: UUID, check: dict[str, Any]) -> None:
-    """A model whose files are all here, and what was found in them."""
+    """Store the check of a model whose files are complete."""
     await session.execute(
         update(Model)
         .where(Model.id == model_id, Model.status.in_(("uploading", "ready")))

@@ -41,7 +41,7 @@ _MOST_LISTED = 100
 
 
 class _OpenAiRoute(APIRoute):
-    """Tells problems in the form that OpenAI's clients read."""
+    """Returns problems in OpenAI's error format."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

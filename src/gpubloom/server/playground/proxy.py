@@ -86,7 +86,7 @@ async def forward(
 async def _unless_client_leaves(
     request: Request, client: httpx2.AsyncClient, asking: httpx2.Request
 ) -> httpx2.Response | None:
-    """An answer that is not streamed begins when all of it was written: until then somebody may have left."""
+    """An answer that is not streamed arrives all at once; until then the client may disconnect."""
     sending = asyncio.ensure_future(client.send(asking, stream=True))
     try:
         while not (await asyncio.wait({sending}, timeout=_LOOK_SECONDS))[0]:

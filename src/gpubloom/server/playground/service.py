@@ -107,7 +107,7 @@ async def _subject(
 
 
 async def _project(session: AsyncSession, principal: Principal, settings: Settings) -> Project:
-    """Every job belongs to a project; a model that nobody trained here has none."""
+    """The project of a playground: every job needs one, also for a model that was not trained here."""
     found = await session.scalar(
         visible_projects(principal).where(Project.name == _PROJECT).order_by(Project.created_at).limit(1)
     )
@@ -169,7 +169,9 @@ def state_of(job: TrainingJob, endpoint: Endpoint | None) -> State:
 async def ready_endpoint(
     database: Database, settings: Settings, job_id: UUID, *, wait_seconds: float = 0.0
 ) -> Endpoint:
-    """Where to ask, now or within some seconds; else a sentence that says what stands in the way."""
+    """The endpoint of a playground, waiting some seconds if needed. Raises with the reason if it is not
+    ready.
+    """
     deadline = time.monotonic() + wait_seconds
     run_dir = run_directory(settings, job_id)
     while True:

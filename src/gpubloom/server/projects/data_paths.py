@@ -32,7 +32,7 @@ def check_data_path(path: str, settings: Settings) -> str:
 
 
 def check_data_files(files: Iterable[Path], settings: Settings) -> None:
-    """Raises when one of these lies, in the end, where this server may not read data for people."""
+    """Raises when one of these paths leads, through links, outside the folders that users may read."""
     uploads, home = settings.uploads.resolve(), settings.home.resolve()
     roots = [uploads, *(root.resolve() for root in settings.data_roots)]
     for file in files:

@@ -1,4 +1,4 @@
-"""What can be done with projects. Whose they are is part of every query."""
+"""Operations on projects. Every query filters by the owner."""
 
 from uuid import UUID, uuid4
 
@@ -74,7 +74,7 @@ async def create_project(
 async def change_project(
     session: AsyncSession, principal: Principal, project_id: UUID, body: ProjectIn, settings: Settings
 ) -> Project:
-    """Change what a project says: all of it, or with a ProjectChange what was sent."""
+    """Change a project: all fields, or with a ProjectChange only the fields that were sent."""
     # Looks at files, so it comes before the first statement, which begins the transaction.
     fields = _fields(body, settings)
     project = await get_project(session, principal, project_id)

@@ -27,7 +27,7 @@ _LONGEST_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Checked:
-    """What a service said about credentials: whose they are, or what is wrong."""
+    """The provider's answer about credentials: the account they belong to, or what is wrong."""
 
     account: str | None
     fault: Fault | None
@@ -87,7 +87,7 @@ async def credentials_of(session: AsyncSession, user_id: UUID) -> Mapping[str, P
 
 
 async def check(provider: CloudProvider) -> Checked:
-    """Ask a service whose credentials these are. Starts nothing, and never raises a Fault."""
+    """Ask a provider which account these credentials belong to. Starts nothing, and never raises a Fault."""
     try:
         async with asyncio.timeout(_LONGEST_SECONDS):
             return Checked(await provider.check(), None)
@@ -102,7 +102,7 @@ async def check(provider: CloudProvider) -> Checked:
 
 
 def refuse(fault: Fault) -> Conflict | InvalidInput:
-    """What a person is told whose credentials will not do, or cannot be tried now."""
+    """The message for a user whose credentials are wrong or cannot be checked now."""
     if fault.kind in {"bad_credentials", "refused", "quota"}:
         return InvalidInput(str(fault), code=fault.kind)
     return Conflict(str(fault), code=fault.kind)
@@ -136,7 +136,7 @@ async def note_check(session: AsyncSession, user_id: UUID, provider: str, checke
 
 
 async def forget(session: AsyncSession, principal: Principal, provider: str) -> None:
-    """Conflict while machines run there: without the credentials nobody here could end them."""
+    """Raises Conflict while machines run there: without the credentials they could not be terminated."""
     running = exists().where(
         Rental.user_id == principal.id, Rental.provider == provider, Rental.state.in_(BILLED)
     )

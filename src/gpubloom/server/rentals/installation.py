@@ -37,7 +37,7 @@ class InstallationMoved(CodedError):
 
 
 async def settle(database: Database) -> None:
-    """Before anything starts. FoundElsewhere: nothing may, until its operator said what happened."""
+    """Called before anything starts. Raises FoundElsewhere until the operator says what happened."""
     async with database.write() as session:
         installation = await _installation(session)
         here = await _identity(session, database)
@@ -99,7 +99,7 @@ async def _installation(session: AsyncSession) -> Installation:
 
 
 async def _identity(session: AsyncSession, database: Database) -> str:
-    """In words, the same for everybody who uses this database."""
+    """The location of the database in words, the same for every process that uses it."""
     if database.kind == "sqlite":
         return _file(database.url.database or "")
     name = await session.scalar(text("SELECT current_database()"))

@@ -26,7 +26,7 @@ _FORGOTTEN_AFTER = timedelta(days=1)
 
 
 async def read_prices(database: Database, provider: CloudProvider) -> None:
-    """Ask a service for its prices, unless somebody did lately. Raises its Faults."""
+    """Ask a provider for its prices, unless that was done recently. Raises its Faults."""
     if not provider.capabilities.live_prices.can:
         return
     async with database.read() as session:

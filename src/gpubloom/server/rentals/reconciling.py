@@ -51,7 +51,7 @@ class Unseen:
 
 
 async def reconcile(database: Database, settings: Settings, *, user_id: UUID | None = None) -> list[Ended]:
-    """Look at every connected service of everybody, or of one person; says what was ended."""
+    """Check every connected provider of all users, or of one user; returns the terminated machines."""
     return (await look(database, settings, user_id=user_id))[0]
 
 
@@ -116,7 +116,7 @@ class _Look:
         return ended
 
     async def at_rows(self) -> None:
-        """Note what the service ended while nobody attended it."""
+        """Record instances that the provider ended while no worker followed them."""
         async with self._database.read() as session:
             rows: Sequence[Rental] = (
                 await session.scalars(

@@ -1,4 +1,4 @@
-"""What people rented, what it cost, and what it may cost. Whose it is is part of every query."""
+"""Rented machines, their cost, and budgets. Every query filters by the owner."""
 
 import math
 from collections.abc import Sequence

@@ -25,7 +25,7 @@ _common: frozenset[str] | None = None
 
 
 def weakness(password: str, *, email: str = "", name: str = "") -> str | None:
-    """Why a password is refused, as a sentence; None when it is fine."""
+    """Why a password is refused, as a sentence; None if it is acceptable."""
     global _common
     if len(password) < SHORTEST:
         return f"Use at least {SHORTEST} characters."

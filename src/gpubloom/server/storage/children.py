@@ -42,7 +42,7 @@ def bound_this_process(*, cpu_seconds: int, politely: bool = False) -> None:
 
 
 class ChildFailed(Exception):
-    """A child that ended without an answer; says how."""
+    """A child process that ended without an answer; says how."""
 
 
 class ChildTookTooLong(ChildFailed):
@@ -87,7 +87,7 @@ async def started(module: str, request: dict[str, Any]) -> AsyncIterator[asyncio
 async def answers(
     module: str, request: dict[str, Any], *, seconds: float
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Everything that a child says, line by line; raises when it ends badly or takes too long."""
+    """All answers of a child process, line by line. Raises if it fails or takes too long."""
     async with started(module, request) as child:
         assert child.stdout is not None
         try:
@@ -108,7 +108,7 @@ async def answers(
 
 
 async def answer(module: str, request: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-    """The last thing that a child says."""
+    """The last answer of a child process."""
     last: dict[str, Any] | None = None
     async for said in answers(module, request, seconds=seconds):
         last = said
@@ -118,7 +118,7 @@ async def answer(module: str, request: dict[str, Any], *, seconds: float) -> dic
 
 
 async def output(module: str, request: dict[str, Any]) -> AsyncIterator[bytes]:
-    """A child's output as it comes, however long that takes. Whoever stops listening ends it."""
+    """The output of a child process, without a time limit. Closing the iterator ends the process."""
     async with started(module, request) as child:
         assert child.stdout is not None
         while piece := await child.stdout.read(_READ):

@@ -33,7 +33,7 @@ def _say(**fields: Any) -> None:
 
 
 class _Telling:
-    """Tells how far it is, and stops what would become too large."""
+    """Reports the progress, and stops a download that would become too large."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes

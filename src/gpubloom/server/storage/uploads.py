@@ -253,5 +253,5 @@ async def _read_on(pieces: AsyncIterator[bytes]) -> None:
 
 
 def offset_answer(received: int, *, status: int = 204) -> Response:
-    """Says how much is here."""
+    """The header with the number of uploaded bytes."""
     return Response(status_code=status, headers={OFFSET_HEADER: str(received), "Cache-Control": "no-store"})

@@ -27,7 +27,7 @@ _RATES = ("initial_lr", "max_lr", "min_lr")
 
 
 class ControlHandler:
-    """What one training is told. `status`: paused or cancelled once it has to stop; None while it goes on."""
+    """The commands for one training. `status`: paused or cancelled once it must stop; None while it runs."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter

@@ -123,7 +123,7 @@ class Track:
 
     @property
     def stopped(self) -> str | None:
-        """Why no more batches come: paused or cancelled; None while the training goes on."""
+        """Why no more batches come: paused or cancelled; None while the training runs."""
         return self._session.control_handler.status
 
     @property
@@ -180,7 +180,7 @@ class Track:
         self._session.evaluated(self.step, metrics)
 
     def save_checkpoint(self) -> None:
-        """Saves now, where the loop said how; otherwise the log says that it did not."""
+        """Save a checkpoint now, if `state` or `save` was given; otherwise log a warning."""
         if self._save is None:
             self.reporter.log(
                 "no checkpoint was saved: track() was given neither `state` nor `save`", level="warning"

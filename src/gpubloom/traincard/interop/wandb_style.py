@@ -156,11 +156,11 @@ def init(
     mode: str | None = None,
     **ignored: Any,
 ) -> Run:
-    """Begins a run in `dir`/`project`/`name`, or where BLOOM_RUN_DIR says.
+    """Start a run in `dir`/`project`/`name`, or in BLOOM_RUN_DIR if that is set.
 
-    `resume`: "allow", "must" or True go on with the run of that name; "never" refuses one that exists; else a
-    name that is taken gets a number. FileNotFoundError, FileExistsError: what `resume` asks for is not so.
-    `mode="disabled"`, or WANDB_MODE, records nothing.
+    `resume`: "allow", "must" or True continue the run with this name; "never" refuses an existing run;
+    otherwise a name that is taken gets a number. Raises FileNotFoundError if the run to continue does not
+    exist, and FileExistsError if "never" finds a run. `mode="disabled"`, or WANDB_MODE, records nothing.
     """
     global run
     if run is not None:

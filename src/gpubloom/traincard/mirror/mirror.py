@@ -59,7 +59,7 @@ class Mirror:
         return False
 
     def flush(self, timeout: float) -> bool:
-        """Stores what is small and live now, and goes on; False when that took too long or failed."""
+        """Upload the small live files now; False if that took too long or failed."""
         return self._lanes[0].pass_now(timeout)
 
     def __enter__(self) -> Self:

@@ -145,7 +145,7 @@ class RunFolder:
                 raise RefusedEntryError(f"unknown kind of entry {kind!r}; update gpubloom")
 
     def differences(self, tree: Mapping[str, Any]) -> list[str]:
-        """Names whose file here is not the one that the sender has."""
+        """Names of files that differ from the sender's files."""
         different = []
         for name, (size, sha256) in sorted(tree.items()):
             if name not in self._accepted:
