@@ -1,9 +1,9 @@
-"""The machines with workers: which are heard of, which are gone, and what that means for a job.
+"""The machines that have workers: which are alive, which are gone, and what that means for a job.
 
-A machine is gone when an operator says so (`bloom machines forget`), or when nothing was heard of it for
-BLOOM_MACHINE_TIMEOUT_MINUTES and none of its leases is held. A job on such a machine has nobody to carry out
-what is asked of it. `gone_at` stays until the machine comes back and has stopped what it ran: a job is taken
-from a machine once, and the machine learns of it (docs/jobs.md, Machines that are gone).
+A machine is gone when an operator says so (`bloom server machines forget`), or when it was silent for
+BLOOM_MACHINE_TIMEOUT_MINUTES and none of its leases is held. No worker can carry out a command for a job on
+such a machine. `gone_at` stays until the machine comes back and has stopped what it ran: a job is taken from
+a machine once, and the machine learns of it (docs/jobs.md, Machines that are gone).
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""Notices a database that was copied: under one name, two installations would end each other's machines.
+"""Detects a copied database: two installations with one name would terminate each other's machines.
 
-The database records its own address. Found at another one, it was moved or is a copy. With no machine
-rented that makes no difference: it takes a new name. Otherwise its operator has to say (`bloom db moved`,
-`… copied`).
+The database records its own location. If the location changed, the database was moved or is a copy. With no
+rented machine that makes no difference: the installation takes a new name. Otherwise the operator has to say
+what happened (`bloom server database moved`, `… copied`).
 """
 
 import hashlib
