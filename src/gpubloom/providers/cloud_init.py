@@ -18,7 +18,7 @@ _IDLE_SECONDS = 1800
 
 _SCRIPT = """\
 #!/bin/bash
-# Starts a job of GPU Bloom. Its output is in boot.log next to this file.
+# Starts a job of GPU Bloom. Its output is in boot.log in $BLOOM_HOME (default: /opt/bloom).
 umask 077
 base="${{BLOOM_HOME:-/opt/bloom}}"
 mkdir -p "$base" && cd "$base" || exit 1
