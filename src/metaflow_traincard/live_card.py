@@ -30,7 +30,10 @@ _LIVE_LINES = 200
 # little time, a step that is over has more.
 _SIGTERM_SECONDS, _FINISH_SECONDS = 5.0, 30.0
 
-_SILENT = "This step has reported nothing yet. Create a Reporter() in it, or give its trainer a callback."
+_SILENT = (
+    "This step has not reported anything yet. Create a Reporter() in the step, or add a callback to "
+    "its trainer."
+)
 
 
 class LiveCard:
@@ -100,7 +103,7 @@ class LiveCard:
 
     def _turn(self, *, page: bool = False, full: bool = False, problem: BaseException | None = None) -> None:
         if not self._busy.acquire(timeout=_FINISH_SECONDS if self._stop.is_set() else _SIGTERM_SECONDS):
-            self._say_once("the card's last state is missing: the update before it has not come back")
+            self._say_once("the card does not show the last state because an earlier update did not finish")
             return
         try:
             # What a finished step said last is written by then, and must not be overwritten by an older look.

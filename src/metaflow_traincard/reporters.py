@@ -7,7 +7,7 @@ from gpubloom.traincard.process_end import watching
 
 
 def end_reporters(run_dir: Path, problem: BaseException | None) -> None:
-    """Says how the step ended, in the name of every Reporter of this process that belongs to it."""
+    """Finish every Reporter of this process that belongs to the step, with the step's result."""
     for reporter in watching():
         if isinstance(reporter, Reporter) and reporter.run_dir == run_dir:
             reporter.__exit__(None if problem is None else type(problem), problem, None)

@@ -37,7 +37,7 @@ def open_task_files(flow_datastore: Any, path: str, *, retried: bool, shared: bo
 
 
 class TaskFiles:
-    """A run directory that lies where it belongs."""
+    """A run directory inside the local datastore."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir.absolute()
@@ -133,7 +133,7 @@ class DatastoreCopy(TaskFiles):
 
 
 def _is_passing(name: str) -> bool:
-    """Locks mean nothing elsewhere, and a temporary name is about to be another."""
+    """Locks have no meaning on other machines, and temporary files are about to be renamed."""
     return name.startswith((".", "lock")) or name.endswith(".lock")
 
 

@@ -179,8 +179,8 @@ def test_agents_killed_at_any_moment_leave_no_training_that_cannot_be_found(run:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (None, "There is no job"),
-        ("{}", "job.json is not a job"),
+        (None, "there is no job to run"),
+        ("{}", "job.json does not describe a job"),
         ('{"v": 99', "cannot be started"),
         (NEWER_JOB, "Install a newer"),
     ],

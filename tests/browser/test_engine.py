@@ -169,7 +169,7 @@ def test_the_form_plans_for_a_large_gpu_and_mends_what_does_not_fit(
     page.get_by_label("Model", exact=True).select_option(label="A model folder…")
     expect(card.get_by_text("Name the folder of the model.")).to_be_visible()
     page.get_by_label("Model folder").fill("/etc")
-    expect(card.get_by_text("outside the folders that this server may read")).to_be_visible()
+    expect(card.get_by_text("The server may not read this path.")).to_be_visible()
     assert axe_violations(page) == []
     assert not _wider_than_the_screen(page)
 

@@ -94,7 +94,7 @@ def test_wrong_input_is_said_at_the_field_and_nothing_is_lost(new_page: NewPage,
     form.get_by_label("Model size, in billions of parameters").fill("1.5")
     form.get_by_label("Training data").fill("/etc/passwd")
     form.get_by_role("button", name="Create project").click()
-    expect(form.get_by_text("outside the folders that this server may read")).to_be_visible()
+    expect(form.get_by_text("The server may not read this path.")).to_be_visible()
     expect(form.get_by_label("Project name")).to_have_value("Secrets")
 
 

@@ -89,7 +89,9 @@ def test_a_training_job_for_a_rented_machine_says_what_it_lacks(
     expect(page.get_by_text("planned anew for the one you chose")).to_be_visible()
     assert flaws_on_every_screen(page) == []
     page.get_by_role("button", name="Start training").first.click()
-    expect(page.get_by_role("alert")).to_have_text(re.compile("^Jobs elsewhere need a bucket"))
+    expect(page.get_by_role("alert")).to_have_text(
+        re.compile("^Jobs on rented machines need a storage bucket")
+    )
     expect(page).to_have_url(f"{live_app.address}/jobs/new")
 
 

@@ -95,7 +95,7 @@ def test_without_a_store_metaflow_is_asked_to_refresh(tmp_path: Path) -> None:
     card._turn()
     (content,) = card.refreshed  # type: ignore[attr-defined]
     assert content["name"] == "Flow/1/train/2"
-    assert "has reported nothing yet" in content["notes"][0]
+    assert "has not reported anything yet" in content["notes"][0]
 
 
 def test_a_store_that_fails_is_told_of_once_and_tried_again(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_an_update_that_does_not_come_back_is_told_of(
     done.set()
     thread.join()
     assert store.data == []
-    assert warnings == ["the card's last state is missing: the update before it has not come back"]
+    assert warnings == ["the card does not show the last state because an earlier update did not finish"]
 
 
 def test_a_step_that_leaves_through_the_back_door_has_its_last_state_on_the_card(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_session_that_colab_took_away_is_lost(rented: ColabSessions, state: Pa
     asyncio.run(rented.submit(launch()))
     colab_program.take_away(state / "sessions" / KEY)
     now = asyncio.run(rented.status(KEY))
-    assert (now.state, now.detail) == ("lost", "Colab took the session away.")
+    assert (now.state, now.detail) == ("lost", "Colab ended the session.")
     # The next attempt gets a session of its own.
     asyncio.run(rented.submit(launch(key="bloom-5f3c-a2")))
     assert [found.key for found in asyncio.run(rented.list())] == ["bloom-5f3c-a2"]
@@ -171,7 +171,7 @@ def test_a_session_that_is_not_given_leaves_nothing(rented: ColabSessions, state
     (state / "fail-new").write_text("1 [colab] No T4 is available right now.")
     fault = fault_of(rented)
     assert (fault.kind, fault.passes) == ("no_capacity", True)
-    assert "No T4 is available right now. Wait, or take another offer." in str(fault)
+    assert "No T4 is available right now. Wait, or choose another offer." in str(fault)
     assert asyncio.run(rented.list()) == []
 
 

@@ -258,7 +258,7 @@ def test_a_machine_boots_runs_and_is_taken_away() -> None:
                 service.preempt(identifier)
                 clock.advance(3600)
                 now = await rented.status(identifier)
-                assert (now.state, now.detail) == ("lost", "Lambda took the machine away.")
+                assert (now.state, now.detail) == ("lost", "Lambda preempted the machine.")
                 assert await rented.list() == []
                 assert service.billed_seconds(identifier) == pytest.approx(3601, abs=5)
 

@@ -94,7 +94,7 @@ def test_a_job_runs_in_a_sandbox_as_it_was_asked_for_and_its_end_and_output_are_
     assert (ended.state, ended.key, ended.detail) == (
         "ended",
         "bloom-job1-a1",
-        "Its command ended with code 3.",
+        "The command ended with exit code 3.",
     )
     # What the command reads is the address; that the command does not hold it is seen below.
     assert printed == f"{ADDRESS}\n"
@@ -335,6 +335,6 @@ def test_the_agent_runs_a_script_in_a_sandbox_and_everything_comes_back_through_
         await asyncio.to_thread(there.until, "ended")
         return await until_ended(opened, started.id)
 
-    assert on_modal(calls).detail == "Its command ended with code 0."
+    assert on_modal(calls).detail == "The command ended with exit code 0."
     assert (there.run_dir / "model/w").read_text() == "weights"
     assert "done" in (there.run_dir / "logs" / "output.log").read_text()

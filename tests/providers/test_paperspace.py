@@ -340,7 +340,7 @@ def test_a_machine_that_the_service_takes_away_has_ended(service: PaperspaceServ
     async def look() -> None:
         async with opened(service) as rented:
             now = await rented.status(identifier)
-            assert (now.state, now.detail) == ("ended", "Paperspace does not know the machine any more.")
+            assert (now.state, now.detail) == ("ended", "Paperspace no longer has this machine.")
             assert await rented.list() == []
 
     asyncio.run(look())

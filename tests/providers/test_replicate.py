@@ -154,7 +154,7 @@ def test_an_agent_that_fails_fails_the_training_with_its_code(service: Replicate
     async def look() -> None:
         async with opened(service) as rented:
             now = await rented.status(identifier)
-            assert (now.state, now.detail) == ("ended", "The agent of the job ended with code 78.")
+            assert (now.state, now.detail) == ("ended", "The agent of the job ended with exit code 78.")
 
     asyncio.run(look())
 
@@ -212,7 +212,7 @@ def test_what_the_model_does_not_run_on_is_refused_before_anything_is_asked(
 
 def test_a_destination_that_is_gone_is_said(service: ReplicateService) -> None:
     service.destinations.clear()
-    assert "does not know the model, its version or the destination" in str(fault_of(service))
+    assert "no longer has the model, its version or the destination" in str(fault_of(service))
 
     async def check() -> None:
         async with opened(service) as rented:

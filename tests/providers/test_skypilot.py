@@ -79,7 +79,7 @@ def test_a_job_runs_on_a_cluster_that_is_asked_for_as_it_should_be(service: SkyS
     started, ended = on_sky(service, calls)
     assert (started.key, started.region) == (KEY, "runpod/us")
     assert started.billed_from is not None
-    assert (ended.state, ended.detail) == ("ended", "Its command ended: FAILED.")
+    assert (ended.state, ended.detail) == ("ended", "The command ended: FAILED.")
     (output,) = (service.folder / "clusters").glob("*/output")
     assert output.read_text() == f"{ADDRESS}\n"
     (asked,) = service.asked("launch")
@@ -258,7 +258,7 @@ def test_the_agent_runs_a_script_on_a_cluster_and_everything_comes_back_through_
         await asyncio.to_thread(there.until, "ended")
         return await until_ended(opened, started.id)
 
-    assert on_sky(service, calls).detail == "Its command ended: SUCCEEDED."
+    assert on_sky(service, calls).detail == "The command ended: SUCCEEDED."
     assert (there.run_dir / "model/w").read_text() == "weights"
 
 
@@ -300,7 +300,7 @@ def test_people_cannot_rent_through_a_skypilot_that_the_operator_did_not_lend(
     kind = provider_spec("skypilot")
     monkeypatch.delenv("BLOOM_SKYPILOT_PYTHON", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "is not installed here" in str(kind.why_not())
+    assert "is not installed on the server" in str(kind.why_not())
     (tmp_path / "sky").touch(mode=0o755)
     assert f"set BLOOM_SKYPILOT_PYTHON={tmp_path / 'python'}" in str(kind.why_not())
     monkeypatch.setenv("BLOOM_SKYPILOT_PYTHON", str(tmp_path / "python"))

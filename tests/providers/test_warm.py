@@ -125,7 +125,7 @@ def test_warm_runs_can_be_stopped_and_ended(warm: LocalProvider, new_run: NewRun
         ),
         (
             lambda spec: replace(spec, command=("/usr/bin/env", "train.py")),
-            "the command asks for another Python",
+            "the command uses another Python",
         ),
         (lambda spec: replace(spec, environment={"OMP_NUM_THREADS": "7"}), "the job sets OMP_NUM_THREADS"),
     ],
@@ -159,7 +159,7 @@ def test_a_dead_warm_parent_is_replaced_and_no_job_waits_for_it(warm: LocalProvi
     second, third = like_train_py(new_run("")), like_train_py(new_run(""))
     submit(warm, second.spec)
     second.wait_until_free()
-    assert "plain start: the warm parent is gone: it ended with code -9" in second.output()
+    assert "plain start: the warm parent process is gone: it ended with exit code -9" in second.output()
     submit(warm, third.spec)
     third.wait_until_free()
     assert "(warm start)" in third.output()

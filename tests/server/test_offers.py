@@ -88,7 +88,7 @@ def test_requirements_beyond_reason_are_refused(ada: Browser) -> None:
     assert answer.status_code == 422, answer.text
     assert "cannot be priced" in answer.json()["detail"]
     both = ada.post("/api/offers", json={"requirements": found, "needs": NEEDS})
-    assert "either requirements or needs" in both.json()["detail"]
+    assert "exactly one of requirements and needs" in both.json()["detail"]
 
 
 def test_prices_say_where_and_when_they_were_read(ada: Browser) -> None:

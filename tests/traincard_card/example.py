@@ -261,7 +261,7 @@ def _failure(steps: int) -> dict[str, Any]:
         "traceback": 'Traceback (most recent call last):\n  File "train.py", line 3, in step\n'
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n",
         "cause": "gpu_out_of_memory",
-        "advice": "The GPU ran out of memory. Use a smaller batch or sequence length.",
+        "advice": "The GPU ran out of memory. Use a smaller batch size or max sequence length.",
         "rank": 1,
         "attempt": 2,
         "t": START + 3_600,

@@ -239,7 +239,7 @@ def test_a_lost_file_fails_with_a_sentence(installation: Installation, settings:
         async with _worker(settings):
             return await _when(installation, dataset.id, lambda row: row.status == "failed")
 
-    assert "gone from this server's disk" in (asyncio.run(work()).problem or "")
+    assert "no longer on the server's disk" in (asyncio.run(work()).problem or "")
 
 
 def test_children_know_no_settings_and_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_a_paused_script_is_told_by_a_signal_and_goes_on_from_its_checkpoint(mac
     job = machine.job(script)
     assert (job.status, job.attempt, job.error_message) == ("completed", 2, None)
     output = machine.output(script)
-    assert "so that the script goes on from out/ckpt.pt: --init_from=resume" in output
+    assert "Resuming from out/ckpt.pt with these added arguments: --init_from=resume" in output
     assert "resuming from 10" in output
     assert job.summary["resumed_from_step"] == 10
 
@@ -146,7 +146,7 @@ def test_a_killed_script_is_tried_again_a_failed_one_is_not_and_a_cancelled_one_
 
     asyncio.run(scenario())
     assert (machine.job(killed).status, machine.job(killed).attempt) == ("completed", 2)
-    assert "has saved nothing yet, so it begins anew" in machine.output(killed)
+    assert "has not saved a checkpoint yet, so it starts from the beginning" in machine.output(killed)
     job = machine.job(failing)
     assert (job.status, job.attempt, job.error_code) == ("failed", 1, "script_failed")
     assert job.error_message == "ValueError: the data is not there"
@@ -199,7 +199,10 @@ def test_without_a_sandbox_a_script_fails_with_what_to_do_unless_an_admin_waived
 
     asyncio.run(scenario())
     job = machine.job(sandboxed)
-    assert (job.status, job.error_message) == ("failed", f"The script cannot run here: {reason}")
+    assert (job.status, job.error_message) == (
+        "failed",
+        f"The script cannot run on the server's machine: {reason}",
+    )
     assert machine.job(free).status == "completed", machine.output(free)
     assert machine.job(free).summary["step"] == 30
 

@@ -1,4 +1,4 @@
-"""`python bloom-agent.pyz RUN_DIR`: runs the job that lies in a run directory and records how it ended.
+"""`python bloom-agent.pyz RUN_DIR`: run the job in a run directory and record how it ended.
 
 `python bloom-agent.pyz remote FOLDER` does that on a rented machine, through a bucket (docs/storage.md).
 """
@@ -19,13 +19,19 @@ def main() -> None:
 
         sys.exit(remote(sys.argv[2:]))
     parser = argparse.ArgumentParser(prog="bloom-agent", description=__doc__)
-    parser.add_argument("run_dir", type=Path, help="the run directory; agent/job.json in it is the job")
-    parser.add_argument("--detach", action="store_true", help="go on in the background")
-    parser.add_argument("--start", default="plain start", help="how the agent came to be, for the log")
     parser.add_argument(
-        "--device", type=int, action="append", default=[], help="descriptor of a device's lock"
+        "run_dir", type=Path, help="the run directory; the job is described in its file agent/job.json"
     )
-    parser.add_argument("--announce", type=int, help="descriptor that is told whether the attempt started")
+    parser.add_argument("--detach", action="store_true", help="continue in the background")
+    parser.add_argument(
+        "--start", default="plain start", help="how the agent was started; only written to the log"
+    )
+    parser.add_argument(
+        "--device", type=int, action="append", default=[], help="file descriptor of a device lock"
+    )
+    parser.add_argument(
+        "--announce", type=int, help="file descriptor that receives whether the attempt started"
+    )
     options = parser.parse_args()
     run_dir = options.run_dir.absolute()
     passed = [*options.device, *([] if options.announce is None else [options.announce])]

@@ -38,7 +38,7 @@ Announce = Callable[[dict[str, Any]], None]
 
 
 def announce_to(descriptor: int | None) -> Announce:
-    """Announces as one line of JSON; to nobody without a descriptor."""
+    """A function that writes one line of JSON to the descriptor, or does nothing without one."""
 
     def announce(news: dict[str, Any]) -> None:
         if descriptor is None:
@@ -59,7 +59,12 @@ def run_attempt(
     try:
         held = hold(files.lock)
     except OSError as problem:
-        announce({"problem": f"{files.lock} cannot be locked: {problem.strerror}.", "errno": problem.errno})
+        announce(
+            {
+                "problem": f"The file {files.lock} cannot be locked: {problem.strerror}.",
+                "errno": problem.errno,
+            }
+        )
         return NO_JOB
     if held is None:
         announce({"in_use": True})
@@ -67,7 +72,9 @@ def run_attempt(
     try:
         spec = files.read_job()
         if spec is None:
-            raise InputError("job_not_found", f"There is no job in {files.job}.")
+            raise InputError(
+                "job_not_found", f"The file {files.job} does not exist, so there is no job to run."
+            )
         already_ran = files.last_attempt() >= spec.attempt
         if not already_ran:
             reserved = files.reserve_exit(spec.attempt)

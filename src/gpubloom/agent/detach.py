@@ -1,4 +1,4 @@
-"""Leaving whoever started the agent behind: session, terminal, folder and standard streams."""
+"""Detach the agent from its starter: session, terminal, folder and standard streams."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ def leave_terminal() -> None:
 
 
 def detach(run_dir: Path) -> None:
-    """Makes a fresh fork independent; what the agent itself has to say goes to agent/agent.log."""
+    """Make a fresh fork independent. The agent's own messages go to agent/agent.log."""
     leave_terminal()
     os.chdir("/")
     nothing = os.open(os.devnull, os.O_RDWR)

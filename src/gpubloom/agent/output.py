@@ -118,8 +118,8 @@ class OutputLog:
             self._open()
             if self._rotated_bytes:
                 self._say(
-                    f"[bloom-agent] {self._rotated_bytes} bytes of earlier output were dropped: "
-                    f"the newest {self._limit} are kept.\n"
+                    f"[bloom-agent] {self._rotated_bytes} bytes of earlier output were dropped. The "
+                    f"newest {self._limit} bytes are kept.\n"
                 )
         except OSError as problem:
             self._fail(problem)

@@ -1,4 +1,4 @@
-"""What an agent is told (`JobSpec`) and what it says at the end (`ExitRecord`), as JSON."""
+"""The input of an agent (`JobSpec`) and its final record (`ExitRecord`), as JSON."""
 
 import json
 import signal
@@ -44,20 +44,21 @@ class JobSpec:
         if self.v > SPEC_VERSION:
             raise InputError(
                 "newer_version",
-                f"The job uses version {self.v} of the job file, this agent reads up to {SPEC_VERSION}. "
-                "Install a newer gpubloom.",
+                f"The job file has version {self.v}, but this agent reads only up to version "
+                f"{SPEC_VERSION}. Install a newer gpubloom.",
             )
         if not self.command:
-            raise InputError("invalid_job", "The job has no command to run.")
+            raise InputError("invalid_job", "The job file has no command to run. Submit the job again.")
         if self.attempt < 1:
-            raise InputError("invalid_job", f"Attempts count from 1; the job says {self.attempt}.")
+            raise InputError("invalid_job", f"The attempt number must be at least 1, not {self.attempt}.")
         if not self.run_dir.is_absolute():
             raise InputError(
                 "invalid_job", f"The run directory must be an absolute path, not {self.run_dir}."
             )
         if Path(self.folder).is_absolute() or ".." in Path(self.folder).parts:
             raise InputError(
-                "invalid_job", f"The command must run inside the run directory, not in {self.folder}."
+                "invalid_job",
+                f"The folder of the command must be inside the run directory, not {self.folder}.",
             )
 
     @property
@@ -91,7 +92,8 @@ class JobSpec:
         except (KeyError, TypeError, AttributeError) as problem:
             raise InputError(
                 "invalid_job",
-                f"job.json is not a job: {type(problem).__name__} at {problem}. Submit the job again.",
+                f"job.json does not describe a job: {type(problem).__name__} at {problem}. Submit the "
+                "job again.",
             ) from problem
 
 
@@ -117,11 +119,11 @@ class ExitRecord:
             case "ended":
                 return f"The training process {end}."
             case "stopped":
-                return f"The training process was asked to stop and {end}."
+                return f"The training process was told to stop and {end}."
             case "time_limit":
                 return f"The time limit was reached; the training process {end}."
             case "directory_gone":
-                return "The run directory is gone; the training process was ended."
+                return "The run directory no longer exists, so the training process was stopped."
             case "not_started":
                 return f"The training process could not be started: {self.problem}"
 
@@ -135,7 +137,8 @@ class ExitRecord:
             reason = content["reason"]
             if reason not in get_args(Reason):
                 raise InputError(
-                    "damaged_record", f"an attempt ends with {', '.join(get_args(Reason))}; not {reason!r}"
+                    "damaged_record",
+                    f"the reason must be one of {', '.join(get_args(Reason))}; not {reason!r}",
                 )
             return cls(
                 attempt=int(content["attempt"]),
@@ -159,6 +162,6 @@ def _end_in_words(code: int | None, number: int | None) -> str:
             name = signal.Signals(number).name
         except ValueError:
             name = f"signal {number}"
-        hint = " (often the system's answer to a lack of memory)" if number == signal.SIGKILL else ""
+        hint = " (often caused by too little memory)" if number == signal.SIGKILL else ""
         return f"was ended by {name}{hint}"
     return f"ended with exit code {code}"

@@ -28,9 +28,9 @@ _GONE_GRACE_SECONDS = 5.0
 _CLEAN_UP_SECONDS = 5.0
 
 _WHY: dict[Reason, str] = {
-    "stopped": "Somebody stops the run.",
+    "stopped": "The run was told to stop.",
     "time_limit": "The time limit is reached.",
-    "directory_gone": "The run directory is gone.",
+    "directory_gone": "The run directory no longer exists.",
 }
 
 
@@ -136,7 +136,7 @@ class Supervisor:
         asked_again = self._inbox.stop_requests > (1 if self._stopping == "stopped" else 0)
         if self._kill_at is not None and (now >= self._kill_at or asked_again):
             self._kill_at = None
-            self._log.note("The training process did not stop in time and is killed.")
+            self._log.note("The training process did not stop in time and is being killed.")
             self._kill_group()
 
     def _stop(self, reason: Reason, now: float) -> None:
@@ -144,7 +144,7 @@ class Supervisor:
         grace = _GONE_GRACE_SECONDS if reason == "directory_gone" else self._spec.stop_grace_seconds
         self._kill_at = now + grace
         if not already_asked:
-            self._log.note(f"{_WHY[reason]} The training process is asked to stop.")
+            self._log.note(f"{_WHY[reason]} Stopping the training process.")
             os.kill(self._training.process.pid, signal.SIGTERM)
 
     def _kill_group(self) -> None:

@@ -102,7 +102,7 @@ class _BecomeScript(BaseException):
 def main() -> None:
     parser = argparse.ArgumentParser(prog="gpubloom.agent.warm", description=__doc__)
     parser.add_argument("--channel", type=int, required=True, help="descriptor of a sequential-packet socket")
-    parser.add_argument("modules", nargs="*", help="what to import beforehand")
+    parser.add_argument("modules", nargs="*", help="modules to import in advance")
     options = parser.parse_args()
     # `python -m` puts the folder it was started in first; nothing there is meant to be imported.
     sys.path.pop(0)
@@ -141,7 +141,7 @@ def _serve(channel: socket.socket, modules: Sequence[str]) -> None:
         try:
             pid = os.fork()
         except OSError as refused:
-            announce_to(os.dup(received[0]))({"refused": f"it could not fork: {refused.strerror}"})
+            announce_to(os.dup(received[0]))({"refused": f"the process could not fork: {refused.strerror}"})
             pid = -1
         if pid == 0:
             channel.close()

@@ -1,7 +1,7 @@
-"""Where jobs run. A provider starts the agent somewhere, says whether it lives, and can stop it.
+"""Where jobs run. A provider starts the agent on a machine, says whether it is alive, and can stop it.
 
-It knows machines and processes, and nothing of databases, users or torch. What a run says and is told goes
-through its run directory, not through here.
+It knows machines and processes, and nothing of databases, users or torch. Events of a run and commands for it
+go through the run directory, not through here.
 """
 
 from gpubloom.providers.base import AgentStatus, Provider, ProviderError, Reservation

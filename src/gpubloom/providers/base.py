@@ -12,7 +12,7 @@ from gpubloom.errors import CodedError
 
 
 class ProviderError(CodedError):
-    """A provider cannot do what was asked. The text is a sentence for the person who owns the job."""
+    """A provider cannot do what was asked. The text is a sentence for the owner of the job."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -83,7 +83,7 @@ class Provider(Protocol):
     async def open(self) -> None: ...
 
     async def close(self) -> None:
-        """Lets go of this process's own things. Agents go on."""
+        """Release the resources of this process. Agents keep running."""
 
     def reserve(self, gpus: int, *, side_slot: bool = False) -> Reservation | None:
         """None: taken at the moment. ProviderError: there are never that many. `side_slot`: without GPUs, the

@@ -27,7 +27,7 @@ KEY_PREFIX = "bloom-"
 
 @dataclass(frozen=True)
 class Capability:
-    """Whether a provider can do something; a "no" says why, in a sentence for people."""
+    """Whether a provider supports something. If not, `reason` is a sentence for users."""
 
     can: bool
     reason: str | None = None
@@ -35,7 +35,7 @@ class Capability:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What differs between providers. `runs_unattended`: without somebody who opens a page there."""
+    """How providers differ. `runs_unattended`: jobs start without a person who opens a page there."""
 
     runs_unattended: Capability
     live_prices: Capability
@@ -115,7 +115,7 @@ class CloudProvider(Protocol):
     capabilities: Capabilities
 
     async def check(self) -> str:
-        """Whose account the credentials belong to; a Fault if they are wrong. Starts nothing."""
+        """The name of the account behind the credentials. Raises Fault if they are wrong. Starts nothing."""
 
     async def prices(self) -> list[PriceRow]:
         """What the provider's GPUs cost now, by its own API; empty where it does not say."""

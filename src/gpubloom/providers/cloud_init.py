@@ -18,7 +18,7 @@ _IDLE_SECONDS = 1800
 
 _SCRIPT = """\
 #!/bin/bash
-# Starts a job of GPU Bloom. What it does is written to boot.log beside it.
+# Starts a job of GPU Bloom. Its output is in boot.log in $BLOOM_HOME (default: /opt/bloom).
 umask 077
 base="${{BLOOM_HOME:-/opt/bloom}}"
 mkdir -p "$base" && cd "$base" || exit 1
@@ -40,7 +40,7 @@ set +a
 cat >whole.sh <<'{end}'
 bash "$BLOOM_HOME/job.sh"
 sleep {idle}
-# Where our folder is gone, this is no machine of ours any more.
+# Without our folder, the machine is no longer ours.
 [ -e "$BLOOM_HOME/started" ] && shutdown -P now
 {end}
 
@@ -67,14 +67,14 @@ in_background bloom-job 0 bash "$base/whole.sh"
 """
 
 _PACKAGES = """\
-# What cannot be installed is missed by the job itself, which says so where its owner reads it.
+# If a package cannot be installed, the job fails without it and says so in its output.
 own_python() {{ python3 -m venv --system-site-packages venv; }}
 own_python || {{ apt-get update -q && apt-get install -q -y python3-venv && own_python; }}
 venv/bin/python -m pip install --quiet --no-input -- {packages}
 """
 
 _SWITCH = """\
-# Should nobody ever end this machine, at least the job does not run on.
+# If the machine is never terminated, switch it off, so that at least the job stops.
 in_background bloom-off {seconds} shutdown -P now
 """
 

@@ -120,7 +120,7 @@ class ServiceHttp:
             field_path = ".".join(str(part) for part in problem.errors(include_input=False)[0]["loc"])
         raise Fault(
             "unavailable",
-            f"{self.title} answered in a form that is not known (at {field_path or 'the top'}).",
+            f"{self.title} sent an answer in an unknown format (at {field_path or 'the top level'}).",
         )
 
     async def call(
@@ -139,12 +139,12 @@ class ServiceHttp:
         try:
             response = await self._client.request(method, path, json=body, params=query)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
-            fault = Fault("unavailable", f"{self.title} cannot be reached from here.")
+            fault = Fault("unavailable", f"{self.title} cannot be reached from this server.")
         except httpx2.TimeoutException:
             sentence = f"{self.title} did not answer within {self._timeout_seconds:g} seconds."
             fault = Fault("timed_out", sentence, uncertain=not repeatable)
         except httpx2.HTTPError:
-            sentence = f"The connection to {self.title} broke before it answered."
+            sentence = f"The connection to {self.title} broke before the answer arrived."
             fault = Fault("unavailable", sentence, uncertain=not repeatable)
         else:
             return self._answer(response, (self._key, *hide), repeatable)
@@ -162,7 +162,7 @@ class ServiceHttp:
         if not response.is_success:
             raise self._fault(response, found, secrets, repeatable)
         if not readable:
-            sentence = f"{self.title} answered with something that is no JSON; is there a proxy in between?"
+            sentence = f"{self.title} sent an answer that is not JSON. Check whether a proxy is in between."
             raise Fault("unavailable", sentence, uncertain=not repeatable)
         return found
 
@@ -209,7 +209,7 @@ def open_http(
     """A connection with the API key that a person entered; a Fault without one."""
     key = credentials.get("api_key", "").strip()
     if not key:
-        raise Fault("bad_credentials", f"{title} needs an {key_name}. Enter one under Providers.")
+        raise Fault("bad_credentials", f"{title} needs an {key_name}. Enter it under Providers.")
     rate_limit = shared_rate_limit(address, key, calls_every, launches_every)
     return ServiceHttp(title, address, key, rate_limit, explain)
 
@@ -246,16 +246,18 @@ def _without(remark: str, secrets: Sequence[str]) -> str:
 def _sentence(title: str, kind: FaultKind, remark: str) -> str:
     match kind:
         case "bad_credentials":
-            return f"{title} does not accept the credentials: {remark}. Enter good ones under Providers."
+            return (
+                f"{title} does not accept the credentials: {remark}. Enter valid credentials under Providers."
+            )
         case "no_capacity":
-            return f"{title} has no such machine free now: {remark}. Wait, or take another offer."
+            return f"{title} has no free machine of this type: {remark}. Wait, or choose another offer."
         case "quota":
-            return f"A limit of the account at {title} is reached: {remark}. Ask {title} to raise it."
+            return f"A limit of your account at {title} is reached: {remark}. Ask {title} to raise the limit."
         case "rate_limited":
-            return f"{title} was asked too often: {remark}. It is asked again after a while."
+            return f"Too many requests to {title}: {remark}. The request is retried later."
         case "unavailable" | "timed_out":
-            return f"{title} cannot serve at the moment: {remark}."
+            return f"{title} is not available at the moment: {remark}."
         case "gone":
-            return f"{title} does not know what was asked for: {remark}."
+            return f"{title} does not have the requested resource: {remark}."
         case "refused":
-            return f"{title} refused: {remark}."
+            return f"{title} refused the request: {remark}."

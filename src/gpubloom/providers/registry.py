@@ -23,7 +23,7 @@ _MODULES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class ProviderSpec(ABC):
-    """A service before anybody has connected to it."""
+    """A provider, before a user connects to it."""
 
     name: str
     title: str
@@ -33,7 +33,7 @@ class ProviderSpec(ABC):
     page: str
 
     def why_not(self) -> str | None:
-        """Why it cannot be used on this installation, in a sentence that says what to do; None: it can."""
+        """Why the provider cannot be used on this server, and what to do. None: it can be used."""
         return None
 
     @abstractmethod
@@ -46,8 +46,8 @@ def provider_names() -> tuple[str, ...]:
 
 
 def provider_spec(name: str) -> ProviderSpec:
-    """ProviderError for a name that nobody knows."""
+    """Raises ProviderError for an unknown name."""
     if name not in _MODULES:
         known = ", ".join(_MODULES)
-        raise ProviderError("unknown_provider", f"There is no provider {name!r}; there are: {known}.")
+        raise ProviderError("unknown_provider", f"Unknown provider {name!r}. Known providers: {known}.")
     return cast(ProviderSpec, import_module(_MODULES[name]).PROVIDER)

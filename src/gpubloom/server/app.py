@@ -60,7 +60,7 @@ from gpubloom.server.storage.uploads import UPLOADS
 from gpubloom.server.web.routes import app_build, install_web_app
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "A problem"}
+    "4XX": {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "Error"}
 }
 
 

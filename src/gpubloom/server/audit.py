@@ -13,7 +13,7 @@ from gpubloom.server.db.base import Identified, Table
 
 
 class AuditEvent(Identified, Table):
-    """One thing that somebody did."""
+    """One recorded action of a user."""
 
     __tablename__ = "audit_events"
     __table_args__ = (Index(None, "at", "id"),)
@@ -35,7 +35,7 @@ def record(
     ip_address: str | None,
     **details: str | int | bool | None,
 ) -> None:
-    """Note that `actor` did `action` to `subject`; never pass a secret."""
+    """Record that `actor` did `action` to `subject`. Never pass a secret."""
     session.add(
         AuditEvent(
             action=action, actor_id=actor, subject=subject, ip_address=ip_address, details=dict(details)

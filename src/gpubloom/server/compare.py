@@ -1,6 +1,6 @@
-"""Trainings side by side: how their configs differ, and what came of each.
+"""Training jobs side by side: how their configs differ, and the results of each.
 
-`gpubloom.plan.comparison` says what is compared and how; `bloom compare` uses it for run directories.
+`gpubloom.plan.comparison` says what is compared and how; `bloom runs compare` uses it for run directories.
 """
 
 from dataclasses import asdict
@@ -27,14 +27,14 @@ router = APIRouter(tags=["jobs"])
 
 
 class Difference(Schema):
-    """A field of the configs that is not the same in all; one value for each job, in their order."""
+    """A config field that differs between the jobs, with one value per job in the order of the jobs."""
 
     path: str
     values: list[JsonValue]
 
 
 class Outcome(Schema):
-    """What came of a run. Losses by their series: what it ended with, and the best it had."""
+    """The result of a run. For each loss series: the last value and the best value."""
 
     job_id: UUID
     final: dict[str, MetricNumber]
@@ -48,7 +48,7 @@ class Outcome(Schema):
 
 
 class Comparison(Schema):
-    """Several jobs side by side; curves come from each job's metrics."""
+    """Several jobs side by side. `GET /jobs/{id}/metrics` returns the curves of each job."""
 
     jobs: list[JobOut]
     differences: list[Difference]
@@ -60,19 +60,23 @@ async def compare(
     principal: CurrentPrincipal,
     session: ReadSession,
     settings: CurrentSettings,
-    job: Annotated[list[UUID], Query(min_length=2, max_length=8, description="Two to eight trainings.")],
+    job: Annotated[
+        list[UUID], Query(min_length=2, max_length=8, description="IDs of two to eight training jobs.")
+    ],
 ) -> Comparison:
-    """Trainings side by side: what was asked of them differently, and what came of it."""
+    """Compare training jobs: how their configs differ and which results they reached."""
     if len(set(job)) != len(job):
         raise InvalidInput.for_field(
-            "job", "A job cannot be compared with itself: name each once.", code="same_run_twice"
+            "job", "The same job is listed twice. List each job once.", code="same_run_twice"
         )
     shown = []
     for job_id in job:
         row, project = await get_job(session, principal, job_id)
         if row.kind != "train":
             raise InvalidInput.for_field(
-                "job", f"{row.name} is no training; only trainings can be compared.", code="not_a_training"
+                "job",
+                f"{row.name} is not a training job. Only training jobs can be compared.",
+                code="not_a_training",
             )
         shown.append(await job_out(session, settings, row, project))
     return Comparison(
@@ -86,7 +90,7 @@ async def compare(
 
 
 def _named(job: JobOut) -> dict[str, Any]:
-    """The config with datasets and models by their names, not by where the server keeps them."""
+    """The config with the names of datasets and models instead of their paths on the server."""
     config = {} if job.config is None else job.config.model_dump(mode="json")
     data, model = dict(config.get("data") or {}), dict(config.get("model") or {})
     if job.dataset_name is not None:

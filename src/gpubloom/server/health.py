@@ -1,4 +1,4 @@
-"""Whether this server and its workers can do their work."""
+"""Health of this server and its workers."""
 
 from typing import Literal
 
@@ -16,14 +16,14 @@ router = APIRouter(tags=["health"])
 
 
 class HealthProblem(Schema):
-    """Why a worker claims no jobs. `code` is stable; nothing here says which machine it is."""
+    """Why a worker does not start jobs. `code` is stable. The machine is not named."""
 
     code: str
     message: str
 
 
 class Health(Schema):
-    """`degraded`: the server answers, but jobs wait on account of `problems`."""
+    """`degraded`: the server answers, but jobs wait because of `problems`."""
 
     status: Literal["ok", "degraded"] = "ok"
     version: str = gpubloom.__version__
@@ -33,7 +33,7 @@ class Health(Schema):
 
 @router.get("/health")
 async def read_health(database: CurrentDatabase) -> Health:
-    """Answers when the server runs and its database answers too."""
+    """Answers when the server runs and the database is reachable."""
     async with database.read() as session:
         faults = await session.execute(
             select(Worker.fault_code, Worker.fault_message)

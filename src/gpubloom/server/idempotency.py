@@ -49,7 +49,7 @@ class Creation:
     request_digest: str
 
     async def find_made(self, session: AsyncSession) -> UUID | None:
-        """What an earlier request with this key made. None: nothing yet, and nobody else will meanwhile."""
+        """The id that an earlier request with this key created. None: the key is new and now reserved."""
         if self.key is None:
             return None
         own = IdempotencyKey.user_id == self.user_id
@@ -69,7 +69,7 @@ class Creation:
         ).scalar_one()
         if row.request_digest != self.request_digest:
             raise Conflict(
-                "This Idempotency-Key was used for another request. Choose a new key.",
+                "This Idempotency-Key was already used for a different request. Send a new key.",
                 code="idempotency_key_reused",
             )
         return row.made_id
@@ -93,7 +93,8 @@ async def _creation(
             min_length=1,
             max_length=200,
             pattern=r"^[\x21-\x7e]+$",
-            description="Repeated by a client that sends the same request again.",
+            description="A random key. Repeat the same key when you send the same request again, "
+            "so that it is carried out only once.",
         ),
     ] = None,
 ) -> Creation:

@@ -1,4 +1,4 @@
-"""The addresses of prices and offers, and their JSON. Amounts are US dollars."""
+"""The HTTP routes of prices and offers, and their JSON. Amounts are in US dollars."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -24,21 +24,28 @@ _Amount = Annotated[Number, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class NeedIn(Schema):
-    """What a job needs, as a person says it."""
+    """The requirements of a job, entered by a user."""
 
-    memory_gb: Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False, description="Of one GPU.")]
+    memory_gb: Annotated[
+        Number, Field(gt=0, le=100_000, allow_inf_nan=False, description="Required memory of one GPU, in GB.")
+    ]
     hours: Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = Field(
-        None, description="On GPUs of the kind reference_gpu."
+        None, description="Run time in hours on GPUs of type reference_gpu."
     )
     operations: Annotated[Number, Field(gt=0, le=1e30, allow_inf_nan=False)] | None = Field(
         None, description="Floating-point operations of the whole run, instead of hours."
     )
-    reference_gpu: _Name | None = Field(None, description="None: the smallest usual GPU that holds the job.")
+    reference_gpu: _Name | None = Field(
+        None,
+        description="The GPU that hours refers to. If empty: the smallest common GPU with enough memory.",
+    )
     gpus: Annotated[Whole, Field(ge=1, le=1_024)] = 1
     multi_node: Flag = False
     interactive: Flag = False
     bf16: Flag = False
-    resumes: Flag = Field(True, description="Whether it goes on from a checkpoint after it was ended.")
+    resumes: Flag = Field(
+        True, description="Whether the job resumes from a checkpoint after an interruption."
+    )
     disk_gb: _Amount = 50.0
     data_gb: _Amount = 1.0
 
@@ -47,16 +54,16 @@ class NeedIn(Schema):
 
 
 class Preferences(Schema):
-    """What must hold of an offer, and what is weighed."""
+    """Conditions that an offer must meet, and the priority for ranking offers."""
 
-    gpus: _Names = Field([], description="Kinds of GPU; empty: any.")
+    gpus: _Names = Field([], description="GPU types. Empty: any type.")
     region: Literal["us", "eu", "asia"] | None = None
     max_cost: _Amount | None = None
     max_hourly: _Amount | None = None
     max_hours: Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
     spot: Flag = True
     credits: Annotated[dict[_Name, _Amount], Field(max_length=100)] = Field(
-        {}, description="What is left at a service, by its name."
+        {}, description="Remaining credits in US dollars, by provider name."
     )
     priority: Priority = "balanced"
 
@@ -76,14 +83,14 @@ class Preferences(Schema):
 
 
 class ConstraintsIn(Preferences):
-    """Preferences, and which services may make offers."""
+    """Preferences, and the providers that may make offers."""
 
-    providers: _Names = Field([], description="Empty: any.")
-    engines: _Names = Field([], description="Engines that are set up: skypilot.")
+    providers: _Names = Field([], description="Provider names. Empty: any provider.")
+    engines: _Names = Field([], description="Orchestrators that are set up, such as skypilot.")
 
 
 class AskForOffers(Schema):
-    """Either what was found in a script, as it was answered, or what a person says."""
+    """Send either requirements, as the inspection of a script returned them, or needs."""
 
     requirements: Requirements | None = None
     needs: NeedIn | None = None
@@ -91,7 +98,7 @@ class AskForOffers(Schema):
 
 
 class CostOut(Schema):
-    """By what it is for."""
+    """The cost of an offer by category."""
 
     compute: Span
     storage: Span
@@ -101,7 +108,7 @@ class CostOut(Schema):
 
 
 class NeedOut(Schema):
-    """What was reckoned with."""
+    """The requirements that the offers are based on."""
 
     memory_gb: Span
     hours: Span
@@ -115,7 +122,7 @@ class NeedOut(Schema):
 
 
 class OfferOut(Schema):
-    """One way to run the job. `assumed` names figures that nobody read anywhere."""
+    """One way to run the job. `assumed` names values that are assumptions, not published figures."""
 
     provider: str
     title: str
@@ -143,7 +150,7 @@ class OfferOut(Schema):
 
 
 class ExcludedOut(Schema):
-    """What was not offered, and why."""
+    """An option that is not offered, and why."""
 
     provider: str
     title: str
@@ -154,7 +161,7 @@ class ExcludedOut(Schema):
 
 
 class OffersOut(Schema):
-    """The recommended one first. `archetype`: the kind of work; `usual`: the service it usually goes to."""
+    """The offers, recommended offer first. `archetype`: kind of work; `usual`: its usual provider."""
 
     need: NeedOut
     offers: list[OfferOut]
@@ -180,7 +187,7 @@ class PriceOut(Schema):
 
 
 class ProviderOut(Schema):
-    """What is known of a service. `assumed` names fields that nobody read anywhere."""
+    """Facts about a provider. `assumed` names values that are assumptions, not published figures."""
 
     name: str
     title: str
@@ -225,7 +232,7 @@ _SHOWN = ProviderOut.model_fields.keys() - {"name"}
 
 @router.get("/prices")
 async def list_prices(prices: CurrentPrices) -> PricesOut:
-    """All prices that offers are made from, with where and when they were read."""
+    """List all prices behind the offers, with their source and date."""
     at = now()
     return PricesOut(
         prices=[
@@ -246,7 +253,7 @@ async def list_prices(prices: CurrentPrices) -> PricesOut:
 
 @router.post("/offers")
 async def make_offers(body: AskForOffers, prices: CurrentPrices) -> OffersOut:
-    """Where a job could run and what that would cost; nothing is started or stored."""
+    """List where a job could run and how much it would cost. Nothing is started or stored."""
     need = _need(body)
     given = body.constraints
     asked = given.constraints(given.providers, given.engines)
@@ -269,4 +276,6 @@ def _need(body: AskForOffers) -> Need:
             return Need.from_requirements(body.requirements)
     except ValueError as problem:
         raise InvalidInput.for_field(field, str(problem), code=code_of(problem)) from None
-    raise InvalidInput.for_field("needs", "Give either requirements or needs.", code="contradictory_fields")
+    raise InvalidInput.for_field(
+        "needs", "Send exactly one of requirements and needs.", code="contradictory_fields"
+    )

@@ -54,7 +54,7 @@ class ProblemBody(BaseModel):
 
 
 class Problem(Exception):
-    """Base of all errors that a client is told."""
+    """Base class of all errors that a client receives."""
 
     status: ClassVar[int] = 500
     code: str = "internal_error"
@@ -110,7 +110,7 @@ class InvalidInput(Problem):
 
     @classmethod
     def for_field(cls, field: str, message: str, *, code: str) -> "InvalidInput":
-        """The usual case: one field, one sentence. The code is the field's; the problem keeps its own."""
+        """An error of one field. The code belongs to the field; the problem keeps its own code."""
         return cls(message, errors=[FieldError(field=field, code=code, message=message)])
 
 
@@ -138,10 +138,10 @@ def problem_response(problem: Problem) -> JSONResponse:
 # pydantic's words for the commonest mistakes, in a person's words.
 _MESSAGES = {
     "missing": "This field is required.",
-    "extra_forbidden": "This field is not known here.",
-    "string_too_short": "This must not be empty.",
-    "too_short": "This must not be empty.",
-    "json_invalid": "The body is not valid JSON.",
+    "extra_forbidden": "This field is unknown. Remove it.",
+    "string_too_short": "This field must not be empty.",
+    "too_short": "This field must not be empty.",
+    "json_invalid": "The request body is not valid JSON.",
 }
 
 
@@ -157,20 +157,20 @@ def _field_name(location: Sequence[int | str]) -> str:
 def _validation_problem(error: RequestValidationError) -> Problem:
     items: Sequence[dict[str, Any]] = error.errors()
     if any(item["type"] == "json_invalid" for item in items):
-        return MalformedRequest("The body is not valid JSON.", code="malformed_json")
+        return MalformedRequest("The request body is not valid JSON.", code="malformed_json")
     if any(item["loc"][:1] == ("path",) for item in items):
         # An id that cannot exist is simply not found.
-        return NotFound("There is nothing at this address.")
+        return NotFound("Nothing exists at this address. Check the URL.")
     return invalid_fields(items)
 
 
 def invalid_fields(items: Sequence[Mapping[str, Any]], *, inside: str = "") -> InvalidInput:
-    """pydantic's list of mistakes, in a person's words; `inside` names the field that holds them all."""
+    """pydantic's list of errors as sentences for users; `inside` names the field that contains them all."""
     errors = []
     for item in items[:_MOST_ERRORS]:
         message = _MESSAGES.get(item["type"], str(item["msg"]).removeprefix("Value error, "))
         if item["type"] == "string_too_short" and item.get("ctx", {}).get("min_length", 1) > 1:
-            message = f"This needs at least {item['ctx']['min_length']} characters."
+            message = f"Enter at least {item['ctx']['min_length']} characters."
         field = ".".join(part for part in (inside, _field_name(item["loc"])) if part)
         errors.append(FieldError(field=field, code=problem_code(item), message=message))
     first = errors[0]
@@ -233,12 +233,14 @@ class UnexpectedErrors:
                 # Too late for another answer: the server cuts the connection and logs it.
                 raise
             log.exception("request failed", method=scope["method"], path=scope["path"])
-            problem = Problem("Something went wrong on the server. It was logged; please try again.")
+            problem = Problem(
+                "The server failed because of an internal error. The error was logged. Try again."
+            )
             await problem_response(problem)(scope, receive, send)
 
 
 _HTTP_DETAILS = {
-    400: "The request could not be read.",
-    404: "There is nothing at this address.",
-    405: "This address does not take that method.",
+    400: "The server could not read the request.",
+    404: "Nothing exists at this address. Check the URL.",
+    405: "This address does not support this HTTP method.",
 }

@@ -35,9 +35,10 @@ CAMEL_CASE = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 class Writable(Schema):
-    """A request that may be a record as it was once read: fields that only the server sets are not refused.
+    """A request that may contain fields that only the server sets, as in a record that was read earlier.
 
-    They change nothing; `ignored` names them, so that the answer can. Other unknown fields are refused.
+    These fields change nothing; `ignored` names them, so that the answer can. Other unknown fields are
+    refused.
     """
 
     READ_ONLY: ClassVar[frozenset[str]] = frozenset()
@@ -60,16 +61,16 @@ class Writable(Schema):
 def _storable(text: str) -> str:
     # PostgreSQL cannot hold NUL, and a lone surrogate has no UTF-8 form.
     if "\x00" in text:
-        raise PydanticCustomError("invalid_text", "This contains a NUL character.")
+        raise PydanticCustomError("invalid_text", "This text contains a NUL character. Remove it.")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise PydanticCustomError("invalid_text", "This is not valid Unicode text.")
+        raise PydanticCustomError("invalid_text", "This text is not valid Unicode.")
     return text
 
 
 def _single_line(text: str) -> str:
     # Unicode has more line ends than "\n", and a name may stand in the subject of an email.
     if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in text):
-        raise PydanticCustomError("not_one_line", "This must be a single line without control characters.")
+        raise PydanticCustomError("not_one_line", "Enter a single line without control characters.")
     return text
 
 
@@ -93,7 +94,7 @@ def described_as(model: type[BaseModel]) -> BeforeValidator:
 
 
 class Span(Schema):
-    """An amount that is not known exactly."""
+    """An estimate with a range."""
 
     low: float
     likely: float
@@ -101,6 +102,6 @@ class Span(Schema):
 
 
 class Message(Schema):
-    """A reply that is only a sentence."""
+    """A response that is only a sentence."""
 
     detail: str

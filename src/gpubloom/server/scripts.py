@@ -1,6 +1,6 @@
-"""The addresses of people's own scripts: what they need of a machine, and notebooks of them.
+"""The HTTP routes of user scripts: their requirements, and conversion from and to notebooks.
 
-Nothing is run and nothing is kept. Reading a script takes a moment of computing: in a thread, two at a time.
+Nothing is run and nothing is kept. Reading a script takes some CPU time: in a thread, two at a time.
 """
 
 import json
@@ -25,7 +25,7 @@ FileName = Annotated[str, Field(min_length=1, max_length=300), Storable]
 
 
 class ScriptIn(Schema):
-    """A script or a notebook, the files beside it by name, and its command line."""
+    """A script or a notebook, the files next to it by name, and its command line."""
 
     script: SourceText
     files: dict[FileName, SourceText] = Field({}, max_length=50)
@@ -33,7 +33,7 @@ class ScriptIn(Schema):
 
 
 class ColabNotebookIn(ScriptIn):
-    """A script for Colab. `packages`: null takes what it seems to need."""
+    """A script for Colab. If `packages` is null, the packages are derived from the script."""
 
     entry: FileName = "train.py"
     packages: list[Word] | None = Field(None, max_length=100)
@@ -48,7 +48,7 @@ class ScriptText(Schema):
 
 
 class NotebookText(Schema):
-    """A notebook's file: JSON in a string."""
+    """A notebook file: its JSON as a string."""
 
     notebook: SourceText
 
@@ -61,7 +61,7 @@ Result = TypeVar("Result")
 
 @router.post("/requirements")
 async def find_requirements(request: Request, body: ScriptIn) -> Requirements:
-    """What a script or notebook needs, from its text alone: every value with its line and how sure it is."""
+    """Inspect a script or notebook without running it. Every finding has its line and its confidence."""
     return await _read(
         request, "script", lambda: detect(body.script, files=body.files, arguments=body.arguments)
     )
@@ -69,19 +69,21 @@ async def find_requirements(request: Request, body: ScriptIn) -> Requirements:
 
 @router.post("/scripts/to-notebook")
 async def make_notebook(request: Request, body: ScriptText) -> NotebookText:
-    """A notebook of a script, cut into cells between its statements."""
+    """Convert a script to a notebook, with a cell per group of statements."""
     return NotebookText(notebook=await _read(request, "script", lambda: to_notebook(body.script)))
 
 
 @router.post("/scripts/from-notebook")
 async def make_script(request: Request, body: NotebookText) -> ScriptText:
-    """The script of a notebook; what is no Python in it becomes comments."""
+    """Convert a notebook to a script. Lines that are not Python become comments."""
     return ScriptText(script=await _read(request, "notebook", lambda: from_notebook(body.notebook)))
 
 
 @router.post("/scripts/colab-notebook")
 async def make_colab_notebook(request: Request, body: ColabNotebookIn) -> NotebookText:
-    """A notebook that runs a script in Colab: Drive, packages, a look for a GPU, the script, its results."""
+    """Create a Colab notebook that mounts Drive, installs packages, checks for a GPU, runs the script and
+    saves its results.
+    """
     files = {**body.files, body.entry: body.script}
 
     def make() -> str:

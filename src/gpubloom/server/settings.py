@@ -116,7 +116,7 @@ class Settings(BaseSettings):
         parts = urlsplit(value)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/"):
             raise PydanticCustomError(
-                "invalid_address", "give scheme and host only, for example https://bloom.example.org"
+                "invalid_address", "enter scheme and host only, for example https://bloom.example.org"
             )
         return f"{parts.scheme}://{parts.netloc}".lower()
 
@@ -125,7 +125,7 @@ class Settings(BaseSettings):
         if self.storage_bucket and not (self.storage_key and self.storage_secret):
             raise PydanticCustomError(
                 "storage_key_missing",
-                "its key is missing: set BLOOM_STORAGE_KEY and BLOOM_STORAGE_SECRET as well",
+                "the bucket needs credentials: also set BLOOM_STORAGE_KEY and BLOOM_STORAGE_SECRET",
             )
         return self
 
@@ -178,7 +178,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(**flags: Any) -> Settings:
-    """Read the environment, flags on top, or say in one sentence per variable what is wrong with it."""
+    """Read the environment and the flags. Raises with one sentence per invalid variable."""
     try:
         return Settings(**flags)
     except ValidationError as error:

@@ -33,7 +33,7 @@ if sys.version_info < (3, 11):
     newer = [shutil.which("python3.%d" % minor) for minor in (13, 12, 11)]
     python = next((path for path in newer if path), None)
 if not python:
-    sys.exit("[bloom-agent] The agent needs Python 3.11 or newer; install one, such as python3.11.")
+    sys.exit("[bloom-agent] The agent needs Python 3.11 or newer. Install it, for example as python3.11.")
 folder = os.environ.get("BLOOM_JOB_FOLDER") or pathlib.Path.home() / "bloom-jobs" / START["job_id"]
 folder = pathlib.Path(folder) / ("attempt-%d" % START["attempt"])
 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -45,10 +45,10 @@ for pause in (1, 2, 4, 8, 15, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 0):
     except OSError as problem:
         code = getattr(problem, "code", 500)
         if code < 500 or not pause:
-            sys.exit("[bloom-agent] The agent cannot be fetched: " + type(problem).__name__ + " " + str(code))
+            sys.exit("[bloom-agent] Cannot download the agent: " + type(problem).__name__ + " " + str(code))
         time.sleep(pause)
 if hashlib.sha256(content).hexdigest() != AGENT["sha256"]:
-    sys.exit("[bloom-agent] The agent is not what was stored: its SHA-256 differs.")
+    sys.exit("[bloom-agent] The agent file is damaged: its SHA-256 differs from the stored file.")
 agent.write_bytes(content)
 (folder / "start.json").touch(mode=0o600)
 (folder / "start.json").write_text(json.dumps(START))
@@ -85,7 +85,7 @@ class SentBundle:
         program = (
             "import hashlib,os,urllib.request as u;"
             "s=u.urlopen(os.environ['BLOOM_START'],timeout=60).read();"
-            f"assert hashlib.sha256(s).hexdigest()=='{self.sha256}','The start of the job was changed.';"
+            f"assert hashlib.sha256(s).hexdigest()=='{self.sha256}','The start script was changed.';"
             "exec(s)"
         )
         return f"python3 -c {shlex.quote(program)}"

@@ -17,7 +17,9 @@ class JobLayout:
 
     def __post_init__(self) -> None:
         if not _JOB_ID.fullmatch(self.job_id):
-            raise InputError("invalid_job_id", f"a job's id is letters, digits, - and _; not {self.job_id!r}")
+            raise InputError(
+                "invalid_job_id", f"a job id may contain only letters, digits, - and _; not {self.job_id!r}"
+            )
 
     @property
     def folder(self) -> str:

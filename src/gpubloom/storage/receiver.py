@@ -29,7 +29,7 @@ ArrivalState = Literal["waiting", "running", "ended", "vanished"]
 
 
 class DamagedBatchError(Exception):
-    """A batch is not what an agent sent. It is neither applied nor deleted; a sentence says why."""
+    """A batch is damaged. It is neither applied nor deleted; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,9 @@ class Receiver:
     def _fetch(self, name: str, size: int) -> bytes | None:
         """None: some buckets list an object a moment before it can be read; the next call reads it."""
         if size > _LARGEST_BATCH:
-            raise DamagedBatchError(f"{name} has {size} bytes, which no agent sends.")
+            raise DamagedBatchError(
+                f"{name} has {size} bytes, which is not a valid size for an upload batch."
+            )
         content = self._store.get(name)
         return content if content is not None and len(content) == size else None
 
@@ -126,7 +128,7 @@ class Receiver:
                 self._layout.attempt,
                 name,
             ):
-                raise RefusedEntryError("it belongs to another place")
+                raise RefusedEntryError("the batch belongs to another attempt")
             self._apply_entries(batch)
             differences = self._folder.differences(batch.tree) if batch.ended else []
         except (KeyError, TypeError, ValueError) as problem:
@@ -141,7 +143,7 @@ class Receiver:
             size = int(entry["size"]) if entry["kind"] in _WITH_CONTENT else 0
             content = batch.body[offset : offset + size]
             if size < 0 or len(content) != size:
-                raise RefusedEntryError("its entries and its content do not fit together")
+                raise RefusedEntryError("the entries and the content do not match")
             offset += size
             if index >= self._entries:
                 self._folder.apply(entry, content)

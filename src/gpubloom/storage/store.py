@@ -12,16 +12,16 @@ _REQUEST_SECONDS = 60
 # The longest life that signatures of this kind can have.
 LONGEST_LIFE_SECONDS = 7 * 24 * 3600.0
 _SAID_IN_ERRORS = {
-    "RequestTimeTooSkewed": "the clock of this machine differs from the bucket's; set it",
-    "SignatureDoesNotMatch": "the secret key is not the one of this access key",
-    "InvalidAccessKeyId": "the access key is not known there",
-    "AccessDenied": "the access key may not do that there",
-    "NoSuchBucket": "there is no bucket of this name",
+    "RequestTimeTooSkewed": "the clock of this machine differs from the bucket's clock; correct the clock",
+    "SignatureDoesNotMatch": "the secret key does not belong to this access key",
+    "InvalidAccessKeyId": "the access key is unknown",
+    "AccessDenied": "the access key has no permission for this",
+    "NoSuchBucket": "the bucket does not exist",
 }
 
 
 class StorageError(CodedError):
-    """The bucket cannot do what was asked; a sentence that says what to change or that it is away."""
+    """The bucket cannot do what was asked; the message says what to change or that it is unavailable."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -50,7 +50,8 @@ class Store:
         except ModuleNotFoundError as missing:
             raise StorageError(
                 "not_installed",
-                "A bucket needs obstore, which is not installed. Run: pip install 'gpubloom[storage]'",
+                "The storage bucket needs the package obstore. Install it with: pip install "
+                "'gpubloom[storage]'",
             ) from missing
         self.settings = settings
         self._calls: Any = obstore
@@ -95,7 +96,7 @@ class Store:
         except FileNotFoundError:
             return False
         except Exception as problem:
-            raise self._said("looked for", name, problem) from problem
+            raise self._said("looked up", name, problem) from problem
         return True
 
     def sizes(self, folder: str) -> dict[str, int]:
@@ -125,7 +126,10 @@ class Store:
     ) -> list[str]:
         """Presigned addresses that work without a key for this method, this object and this time."""
         if not 0 < life_seconds <= LONGEST_LIFE_SECONDS:
-            raise InputError("invalid_argument", f"an address lives up to a week, not {life_seconds} seconds")
+            raise InputError(
+                "invalid_argument",
+                f"an address can be valid for at most a week, not for {life_seconds} seconds",
+            )
         signed = self._calls.sign(self._store, method, list(names), timedelta(seconds=life_seconds))
         return [str(address) for address in signed]
 
@@ -134,7 +138,7 @@ class Store:
         reason = next((said for word, said in _SAID_IN_ERRORS.items() if word in text), None)
         if reason is None:
             # What the library says may quote a request; its kind tells enough.
-            reason = f"it does not answer as expected ({type(problem).__name__})"
+            reason = f"unexpected answer ({type(problem).__name__})"
         what = f"{name} in the bucket" if name else "The bucket"
         return StorageError(
             "bucket_unavailable", f"{what} {self.settings.bucket} cannot be {done}: {reason}."

@@ -39,4 +39,4 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
     value = json.loads(text)
     if isinstance(value, dict):
         return value
-    raise InputError("not_json_object", f"{path.name} should hold a JSON object, not {type(value).__name__}")
+    raise InputError("not_json_object", f"{path.name} must contain a JSON object, not {type(value).__name__}")

@@ -42,11 +42,11 @@ class ControlFile:
         self._files = RunFiles(run_dir)
 
     def read(self) -> Command:
-        """The desired state now; version 0 when nobody has said anything; ValueError: damaged file."""
+        """The desired state now; version 0 before the first command. ValueError: damaged file."""
         return _parse(read_json_object(self._files.control))
 
     def want(self, state: Want) -> Command:
-        """Asks the run to go on, to pause (save and stop), or to cancel."""
+        """Tell the run to run, to pause (save and stop), or to cancel."""
         if state not in get_args(Want):
             raise InputError(
                 "invalid_control", f"a run can be told to {', '.join(get_args(Want))}; not {state!r}"
@@ -54,11 +54,11 @@ class ControlFile:
         return self._change(want=state)
 
     def set(self, settings: Mapping[str, Any]) -> Command:
-        """Changes settings while the run goes on, such as {"learning_rate": 1e-4}."""
+        """Change settings while the run trains, such as {"learning_rate": 1e-4}."""
         return self._change(settings=settings)
 
     def save(self) -> Command:
-        """Asks for a checkpoint at the next step boundary."""
+        """Ask for a checkpoint at the next step."""
         return self._change(saves=1)
 
     def _change(
@@ -124,7 +124,7 @@ class Control:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as problem:
-            sentence = f"control.json cannot be read and changes nothing: {problem}"
+            sentence = f"control.json cannot be read and is ignored: {problem}"
             if sentence != self.problem:
                 self.problem = sentence
                 self._complain(sentence)
@@ -145,10 +145,12 @@ def _parse(content: dict[str, Any] | None) -> Command:
     settings, save = content.get("set", {}), content.get("save", 0)
     if want not in get_args(Want):
         raise InputError(
-            "invalid_control", f"control.json wants {want!r}; known are {', '.join(get_args(Want))}"
+            "invalid_control",
+            f"control.json asks for {want!r}; the known values are {', '.join(get_args(Want))}",
         )
     if isinstance(version, int) and isinstance(save, int) and isinstance(settings, dict):
         return Command(version, want, settings, save)
     raise InputError(
-        "invalid_control", "control.json needs whole numbers in version and save, and an object in set"
+        "invalid_control",
+        "in control.json, version and save must be whole numbers, and set must be an object",
     )

@@ -1,4 +1,4 @@
-"""Why a run failed, as far as its exception tells: pure functions, no I/O."""
+"""Why a run failed, judged from its exception: pure functions, no I/O."""
 
 import traceback
 from typing import Any
@@ -13,14 +13,15 @@ _CAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "gpu_out_of_memory",
         ("cuda out of memory", "outofmemoryerror", "hip out of memory", "mps backend out of memory",
          "cuda error: out of memory", "cublas_status_alloc_failed"),
-        "The GPU ran out of memory. Use a smaller batch or sequence length, accumulate gradients, "
-        "or keep more of the model in host memory.",
+        "The GPU ran out of memory. Use a smaller batch size or max sequence length, use gradient "
+        "accumulation, or keep more of the model in host memory.",
     ),
     (
         "host_out_of_memory",
         ("memoryerror", "cannot allocate memory", "can't allocate memory", "bad_alloc", "defaultcpuallocator",
          "dataloader worker (pid", "killed by signal: killed"),
-        "The machine ran out of memory. Use fewer loader processes, a smaller batch, or more RAM.",
+        "The machine ran out of memory (RAM). Use fewer data loader processes, a smaller batch size, "
+        "or more RAM.",
     ),
     (
         "disk_full",
@@ -31,13 +32,14 @@ _CAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "lost_rank",
         ("nccl", "gloo", "connection reset by peer", "connection closed by peer", "process group",
          "socket timeout", "rendezvous", "childfailederror"),
-        "Another process of this run stopped answering. The other ranks' last events say which one and why.",
+        "Another process of this run stopped answering. Check the last events of the other ranks to "
+        "find out which process and why.",
     ),
     (
         "nan_loss",
         ("nan", "not finite", "non-finite", "nonfinite", "loss is inf"),
-        "The loss is no longer a number. Resume from the last checkpoint with a lower learning rate, "
-        "and check the data of that step.",
+        "The loss is no longer a finite number. Resume from the last checkpoint with a lower learning "
+        "rate, and check the data of that step.",
     ),
 )  # fmt: skip
 

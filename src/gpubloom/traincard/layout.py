@@ -109,7 +109,7 @@ def find_rank(environment: Mapping[str, str]) -> int:
 
 
 def find_world_size(environment: Mapping[str, str]) -> int:
-    """How many processes train together; 1 when nobody says."""
+    """The number of training processes; 1 if unknown."""
     names = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "MF_PARALLEL_NUM_NODES")
     return _first_number(environment, names, default=1)
 

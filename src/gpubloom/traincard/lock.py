@@ -36,7 +36,8 @@ class RunInUseError(CodedError, RuntimeError):
         self.run_dir = run_dir
         self.holder = holder
         super().__init__(
-            f"{run_dir} is in use: {holder} trains there. Wait for it, stop it, or use another directory."
+            f"{run_dir} is in use: {holder} is training there. Wait until it ends, stop it, or use "
+            "another directory."
         )
 
 
@@ -73,7 +74,7 @@ class RunLock:
 
     @staticmethod
     def holder(run_dir: str | os.PathLike[str], rank: int = 0) -> str | None:
-        """Who trains here ("process 4711 on host"), or None when nobody on this machine does."""
+        """The process that trains here ("process 4711 on host"); None if there is none on this machine."""
         path = RunFiles(run_dir).lock(rank)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -92,11 +93,11 @@ class RunLock:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody asks a follower to let go."""
+        """Whether another process wants the lock that a follower holds."""
         return _wanted(self.path).exists()
 
     def renew(self) -> None:
-        """Takes the lock again after its file was deleted. RunInUseError: somebody else was faster."""
+        """Take the lock again after its file was deleted. RunInUseError: another process was faster."""
         again = type(self)._taken(self.path)
         self.release()
         self._descriptor = again
@@ -129,7 +130,7 @@ def _wanted(path: Path) -> Path:
 
 
 def _ask_follower(path: Path, descriptor: int) -> bool:
-    """Whoever only follows lets go within a second when asked."""
+    """A follower releases the lock within a second when asked."""
     if _FOLLOWS not in _holder_text(path):
         return False
     wanted = _wanted(path)

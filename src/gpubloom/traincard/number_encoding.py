@@ -81,7 +81,7 @@ class OnDevice:
                 value = self._tensor.item()
         if getattr(self._tensor, "_version", 0) != self._version:
             raise NotANumberError(
-                "the tensor was changed in place after it was reported; report tensor.clone()"
+                "the tensor was changed in place after it was reported; report tensor.clone() instead"
             )
         return value
 
@@ -122,7 +122,7 @@ def keep(value: Any) -> Any:
 def number(kept: Any) -> Number:
     """The number of a kept value, on the writer thread; NotANumberError says why there is none."""
     if type(kept) is int and abs(kept) > _LARGEST:
-        raise NotANumberError("it is larger than any number that a chart can hold")
+        raise NotANumberError("the number is too large for a chart")
     if type(kept) in PLAIN_TYPES:
         return kept  # type: ignore[no-any-return]
     if isinstance(kept, Unreadable):
@@ -134,7 +134,7 @@ def number(kept: Any) -> Number:
             raise NotANumberError(str(problem)) from problem
     if isinstance(kept, (int, float)):
         return kept
-    raise NotANumberError(f"{type(kept).__name__} is not a number")
+    raise NotANumberError(f"a {type(kept).__name__} is not a number")
 
 
 def encode_number(value: Number) -> Number | str:

@@ -94,7 +94,7 @@ def _functions(library: ctypes.CDLL) -> SimpleNamespace:
         try:
             function = getattr(library, name)
         except AttributeError:
-            raise NVMLError(f"this driver has no {name}") from None
+            raise NVMLError(f"this NVIDIA driver has no function {name}") from None
         if (code := function(*arguments)) != 0:
             raise NVMLError(code)
 

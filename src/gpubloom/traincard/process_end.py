@@ -35,7 +35,7 @@ class ProcessEnd:
 
     @property
     def owner(self) -> ProcessEndListener | None:
-        """On whose behalf this watches; None when it has stopped."""
+        """The Reporter that this watches for; None after it stopped."""
         return self._owner
 
     def watch(self) -> None:

@@ -179,8 +179,8 @@ class Reader:
             return None
         if event.kind == "start" and int(fields.get("v", 0)) > PROTOCOL_VERSION:
             raise NewerProtocolError(
-                f"{self._files.run_dir} uses version {fields['v']} of the run directory, this program "
-                f"reads up to {PROTOCOL_VERSION}. Install a newer gpubloom."
+                f"{self._files.run_dir} has version {fields['v']} of the run directory format, but "
+                f"this program reads only up to version {PROTOCOL_VERSION}. Install a newer gpubloom."
             )
         return event if self._kinds is None or event.kind in self._kinds else None
 

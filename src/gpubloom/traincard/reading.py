@@ -116,7 +116,7 @@ class Reading:
         return wall_time + time.monotonic() - monotonic
 
     def update(self) -> bool:
-        """Takes in all that is new; says whether there was anything."""
+        """Read all that is new; returns whether there was anything."""
         found = False
         now = self.now()
         # Asked before reading: what a process that ended meanwhile said last is then read, and it counts as

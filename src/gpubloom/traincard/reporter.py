@@ -37,15 +37,14 @@ _CLOSE_SECONDS = 10.0
 
 
 class Reporter:
-    """Writes what a run says into its run directory; see docs/run-directory.md for the files.
+    """Records a run in its run directory; see docs/run-directory.md for the files.
 
-    `run_dir`: by default BLOOM_RUN_DIR, the workflow task that this process is (`add_run_dir_finder`), or a
-    new ./runs/<time>. `attempt` and `rank` come from the
-    environment or are found. `lock`: the RunLock of a trainer that took it beforehand. `flush_seconds` and
-    `flush_steps`: how often, at least, events are handed to the operating system. `telemetry_seconds`: how
-    often the machine is looked at, 0 never. `segment_bytes`: when a file of events is full and sealed.
-    `mirror`: the address of a bucket's folder that the directory is mirrored to; BLOOM_MIRROR names one for
-    all runs. BLOOM_TRAINCARD=off turns all of it off.
+    `run_dir`: default BLOOM_RUN_DIR, then the directory of the workflow task (`add_run_dir_finder`), then a
+    new ./runs/<time>. `attempt` and `rank`: default from the environment. `lock`: the RunLock, if the trainer
+    already holds it. `flush_seconds` and `flush_steps`: maximum interval between writes to the operating
+    system. `telemetry_seconds`: interval of telemetry, 0 turns it off. `segment_bytes`: size at which a file
+    of events is sealed. `mirror`: address of a bucket folder to mirror the directory to; BLOOM_MIRROR sets
+    one for all runs. BLOOM_TRAINCARD=off turns reporting off.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Reporter:
             return False
         if invented and self.rank > 0:
             logger.warning(
-                "Rank %d reports nothing: every rank needs the same run directory. Set BLOOM_RUN_DIR.",
+                "Rank %d reports nothing: all ranks need the same run directory. Set BLOOM_RUN_DIR.",
                 self.rank,
             )
             return False
@@ -159,11 +158,11 @@ class Reporter:
         epoch: float | None = None,
         epochs: float | None = None,
     ) -> None:
-        """Says how far the run is; the time left is computed from it."""
+        """Record the progress of the run. The remaining time is computed from it."""
         self.event("progress", {"total_steps": total_steps, "epoch": epoch, "epochs": epochs}, step=step)
 
     def phase(self, name: str) -> None:
-        """Says what the run does now: load, train, eval, save, idle, or another word."""
+        """Set the phase of the run: load, train, eval, save, idle, or another word."""
         self.event("phase", {"phase": name})
 
     def log(self, line: str, level: str = "info") -> None:
@@ -175,11 +174,11 @@ class Reporter:
         self.event("system", {"values": dict(values)})
 
     def describe(self, facts: Mapping[str, Any]) -> None:
-        """Records what holds for the whole run, such as global_batch_size or the model's name."""
+        """Record facts about the whole run, such as global_batch_size or the model's name."""
         self.event("describe", {"facts": dict(facts)})
 
     def heartbeat(self, expect_next_in: float = 60.0) -> None:
-        """Says that the loop moves, and promises the next sign of life within so many seconds."""
+        """Report that the loop is alive, and promise the next heartbeat within this many seconds."""
         self.event("heartbeat", {"expect_next_in": expect_next_in})
 
     def checkpoint(
@@ -203,7 +202,7 @@ class Reporter:
         self.event("checkpoint", {**fields, "metadata": rest or None}, step=found_step)
 
     def checkpoint_removed(self, path: str | os.PathLike[str]) -> None:
-        """Records that a checkpoint was deleted, so that nobody offers it."""
+        """Record that a checkpoint was deleted, so that it is no longer offered."""
         self.event("checkpoint_removed", {"path": os.fspath(path)})
 
     def resumed(self, from_step: int) -> None:
@@ -211,7 +210,7 @@ class Reporter:
         self.event("resumed", {"from_step": from_step})
 
     def applied(self, version: int, refused: Mapping[str, str] | None = None) -> None:
-        """Records that a control version is in force; `refused` says why a setting is not."""
+        """Record that a control version is in force; `refused` says why a setting was not applied."""
         self.event("applied", {"version": version, "refused": dict(refused) if refused else None})
 
     def error(self, problem: BaseException) -> None:
@@ -225,13 +224,13 @@ class Reporter:
             put((kind, time(), step, dict(fields), None, None))
 
     def finish(self, status: str = "completed", message: str | None = None) -> None:
-        """Says how the run ended (completed, failed, cancelled, paused, …); waits until that is written."""
+        """Record how the run ended (completed, failed, cancelled, paused, …); waits until it is written."""
         if self._on:
             self._say_end(status, message)
             self._writer.flush(_CLOSE_SECONDS)
 
     def flush(self, timeout: float = _CLOSE_SECONDS) -> bool:
-        """Waits until all that was reported is with the operating system; False when it took too long."""
+        """Wait until all reported events are with the operating system; False if that took too long."""
         return self._on and self._writer.flush(timeout)
 
     def show(self, points: int = 1000) -> "NotebookCard":
@@ -242,7 +241,7 @@ class Reporter:
         return NotebookCard(self.run_dir, points)
 
     def close(self) -> None:
-        """Writes what is left and stops. Without a `finish` before it, the run counts as `ended`."""
+        """Write what is left and stop. Without an earlier `finish`, the run counts as `ended`."""
         with self._closing:
             if not self._on:
                 return

@@ -50,7 +50,7 @@ def open_beneath(top: Path, name: str, flags: int = os.O_RDONLY, *, make: bool =
         found = os.open(last, flags, 0o644, dir_fd=parent)
     if not stat.S_ISREG(os.fstat(found).st_mode):
         os.close(found)
-        raise FileNotFoundError(f"{name} is no plain file")
+        raise FileNotFoundError(f"{name} is not a regular file")
     return found
 
 

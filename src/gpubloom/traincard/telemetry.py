@@ -59,7 +59,7 @@ class Telemetry:
         try:
             self._watch()
         except Exception as problem:  # noqa: BLE001 - drivers fail in ways of their own; training does not care
-            logger.warning("TrainCard no longer looks at this machine: %r", problem)
+            logger.warning("TrainCard no longer records the state of this machine: %r", problem)
 
     def _watch(self) -> None:
         machine = Machine(self._listener.run_dir)

@@ -37,11 +37,11 @@ _SYNC_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 3.0
 _DEVICE_SECONDS = 2.0
-_TOO_FAST = "events came faster than they could be written"
+_TOO_FAST = "events were reported faster than they could be written"
 _UNREADABLE = "a value could not be read"
 _DEVICE = "the device did not finish computing the value"
-_BUG = "the writer failed over them"
-_DELETED = "somebody deleted the file they were in"
+_BUG = "the writer failed while writing these events"
+_DELETED = "the file of these events was deleted"
 
 
 @dataclass
@@ -117,7 +117,7 @@ class Writer:
                 broken = self._files.checkpoints.with_suffix(".unreadable")
                 self._files.checkpoints.replace(broken)
                 logger.warning(
-                    "checkpoints.json could not be read and was put aside as %s: %s", broken.name, problem
+                    "checkpoints.json could not be read and was renamed to %s: %s", broken.name, problem
                 )
                 self._index = CheckpointIndex(self._files.checkpoints)
         if self._segments is None:
@@ -133,14 +133,14 @@ class Writer:
             self._segments.condense_earlier()
 
     def problem(self, error: OSError) -> None:
-        """Says once that the run directory cannot be written."""
+        """Warn once that the run directory cannot be written."""
         self._problem = str(error)
         self._retry_at = time.monotonic() + _RETRY_SECONDS
         if not self._complained:
             self._complained = True
             logger.warning(
-                "TrainCard cannot write to %s: %s. Training goes on; up to %d events are kept until it "
-                "can, older ones are dropped and counted.",
+                "TrainCard cannot write to %s: %s. Training continues. Up to %d events are kept until "
+                "writing works again; older events are dropped and counted.",
                 self._files.folder,
                 error,
                 self._queue.capacity,
@@ -187,7 +187,7 @@ class Writer:
             except Exception:
                 # A bug here must cost at most a turn's events, never the training process; tried again, the
                 # same events would fail again, and be written again each time.
-                logger.exception("TrainCard's writer failed; it goes on")
+                logger.exception("TrainCard's writer failed; it continues")
                 self._drop(_BUG, Counter(record.kind for record in self._pending))
                 self._pending.clear()
             for request in requests:
@@ -289,7 +289,7 @@ class Writer:
             self._sync_behind()
 
     def _begin_again(self) -> None:
-        """The tail was deleted: says what went with it, and goes on with a new one."""
+        """Start a new tail after the old one was deleted, and record which events were lost with it."""
         assert self._segments is not None
         self._drop(_DELETED, self._segments.in_tail)
         self._segments.let_go()

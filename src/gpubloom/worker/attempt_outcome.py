@@ -1,4 +1,4 @@
-"""What the end of an attempt means for its job. Pure: facts in, decision out."""
+"""Decides what the end of an attempt means for its job. Pure: facts in, decision out."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,7 +17,7 @@ _FAILED: dict[Kind, str] = {"train": "training_failed", "script": "script_failed
 
 @dataclass(frozen=True)
 class Ending:
-    """All that is known about an attempt when nothing of it lives any more."""
+    """All that is known about an attempt after all its processes have ended."""
 
     status: Status
     exit: ExitRecord | None
@@ -50,7 +50,7 @@ class Verdict:
 
 
 def judge(ending: Ending) -> Verdict:
-    """An end that says nothing about the job itself is tried again; an error of the training is not."""
+    """An attempt that ended for external reasons is retried; one that ended with its own error is not."""
     if _is_complete(ending):
         return Verdict("complete")
     if ending.status == "cancelling":
@@ -79,7 +79,11 @@ def judge(ending: Ending) -> Verdict:
         return _failed(ending, _FAILED.get(ending.kind, "task_failed"))
     without_progress = 0 if ending.has_newer_checkpoint else ending.attempts_without_progress + 1
     if without_progress >= ending.max_attempts:
-        how = "The agent vanished." if ending.exit is None else ending.exit.sentence
+        how = (
+            "The agent disappeared without recording an exit."
+            if ending.exit is None
+            else ending.exit.sentence
+        )
         times = "once" if without_progress == 1 else f"{without_progress} times in a row"
         return Verdict(
             "fail",
@@ -112,7 +116,7 @@ def judge_disk_fault(
             "fail",
             without_progress,
             code=fault.code,
-            message=f"{fault.sentence} Attempts: {without_progress}.",
+            message=f"{fault.sentence} Number of attempts: {without_progress}.",
         )
     return Verdict("retry", without_progress, waiting=fault.for_owner)
 
@@ -136,7 +140,7 @@ def _failed(ending: Ending, code: str) -> Verdict:
             code, kind = own, None
         sentence = " ".join(part for part in (f"{kind}: {message}" if kind else message, advice) if part)
     else:
-        how = "The training ended." if ending.exit is None else ending.exit.sentence
+        how = "The training process ended." if ending.exit is None else ending.exit.sentence
         refused = ending.exit is not None and ending.exit.code == _WRONG_INPUT
         if refused and ending.last_line:
             sentence = ending.last_line
@@ -144,7 +148,7 @@ def _failed(ending: Ending, code: str) -> Verdict:
             if ending.kind != "script" and (problem := read_error_line(sentence)).code != UNKNOWN:
                 code, sentence = problem.code, str(problem)
         else:
-            sentence = f"{how} Its last words: {ending.last_line}" if ending.last_line else how
+            sentence = f"{how} Last log line: {ending.last_line}" if ending.last_line else how
     return Verdict("fail", code=code, message=storable(sentence))
 
 

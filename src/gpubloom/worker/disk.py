@@ -39,7 +39,7 @@ _CODES: dict[int, Code] = {
 _SENTENCES: dict[Code, str] = {
     "disk_full": "The disk of the worker's machine is full.",
     "disk_read_only": "The disk of the worker's machine is read-only.",
-    "disk_failing": "The disk of the worker's machine cannot be written.",
+    "disk_failing": "The disk of the worker's machine reports write errors.",
 }
 # As Python and Rust write error numbers.
 _NUMBER = re.compile(r"\b(?:errno|os error) (\d+)\b", re.IGNORECASE)
@@ -57,15 +57,15 @@ class DiskFault:
 
     @property
     def for_operator(self) -> str:
-        return f"{self.sentence} The worker claims no jobs until the disk can be written again."
+        return f"{self.sentence} The worker starts no jobs until it can write to the disk again."
 
     @property
     def for_owner(self) -> str:
-        return f"{self.sentence} The job is queued again and continues when the disk can be written."
+        return f"{self.sentence} The job is queued again and continues when the worker can write to the disk."
 
 
 def fault_of(problem: BaseException) -> DiskFault | None:
-    """The fault of the disk that an exception, or one that led to it, tells of."""
+    """The disk fault behind an exception or one of its causes."""
     for each in _chain(problem):
         if isinstance(each, OSError) and each.errno in _CODES:
             return DiskFault(_CODES[each.errno])
@@ -81,7 +81,7 @@ def _chain(problem: BaseException | None) -> Iterator[BaseException]:
 
 
 def fault_in(text: str) -> DiskFault | None:
-    """The fault of the disk that another process's error message tells of."""
+    """The disk fault that the error message of another process describes."""
     for number in _NUMBER.findall(text):
         if (code := _CODES.get(int(number))) is not None:
             return DiskFault(code)
@@ -121,7 +121,9 @@ class MachineDisk:
         self._unconfirmed = 0
 
     async def is_usable(self) -> bool:
-        """Whether a job may be claimed. Probes now and then; a fault is found and left behind by itself."""
+        """Whether a job may be claimed. Probes the disk now and then, so a fault is found and cleared
+        automatically.
+        """
         clock = time.monotonic()
         if clock >= self._closed_until and clock - self._probed >= (
             TRUST_SECONDS if self.fault is None else PROBE_SECONDS
@@ -159,6 +161,6 @@ class MachineDisk:
             return
         self.fault = fault
         if fault is None:
-            log.info("the disk can be written again: jobs are claimed")
+            log.info("the disk is writable again: starting jobs")
         else:
-            log.error("no jobs are claimed", code=fault.code, reason=fault.sentence)
+            log.error("not starting jobs", code=fault.code, reason=fault.sentence)

@@ -155,7 +155,7 @@ class Follower:
                 await self._start()
             await self._keep_following()
         except LeaseLost:
-            self.log.warning("this worker does not follow the job any more")
+            self.log.warning("this worker no longer follows the job")
             await self._stop_if_taken_away()
         except Exception as problem:  # noqa: BLE001 - whatever it is, the job must not stay stuck with it
             await self._give_up(problem)
@@ -164,7 +164,7 @@ class Follower:
                 self._reservation.release()
 
     async def _give_up(self, problem: Exception) -> None:
-        """Nobody foresaw this. A run that lives is followed again later; one that cannot start fails."""
+        """Handle an unexpected error. A living run is followed again later; one that cannot start fails."""
         if is_outage(problem):
             # Says nothing about the job: the lease runs out, and it is followed again.
             raise problem
@@ -178,7 +178,7 @@ class Follower:
                 await self._requeue(fault, status)
             await self._end("worker_error", f"{type(problem).__name__}: {problem}")
         except LeaseLost:
-            self.log.warning("this worker does not follow the job any more")
+            self.log.warning("this worker no longer follows the job")
 
     async def _keep_following(self) -> None:
         while True:
@@ -269,7 +269,7 @@ class Follower:
                 raise
 
         async def wait(problem: Exception, pause: float) -> None:
-            self.log.warning("the agent could not be started, trying again", reason=str(problem))
+            self.log.warning("could not start the agent, trying again", reason=str(problem))
             await asyncio.sleep(pause)
 
         try:
@@ -337,7 +337,7 @@ class Follower:
                 await announce(session, row)
 
         await self._persist(requeued)
-        raise LeaseLost("the job was queued again")
+        raise LeaseLost("queued the job again")
 
     def _wait_in_queue(self, row: TrainingJob, verdict: Verdict, disk_fault_confirmed: bool) -> None:
         if verdict.waiting is None:
@@ -365,10 +365,10 @@ class Follower:
                 await announce(session, row)
 
         await self._persist(ended)
-        raise LeaseLost("the job was ended without running")
+        raise LeaseLost("ended the job before it ran")
 
     async def _read(self) -> bool:
-        """Store what the run said since; says whether there may be more."""
+        """Store the new events of the run; returns whether there may be more."""
         reading = self._start_reading()
         for left in reversed(range(_PIECES_AT_ONCE)):
             if (piece := await reading) is None:
@@ -418,7 +418,7 @@ class Follower:
         return await self._persist(stored)
 
     async def _diagnose(self) -> None:
-        """Say on the job's page what is wrong with its run."""
+        """Store the findings about the run for the job's page."""
         findings = await asyncio.to_thread(self._watch.look)
 
         async def noted() -> None:
@@ -435,7 +435,7 @@ class Follower:
 
     def _read_again_from(self, cursor: dict[str, Any]) -> None:
         """The database forgot what it had committed (a crash, a backup): the run directory has not."""
-        self.log.warning("the database is behind, reading the run again from where it is")
+        self.log.warning("the database is behind the run directory, reading the run again")
         self._reader = Reader(self._run_dir, cursor=cursor)
 
     async def _store(self, session: AsyncSession, row: TrainingJob, piece: _Piece) -> None:
@@ -471,7 +471,7 @@ class Follower:
         job = self._job
         if not status.agent_alive:
             # Nobody reads the training process's output any more: it cannot go on.
-            self.log.warning("the agent is gone, its training process lives: ending it")
+            self.log.warning("the agent is gone but its training process still runs: stopping it")
             await self._stop(force=True)
             return
         if job.control_version != self._control_written:
@@ -479,7 +479,7 @@ class Follower:
                 await asyncio.to_thread(write_control, self._run_dir, job.want, job.settings, job.saves)
                 self._control_written = job.control_version
             except (OSError, ValueError) as problem:
-                self.log.warning("control.json could not be written", reason=str(problem))
+                self.log.warning("could not write control.json", reason=str(problem))
         # A script on this machine reads no control.json, only signals; on an instance the agent sends them.
         ignores_control = job.kind == "script" and job.target == "local"
         if job.status == "cancelling" or (job.status == "pausing" and ignores_control):
@@ -500,7 +500,7 @@ class Follower:
             await self._provider.stop(self._run_dir, force=force)
         except ProviderError as problem:
             # A process that the kernel holds on to: looked at again in the next loop.
-            self.log.warning("the run could not be stopped yet", reason=str(problem))
+            self.log.warning("could not stop the run yet", reason=str(problem))
             self._signals_sent.discard("kill")
 
     async def _stop_if_taken_away(self) -> None:
@@ -609,7 +609,7 @@ def _may_start_later(problem: Exception) -> bool:
 def _fault_said(
     ended: ExitRecord | None, error: dict[str, Any] | None, last_line: str | None
 ) -> DiskFault | None:
-    """The fault of the disk that a run's last words tell of, where the run ended with an error."""
+    """The disk fault behind the last log line of a run that ended with an error."""
     if error is not None:
         return fault_in(str(error.get("message")))
     if ended is not None and ended.problem is not None:

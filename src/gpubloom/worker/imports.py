@@ -69,7 +69,7 @@ Work = Callable[[Database, Settings, Any, Seen], Awaitable[dict[str, Any]]]
 
 
 async def claim(session: AsyncSession, table: type[Kept], status: str, worker: str) -> Kept | None:
-    """What has waited longest in a status and nobody prepares."""
+    """The row that has waited longest in a status and has no worker."""
     chosen = (
         select(table.id)
         .where(
@@ -95,7 +95,7 @@ async def claim(session: AsyncSession, table: type[Kept], status: str, worker: s
 async def renew(
     session: AsyncSession, table: type[Kept], row_id: UUID, token: UUID, seen: dict[str, Any]
 ) -> bool:
-    """Keep the lease and tell how far it is; says whether it is still held."""
+    """Renew the lease and store the progress; returns whether the lease is still held."""
     renewed = await session.execute(
         update(table)
         .where(table.id == row_id, table.lease_token == token)
@@ -216,14 +216,14 @@ async def _fetch(
                     seen["progress"] = said["received"] / max(1, said["size"])
                 last = said
     except children.ChildFailed as failure:
-        return {"refused": f"Fetching did not come to an end. {failure}"}
+        return {"refused": f"The download did not finish. {failure}"}
     return last
 
 
 def _fetch_failed(said: dict[str, Any]) -> dict[str, Any]:
     return {
         "status": "failed",
-        "problem": str(said.get("refused", "Fetching gave no answer.")),
+        "problem": str(said.get("refused", "The download process sent no result.")),
         "progress": None,
         "size": 0,
         "received": 0,
@@ -235,7 +235,7 @@ async def inspect_dataset(
 ) -> dict[str, Any]:
     """What becomes of the row; `seen` tells how far it is."""
     if not dataset_file(settings, dataset).is_file():
-        return _inspection_failed("The file is gone from this server's disk. Upload it again.")
+        return _inspection_failed("The file is no longer on the server's disk. Upload it again.")
     seconds = _LEAST_SECONDS + dataset.size / _SLOWEST_BYTES_PER_SECOND
     request = inspection_request(settings, dataset, problems_file(settings, dataset.id), seconds)
     last: dict[str, Any] = {}
@@ -246,9 +246,9 @@ async def inspect_dataset(
                     seen["progress"] = said["progress"]
                 last = said
     except children.ChildFailed as failure:
-        return _inspection_failed(f"The inspection did not come to an end. {failure}")
+        return _inspection_failed(f"The inspection did not finish. {failure}")
     if "report" not in last:
-        return _inspection_failed(str(last.get("refused", "The inspection gave no report.")))
+        return _inspection_failed(str(last.get("refused", "The inspection process sent no report.")))
     return {"status": "ready", "report": last["report"], "problem": None, "progress": None}
 
 
@@ -423,9 +423,12 @@ class Preparations:
             await work()
         except (SQLAlchemyError, OSError) as problem:
             if isinstance(problem, OSError) or is_outage(problem):
-                log.warning("preparing waits for the database or the disk", reason=type(problem).__name__)
+                log.warning(
+                    "preparing datasets and models waits for the database or the disk",
+                    reason=type(problem).__name__,
+                )
             else:
-                log.error("preparing failed", exc_info=problem)
+                log.error("preparing datasets and models failed", exc_info=problem)
             await asyncio.sleep(1)
 
     async def _take_over_from_the_dead(self) -> None:
@@ -456,11 +459,13 @@ class Preparations:
         self._running[kind].discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
             # The lease runs out, and somebody tries again.
-            log.error("preparing failed", exc_info=problem)
+            log.error("preparing a dataset or a model failed", exc_info=problem)
 
     async def _prepare(self, kind: Kind, row: Any) -> None:
         if row.attempt > MOST_ATTEMPTS:
-            sentence = f"This was tried {MOST_ATTEMPTS} times, and each time the worker came to an end."
+            sentence = (
+                f"Preparing this file failed {MOST_ATTEMPTS} times because the worker stopped each time."
+            )
             await self._settle(kind, row, {"status": "failed", "problem": sentence, "progress": None})
             return
         seen: Seen = {}

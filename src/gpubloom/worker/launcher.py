@@ -38,7 +38,7 @@ _OWN = re.compile(r"gpubloom\[(?P<extras>[\w,-]+)\]")
 
 
 class LaunchFailed(Exception):
-    """No instance can be had, and waiting will not help; `kind` is the fault's, the text a sentence."""
+    """No instance is available, and waiting will not help. `kind` is the kind of the fault."""
 
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -82,7 +82,7 @@ async def _package(attempt: RemoteAttempt, is_cancelled: Callable[[], bool]) -> 
     async def wait(problem: Exception, pause: float) -> None:
         fault = fault_of(problem)
         assert fault is not None
-        sentence = f"{fault.sentence} The job starts when the disk can be written."
+        sentence = f"{fault.sentence} The job starts when the worker can write to the disk."
         await _wait(attempt, sentence, pause, is_cancelled)
 
     intervals = attempt.poll_intervals
@@ -113,7 +113,9 @@ async def _upload(
         return await attempt.in_thread(lambda: send_bundle(attempt.store, bundle))
 
     async def wait(problem: Exception, pause: float) -> None:
-        await _wait(attempt, f"The job's files cannot be stored now: {problem}", pause, is_cancelled)
+        await _wait(
+            attempt, f"The job's files cannot be uploaded to the bucket now: {problem}", pause, is_cancelled
+        )
 
     sent = await retry_async(
         send,
@@ -155,7 +157,7 @@ async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callabl
         assert isinstance(problem, Fault)
         is_uncertain = problem.uncertain
         seconds = max(pause, problem.retry_after_seconds or 0.0)
-        await _wait(attempt, f"{problem} It is tried again by itself.", seconds, is_cancelled)
+        await _wait(attempt, f"{problem} The worker retries automatically.", seconds, is_cancelled)
 
     intervals = attempt.poll_intervals
     return await retry_async(
@@ -169,7 +171,7 @@ async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callabl
 async def _wait(
     attempt: RemoteAttempt, sentence: str, seconds: float, is_cancelled: Callable[[], bool]
 ) -> None:
-    """Say on the job's page why nothing runs yet, and pause; less long once the job is cancelled."""
+    """Store why the job is waiting, and pause. The pause ends early when the job is cancelled."""
     await attempt.spending.wait(sentence)
     attempt.log.warning("no instance yet", reason=sentence)
     until = time.monotonic() + seconds
@@ -189,7 +191,7 @@ def _region(job: TrainingJob) -> str | None:
 def _time_limit(
     affordable_seconds: float, longest_life: float | None, intervals: PollIntervals
 ) -> float | None:
-    """The agent's own time limit: it stops there even when no worker is left to tell it."""
+    """The agent's own time limit. It also holds when no worker is left."""
     limits = [affordable_seconds]
     if longest_life is not None:
         limits.append(longest_run(longest_life, intervals))
@@ -200,7 +202,7 @@ def _time_limit(
 def _longest_life(
     time_limit: float | None, longest_life: float | None, intervals: PollIntervals
 ) -> float | None:
-    """When the instance ends itself if nobody does: long after the agent has stopped and uploaded."""
+    """When the instance terminates itself if no worker does: long after the agent has stopped."""
     lives = [] if longest_life is None else [longest_life]
     if time_limit is not None:
         lives.append(time_limit + intervals.last_resort)
@@ -236,7 +238,7 @@ def package_dependencies(job: TrainingJob, folder: Path) -> PackageDependencies:
         return PackageDependencies(build_package(folder), (*requirements_of(extra), *own))
     raise InputError(
         "cannot_move",
-        f"Jobs of the kind {job.kind} run where their files lie; they cannot be sent elsewhere.",
+        f"Jobs of kind {job.kind} run only where their files are. They cannot run on a rented machine.",
     )
 
 
@@ -253,7 +255,8 @@ def requirements_of(extra: str) -> tuple[str, ...]:
         declared = requires("gpubloom") or []
     except PackageNotFoundError:
         raise InputError(
-            "not_installed", "gpubloom is not installed as a package, so nobody knows what it needs."
+            "not_installed",
+            "gpubloom is not installed as a package, so its dependencies are unknown. Install it with pip.",
         ) from None
     wanted, seen, found = [extra], set(), []
     while wanted:

@@ -71,7 +71,7 @@ class WorkerLoop:
         self._hardware: Hardware | None = None
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until told to stop. Runs go on without this worker; the next one finds them."""
+        """Run until told to stop. Jobs keep running without this worker; the next worker finds them."""
         self._hardware = await asyncio.to_thread(detect_hardware)
         if (machine := await self._machine_name(stopping)) is None:
             with contextlib.suppress(SQLAlchemyError, OSError):
@@ -81,9 +81,10 @@ class WorkerLoop:
         self._open(machine)
         await self._provider.open()
         await self._take_over_from_the_dead()
-        preparing = asyncio.create_task(self._preparations.run(stopping), name="prepare what people bring")
+        preparing = asyncio.create_task(self._preparations.run(stopping), name="prepare datasets and models")
         reconciling = asyncio.create_task(
-            keep_reconciling(self._settings, self._database, stopping), name="end machines that nobody owns"
+            keep_reconciling(self._settings, self._database, stopping),
+            name="terminate machines that no job owns",
         )
         lost_machines = LostMachines(self._settings, self._database, self._claimant, self._hardware)
         clock = asyncio.get_running_loop().time
@@ -114,7 +115,7 @@ class WorkerLoop:
                         log.warning("the database does not answer, trying again", reason=reason)
                     else:
                         wrong += 1
-                        log.error("a statement of the worker is wrong", exc_info=problem)
+                        log.error("the worker sent a wrong statement to the database", exc_info=problem)
                         if wrong >= MOST_WRONG_STATEMENTS:
                             # Runs go on; whoever starts workers sees that this one cannot work.
                             raise
@@ -161,7 +162,7 @@ class WorkerLoop:
                 async with self._database.write() as session:
                     await expire_leases(session, self._claimant.machine, workers=gone)
         except (SQLAlchemyError, OSError) as problem:
-            log.warning("leases of earlier workers have to run out", reason=type(problem).__name__)
+            log.warning("waiting for the leases of earlier workers to expire", reason=type(problem).__name__)
 
     async def _show(self) -> None:
         assert self._hardware is not None
@@ -187,7 +188,7 @@ class WorkerLoop:
                 job = await claim_abandoned(session, self._claimant)
             if job is None:
                 return
-            log.info("following a job again", job=str(job.id), attempt=job.attempt)
+            log.info("continuing to follow a job", job=str(job.id), attempt=job.attempt)
             self._follow(job, None)
 
     async def _claim_queued(self) -> None:
@@ -269,7 +270,7 @@ class WorkerLoop:
                 await expire_leases(session, self._claimant.machine, workers=[self._claimant.worker])
                 await session.execute(delete(Worker).where(Worker.id == self._id))
         except (SQLAlchemyError, OSError) as problem:
-            log.warning("could not say goodbye to the database", reason=type(problem).__name__)
+            log.warning("could not sign this worker off in the database", reason=type(problem).__name__)
 
 
 def machine_name(home: Path) -> str:

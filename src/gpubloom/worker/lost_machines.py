@@ -79,7 +79,7 @@ class LostMachines:
             async with self._database.write() as session:
                 released = await forget_machine(session, name, silent_for=timeout)
             if released is not None:
-                log.warning("a machine is gone", machine=name, jobs=released)
+                log.warning("marked a machine as gone", machine=name, jobs=released)
 
     async def _offer(self, moment: float) -> None:
         async with self._database.read() as session:
@@ -99,14 +99,14 @@ class LostMachines:
                 async with self._database.write() as session:
                     failed = await fail_lost(session, job.id, lost)
                 if failed:
-                    log.warning("a job of a machine that is gone cannot go on", job=str(job.id), machine=lost)
+                    log.warning("failed a job of a machine that is gone", job=str(job.id), machine=lost)
 
     async def _take(self, job: TrainingJob, lost: str, machine: str | None) -> None:
         has_run = await asyncio.to_thread(run_directory(self._settings, job.id).is_dir)
         async with self._database.write() as session:
             taken = await take_over(session, job.id, lost, machine, anew=not has_run)
         if taken:
-            log.info("a job moves from a machine that is gone", job=str(job.id), machine=lost)
+            log.info("moving a job from a machine that is gone", job=str(job.id), machine=lost)
 
     def _fits(self, job: TrainingJob) -> bool:
         if job.target != "local":
@@ -132,7 +132,7 @@ async def come_back(settings: Settings, database: Database, claimant: Claimant, 
         gone_at = await session.scalar(select(Machine.gone_at).where(Machine.name == claimant.machine))
     if gone_at is None:
         return
-    log.warning("this machine was called gone: its jobs were taken from it", machine=claimant.machine)
+    log.warning("this machine was marked as gone and its jobs were moved", machine=claimant.machine)
     for run_dir in await asyncio.to_thread(_runs_here, settings.home / "runs"):
         async with database.read() as session:
             job = await session.get(TrainingJob, UUID(run_dir.name))
@@ -152,11 +152,13 @@ async def stop_lost_run(provider: Provider, run_dir: Path, *, up_to: int | None)
     running = await asyncio.to_thread(_attempt_here, run_dir)
     if running is None or (up_to is not None and running > up_to):
         return
-    log.warning("ending a training whose job was taken from this machine", job=run_dir.name, attempt=running)
+    log.warning(
+        "stopping a training whose job was moved from this machine", job=run_dir.name, attempt=running
+    )
     try:
         await provider.stop(run_dir, force=True)
     except ProviderError as problem:
-        log.warning("the training could not be ended", job=run_dir.name, reason=str(problem))
+        log.warning("could not stop the training", job=run_dir.name, reason=str(problem))
 
 
 def _runs_here(runs: Path) -> list[Path]:

@@ -75,7 +75,7 @@ class Preemption:
             row.error_code = "gave_way"
             row.error_message = "The model was unloaded because another job needed its device."
             await announce(session, row)
-        log.info("a playground makes room", job=str(job.id), waiting=str(waiting.id))
+        log.info("unloading a playground for another job", job=str(job.id), waiting=str(waiting.id))
 
     async def _holders(self, session: AsyncSession, on_device: ColumnElement[bool]) -> Sequence[TrainingJob]:
         rows = await session.scalars(

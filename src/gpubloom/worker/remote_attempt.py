@@ -132,13 +132,13 @@ class RentedInstance:
 
     def unseen(self) -> Instance:
         """An instance that only its agent has reported."""
-        return Instance("", self.key, "running", "The service did not answer; the agent did.")
+        return Instance("", self.key, "running", "The provider did not answer, but the agent reported.")
 
     async def status(self) -> Instance:
         provider = await self._open()
         try:
             if (instance_id := await self._find(provider)) is None:
-                return Instance("", self.key, "ended", "The service does not know it any more.")
+                return Instance("", self.key, "ended", "The provider no longer has this instance.")
             return await provider.status(instance_id)
         except Fault as fault:
             await self._drop_if_refused(fault)

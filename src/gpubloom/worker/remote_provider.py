@@ -57,7 +57,7 @@ class RemoteProvider:
             self._begin(None)
 
     async def close(self) -> None:
-        """The instance goes on; another worker finds it."""
+        """Stop following. The instance keeps running, and another worker finds it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -101,7 +101,7 @@ class RemoteProvider:
         except LaunchFailed as failure:
             self._failure = failure
         except LeaseLost:
-            self.log.warning("this worker does not follow the rented instance any more")
+            self.log.warning("this worker no longer follows the rented instance")
 
     async def _launch(self, spec: JobSpec) -> bool:
         try:
@@ -111,11 +111,13 @@ class RemoteProvider:
                 # A request whose answer was lost may have started an instance.
                 await self._terminate()
             else:
-                await self._spending.end(self._instance.rental_id, "Nobody was asked.")
+                await self._spending.end(
+                    self._instance.rental_id, "The provider was not asked for an instance."
+                )
             self._over = True
             return False
         await self._spending.note(self._instance.rental_id, instance)
-        self.log.info("an instance is rented", instance=instance.id, attempt=self._attempt.job.attempt)
+        self.log.info("rented an instance", instance=instance.id, attempt=self._attempt.job.attempt)
         return True
 
     def _is_cancelled(self) -> bool:
@@ -154,12 +156,12 @@ class RemoteProvider:
                 if await self._reached_limit(instance) and stop_by is None:
                     stop_by = clock + self._intervals.checkpoint
             if stop_by is not None and clock > stop_by:
-                self.log.warning("the job did not end in time at its limit: its instance is terminated")
+                self.log.warning("the job did not stop in time at its limit: terminating its instance")
                 return await self._finish(None)
             if self._has_reported or (instance is not None and instance.state == "starting"):
                 silent_since = clock
             elif clock - silent_since > self._intervals.first_word:
-                self.log.warning("the instance runs, and its agent never reported: it is terminated")
+                self.log.warning("the instance runs but its agent never reported: terminating it")
                 return await self._finish(None)
             await asyncio.sleep(self._intervals.receive)
 
@@ -172,22 +174,22 @@ class RemoteProvider:
                 self.log.warning("the bucket does not answer, trying again", reason=str(problem))
             self._bucket_answers = False
         except DamagedBatchError as problem:
-            self.log.error("what arrived cannot be used: the attempt ends", reason=str(problem))
+            self.log.error("received unusable data: ending the attempt", reason=str(problem))
             self._must_end = True
         except OSError as problem:
             if (fault := fault_of(problem)) is None:
                 raise
             # The rented instance goes on; what it sends waits in the bucket.
             if self._bucket_answers:
-                self.log.warning("what arrived cannot be written, trying again", reason=fault.sentence)
+                self.log.warning("could not write received data, trying again", reason=fault.sentence)
             self._bucket_answers = False
         else:
             if not self._bucket_answers:
-                self.log.info("the run is received again")
+                self.log.info("receiving the run again from the start")
             self._bucket_answers = True
             if new := set(arrival.left_out) - self._left_out:
                 self._left_out |= new
-                self.log.info("files of the instance are not accepted", names=sorted(new)[:10])
+                self.log.info("rejected files from the instance", names=sorted(new)[:10])
             return arrival
         return None
 
@@ -202,12 +204,12 @@ class RemoteProvider:
         return None
 
     async def _look(self) -> Instance | None:
-        """What the provider says; None while it does not answer."""
+        """The state that the provider reports; None while it does not answer."""
         try:
             return await self._instance.status()
         except ProviderError as problem:
             # This says nothing about the job, whose reports arrive through the bucket.
-            self.log.warning("the provider does not tell the state of its instance", reason=str(problem))
+            self.log.warning("the provider does not report the state of its instance", reason=str(problem))
             return None
 
     async def _reached_limit(self, instance: Instance | None) -> bool:
@@ -239,7 +241,7 @@ class RemoteProvider:
         except _StillBilled as problem:
             instance = problem.instance
         except ProviderError as problem:
-            self.log.warning("the instance cannot be terminated now", reason=str(problem))
+            self.log.warning("could not terminate the instance", reason=str(problem))
             await self._spending.note(self._instance.rental_id, None)
             return
         if instance is None:
@@ -255,7 +257,7 @@ class RemoteProvider:
 
     async def _wait_to_terminate(self, problem: Exception, pause: float) -> None:
         if isinstance(problem, ProviderError):
-            self.log.warning("the instance cannot be terminated yet", reason=str(problem))
+            self.log.warning("could not terminate the instance yet", reason=str(problem))
         await asyncio.sleep(pause)
 
 

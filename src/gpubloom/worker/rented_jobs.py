@@ -38,7 +38,7 @@ async def keep_reconciling(settings: Settings, database: Database, stopping: asy
         try:
             await reconcile(database, settings)
         except (SQLAlchemyError, OSError) as problem:
-            log.warning("reconciling rented instances waits", reason=type(problem).__name__)
+            log.warning("reconciling rented instances waits for the database", reason=type(problem).__name__)
         except Exception as problem:
             # A provider's library may raise anything; the next round tries again.
             log.error("reconciling rented instances failed", exc_info=problem)
@@ -112,7 +112,9 @@ class RentedJobs:
             found = self._settings.storage
             if found is None:
                 raise StorageError(
-                    "no_bucket", "There is no bucket any more: set BLOOM_STORAGE_BUCKET again."
+                    "no_bucket",
+                    "The storage bucket is no longer configured. Ask the operator to set "
+                    "BLOOM_STORAGE_BUCKET again.",
                 )
             self._store = Store(found)
         return self._store
@@ -127,4 +129,8 @@ class RentedJobs:
             folder = JobLayout(str(job.id), job.attempt).folder
             await asyncio.to_thread(self._open_store().delete_folder, folder)
         except StorageError as problem:
-            log.warning("files of an ended job stay in the bucket", job=str(job.id), reason=str(problem))
+            log.warning(
+                "could not delete the files of an ended job from the bucket",
+                job=str(job.id),
+                reason=str(problem),
+            )

@@ -73,7 +73,7 @@ def _bring(run_dir: Path, name: str, path: str) -> str:
     """A file, folder or pattern under `inputs/<name>`; its path from the run directory."""
     files = find_files(path)
     if not files:
-        raise InputError("data_empty", f"There are no files in {path}.")
+        raise InputError("data_empty", f"There are no files at {path}.")
     is_file = Path(path).expanduser().is_file()
     top = files[0].parent if is_file else _top_of(files, path)
     link_name = Path(INPUTS, name)
@@ -130,7 +130,7 @@ def _holds_another(path: Path, asked: TrainConfig) -> bool:
 
 
 def last_output_line(run_dir: Path) -> str | None:
-    """The last words of a training process that said nothing else."""
+    """The last log line of a process that reported no error."""
     lines = read_output(run_dir, after=None, most_lines=50).lines
     own = [line for line in lines if line.strip() and not line.startswith(_AGENT_NOTE)]
     return own[-1] if own else None
@@ -171,7 +171,7 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
     came_from_remote = has_received(run_dir)
     if job.target == "local" and (task.sandboxed or came_from_remote):
         if reason := why_no_sandbox():
-            raise ProviderError("no_sandbox", f"The script cannot run here: {reason}")
+            raise ProviderError("no_sandbox", f"The script cannot run on the server's machine: {reason}")
         sandbox = Sandbox(
             work=work,
             home=run_dir / _HOME_FOLDER,
@@ -184,7 +184,9 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
         command = sandbox.command(command, environment)
         if not task.sandboxed:
             # An admin confirmed what its owner brought, not what a rented machine added to it.
-            note = f"Runs in the sandbox: a rented machine has sent files into its folder. {note}".rstrip()
+            note = (
+                f"The script runs in a sandbox because a rented machine added files to its folder. {note}"
+            ).rstrip()
         # Out here they would act on the program that sets up the sandbox.
         environment = {}
     return JobSpec(
@@ -212,26 +214,26 @@ def _bring_datasets(run_dir: Path, home: Path, task: ScriptTask) -> None:
             prepared = prepare_named(name, folder, home=home)
         except FetchProblem as problem:
             raise ProviderError(
-                "dataset_not_fetched", f"The dataset {name} could not be brought: {problem}"
+                "dataset_not_fetched", f"The dataset {name} could not be downloaded: {problem}"
             ) from problem
         note_brought(run_dir, prepared.files)
 
 
 def resume_words(run_dir: Path, task: ScriptTask, attempt: int) -> tuple[tuple[str, ...], str]:
-    """What to add to the command line so that the script goes on, and what the log should say about it."""
+    """The command-line arguments that make the script resume, and the matching line for the log."""
     if attempt == 1:
         return (), ""
     newest = newest_checkpoint(run_dir, task)
     if newest is None:
-        return (), "The script has saved nothing yet, so it begins anew."
+        return (), "The script has not saved a checkpoint yet, so it starts from the beginning."
     if not task.resumes:
-        return (), "The script cannot go on from what it saved, so it begins anew."
+        return (), "The script does not resume from checkpoints, so it starts from the beginning."
     name = newest.path.relative_to(run_dir / WORK_FOLDER).as_posix()
     words = tuple(word.replace(f"={NEWEST_CHECKPOINT}", f"={name}") for word in task.resume_arguments)
     missing = tuple(word for word in words if word not in task.arguments)
     if not missing:
-        return (), f"The script goes on by itself from what it saved; the newest is {name}."
-    return missing, f"Added to the command line, so that the script goes on from {name}: {' '.join(missing)}"
+        return (), f"The script resumes from its own checkpoint. The newest is {name}."
+    return missing, f"Resuming from {name} with these added arguments: {' '.join(missing)}"
 
 
 def newest_checkpoint(run_dir: Path, task: ScriptTask) -> Saved | None:
@@ -285,14 +287,17 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
     try:
         size = path.stat().st_size
         if size > LARGEST_RESULT_BYTES:
-            return _only_noted(f"The answer has {size / 1e6:.1f} MB and stays in {RESULT_FILE} of the task.")
+            return _only_noted(
+                f"The result is {size / 1e6:.1f} MB, too large to store. It stays in {RESULT_FILE} of "
+                "the task."
+            )
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as problem:
-        return _only_noted(f"The answer in {RESULT_FILE} cannot be read: {problem}")
+        return _only_noted(f"The result in {RESULT_FILE} cannot be read: {problem}")
     if not isinstance(content, dict):
-        return _only_noted(f"{RESULT_FILE} holds no object.")
+        return _only_noted(f"{RESULT_FILE} does not contain a JSON object.")
     found: dict[str, Any] = plain(content, number=finite_or_none, text=_storable)
     return found
 
@@ -328,5 +333,5 @@ def _config(run_dir: Path, job: TrainingJob) -> dict[str, Any]:
     except (ValueError, OSError) as problem:
         # With its cause: a fault of this machine's disk is not the job's.
         raise ProviderError(
-            "inputs_not_packaged", f"What the training reads cannot be taken along: {problem}"
+            "inputs_not_packaged", f"The inputs of the training cannot be packaged: {problem}"
         ) from problem

@@ -105,7 +105,7 @@ class Spending:
         return await self._transaction(noted)
 
     async def wait(self, sentence: str) -> None:
-        """Say why nothing runs yet."""
+        """Store why the job is waiting."""
 
         async def waiting(session: AsyncSession, job: TrainingJob) -> None:
             if read_summary(job.summary).waiting != sentence:
@@ -115,7 +115,7 @@ class Spending:
         await self._transaction(waiting)
 
     async def end(self, rental_id: UUID, detail: str) -> None:
-        """No instance was rented, or nobody can say what became of it."""
+        """End the rental: no instance was rented, or its fate is unknown."""
 
         async def ended(session: AsyncSession, job: TrainingJob) -> None:
             rentals = await rentals_of(session, job.id)
@@ -208,7 +208,10 @@ def _ask_to_pause(job: TrainingJob, decision: Decision) -> None:
     job.want = "pause"
     job.control_version += 1
     job.error_code = _CODES[decision.limit]
-    job.error_message = f"{decision.reason} The job was paused; allow more, and resume it here or elsewhere."
+    job.error_message = (
+        f"{decision.reason} The job was paused. Raise the limit, then resume the job here or on "
+        "another machine."
+    )
 
 
 def _mark(job: TrainingJob, warning: BudgetWarning) -> dict[str, Any]:

@@ -223,5 +223,5 @@ def test_a_bundle_that_was_changed_in_the_bucket_is_not_run(instance: Instances,
     changed.write_bytes(b"open('ran', 'a')")
     one.launch(sent)
     assert one.code() == 78
-    assert "train.py is not what was stored" in one.output.read_text()
+    assert "train.py is damaged" in one.output.read_text()
     assert not list(one.folder.rglob("ran"))

@@ -62,7 +62,7 @@ def test_the_plan_takes_the_same_ids(installation: Installation, member: User, a
     assert planned["fits"] is True, planned["reason"]
     installation.change(dataset, status="inspecting", report=None)
     waiting = ada.post("/api/plan", json={"config": CONFIG, **ids}).json()
-    assert (waiting["fits"], waiting["reason"]) == (False, "The dataset is inspecting, not ready.")
+    assert (waiting["fits"], waiting["reason"]) == (False, "The dataset is not ready (status: inspecting).")
 
 
 @pytest.mark.parametrize(

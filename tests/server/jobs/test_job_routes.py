@@ -99,7 +99,7 @@ def test_the_sample_job_runs_where_its_gpu_is_and_is_refused_on_other_hardware(
     refused = ada.post("/api/jobs", json=body)
     assert refused.status_code == 422
     assert refused.json()["detail"] == (
-        "This server has no H200. It has no GPU; leave GPU type empty for the CPU."
+        "This server has no GPU. Leave the GPU type empty to train on the CPU."
     )
     assert ada.post("/api/plan", json={"gpu_type": "H200"}).json()["fits"] is False
     h200 = Gpu(name="NVIDIA H200", memory_bytes=150 * 10**9)

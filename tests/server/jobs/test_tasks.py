@@ -132,8 +132,8 @@ NOT_ASKED = [
     ("serve", "pause", "A playground cannot be paused; cancel it instead."),
     ("export", "pause", "An export cannot be paused; cancel it instead."),
     ("evaluate", "extend", "An evaluation cannot be extended."),
-    ("find_learning_rate", "save", "A learning-rate finder cannot be asked to save."),
-    ("serve", "settings", "A playground cannot be changed while it runs."),
+    ("find_learning_rate", "save", "A learning-rate finder cannot be told to save a checkpoint."),
+    ("serve", "settings", "A playground cannot be changed while running."),
 ]
 
 
@@ -180,7 +180,7 @@ def test_a_training_is_deleted_with_its_tasks_but_not_under_one_that_runs(
     folder.mkdir(parents=True)
     refused = ada.delete(f"/api/jobs/{training.id}")
     assert (refused.status_code, refused.json()["code"]) == (409, "task_in_the_way")
-    assert refused.json()["detail"] == "Its export is still running. Cancel that first."
+    assert refused.json()["detail"] == "The job's export is still running. Cancel the export first."
     installation.change(task, status="completed")
     assert ada.delete(f"/api/jobs/{training.id}").status_code == 204
     assert installation.all(TrainingJob) == []

@@ -255,7 +255,7 @@ def test_a_notebook_becomes_a_script(installation: Installation, ada: Browser) -
     assert job.config["entry"] == "mine.py"
     assert job.config["packages"] == ["tqdm"]
     assert "# magic: !pip install tqdm" in (work(installation, started["job_id"]) / "mine.py").read_text()
-    assert "mine.ipynb became the script mine.py." in started["reasons"]
+    assert "mine.ipynb was converted to the script mine.py." in started["reasons"]
 
 
 @on_sqlite
@@ -318,8 +318,8 @@ def test_what_this_machine_lacks_is_said_beforehand(ada: Browser) -> None:
         "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-0.5B')\n"
     )
     reasons = " ".join(submit(ada, code=script)["reasons"])
-    assert "Not installed here: not-a-real-package." in reasons.replace("_", "-")
-    assert "It names Qwen/Qwen2.5-0.5B; without the network" in reasons
+    assert "Not installed on the server's machine: not-a-real-package." in reasons.replace("_", "-")
+    assert "The script loads Qwen/Qwen2.5-0.5B. Without network access" in reasons
     assert "Not installed" not in " ".join(submit(ada, code="import numpy")["reasons"])
 
 

@@ -74,4 +74,4 @@ def test_an_offer_is_taken_as_it_was_quoted_and_another_is_refused(ada: Browser)
     problem = post(ada, offer={**offer, "gpu": "H100"})
     assert problem.status_code == 422
     nothing = post(ada, constraints={"max_cost": 0.0})
-    assert "nothing that can run this" in nothing.json()["detail"]
+    assert nothing.json()["errors"][0]["code"] == "no_offer"

@@ -123,7 +123,7 @@ def test_a_server_with_a_copied_folder_asks_before_it_starts(migrated_sqlite: Pa
     refused = _bloom(copy, "serve", "--port", "0")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert str(home) in refused.stderr
-    assert "bloom db copied" in refused.stderr
+    assert "bloom server database copied" in refused.stderr
     answered = _bloom(copy, "db", "copied")
     assert answered.returncode == 0
     assert "original: 1." in answered.stdout

@@ -151,7 +151,7 @@ def test_a_job_takes_an_offer_only_where_it_can_be_had(
         "offer": OFFER,
     }
     refused = ada.post("/api/jobs", json=body)
-    assert refused.json()["detail"] == "Toy is not connected. Enter your credentials for it first."
+    assert refused.json()["detail"] == "Toy is not connected. Enter your credentials under Providers first."
     ada = _connected(renting, member)
     unknown = ada.post("/api/jobs", json={**body, "offer": {**OFFER, "gpu": "H100"}})
     assert unknown.status_code == 422

@@ -155,7 +155,7 @@ def _unit(path: Path, top: Path) -> tuple[Path, int | None]:
 
 
 class SavedFiles:
-    """Tells of each checkpoint once it has settled, and again when it was written anew."""
+    """Reports each checkpoint once it no longer changes, and again when it was rewritten."""
 
     def __init__(self, folder: Path, since: float) -> None:
         self._folder = folder
@@ -164,7 +164,7 @@ class SavedFiles:
         self._told: dict[Path, tuple[int, float]] = {}
 
     def look(self, *, ended: bool) -> Iterator[Saved]:
-        """`ended`: nobody writes any more, so everything has settled."""
+        """`ended`: no process writes any more, so every file is final."""
         for saved in find_saved(self._folder, self._since):
             state = (saved.size, saved.modified)
             settled = ended or self._seen.get(saved.path) == state

@@ -74,7 +74,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def clean(line: str) -> str | None:
-    """A line without colours and rank; None for ranks above 0: they say the same again."""
+    """A line without colours and rank. None for ranks above 0, which repeat the same lines."""
     if "\x1b" in line:
         line = _ANSI.sub("", line)
     for _ in range(2):
@@ -156,7 +156,7 @@ class OutputFollower:
 
     @classmethod
     def start(cls, spec: JobSpec, environment: dict[str, str]) -> "OutputFollower | None":
-        """None: nothing is to be followed, because it is turned off or the script speaks for itself."""
+        """None: the output is not followed, because following is off or the script has its own Reporter."""
         if environment.get("BLOOM_TRAINCARD", "").lower() == "off" or knows_traincard(spec):
             return None
         follower = cls(spec)
@@ -185,7 +185,7 @@ class OutputFollower:
                 self._turn()
                 self._conclude()
         except Exception:
-            logger.exception("The output is not followed any more")
+            logger.exception("Stopped following the output")
         finally:
             if self._recorder is not None:
                 self._recorder.close()
@@ -292,7 +292,7 @@ class OutputFollower:
 
 
 def _replaces(later: Point, earlier: Point) -> bool:
-    """A bar is redrawn many times a second: only its last state counts, unless each tells a loss."""
+    """A bar is redrawn many times a second: only its last state is used, unless each state has a loss."""
     if later.values.keys() != earlier.values.keys():
         return False
     return later.step == earlier.step or not later.values.keys() - {"train/step_seconds"}

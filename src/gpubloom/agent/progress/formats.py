@@ -356,7 +356,7 @@ _DIGIT = re.compile(r"\d")
 
 
 def read_line(line: str) -> ParsedLine | None:
-    """What a line says; None: nothing about a training."""
+    """The parsed line; None if it says nothing about a training."""
     if _DIGIT.search(line) is None:
         return None
     for read in FORMATS:

@@ -154,7 +154,7 @@ class Course:
 
 
 def _is_superseded(bar: _Bar, has_loss: bool) -> bool:
-    """Whether another bar takes the place: one that tells a loss, or any after one that told nothing."""
+    """Whether another bar replaces the current one: one with a loss, or any bar after one without values."""
     return not bar.told_loss and (has_loss or bar.step >= bar.total)
 
 
@@ -171,7 +171,7 @@ class Recorder:
 
     @classmethod
     def open(cls, run_dir: Path, attempt: int) -> Self:
-        """OSError or RunInUseError: it cannot be written, or somebody else writes."""
+        """Raises OSError if the run cannot be written, and RunInUseError if another process writes it."""
         if not run_dir.is_dir():
             raise FileNotFoundError(f"{run_dir} was deleted")
         lock = RunLock.acquire(run_dir, follows=True)

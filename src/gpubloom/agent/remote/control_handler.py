@@ -66,7 +66,7 @@ class ControlHandler:
         self.signal_if_late()
 
     def end_orphan(self, grace_seconds: float) -> None:
-        """Ends a training whose agent was killed: nobody reads its output or knows its limit any more."""
+        """Stop a training whose agent was killed: nothing reads its output or enforces its limit."""
         record = self._read_agent()
         if record is None or record.agent.lives or not group_has(record.group, self._files.lock):
             return

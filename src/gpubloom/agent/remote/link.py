@@ -65,19 +65,19 @@ class HttpLink:
                 digest.update(chunk)
                 file.write(chunk)
             if digest.hexdigest() != sha256:
-                raise DamagedError(f"{path.name} is not what was stored: its SHA-256 differs.")
+                raise DamagedError(f"{path.name} is damaged: its SHA-256 differs from the stored file.")
 
     def _open(self, request: urllib.request.Request) -> Any:
         if request.type not in {"http", "https"}:
-            raise Rejected("the address is not one of http or https")
+            raise Rejected("the address does not use http or https")
         try:
             return urllib.request.urlopen(request, timeout=self._seconds)  # noqa: S310 - checked above
         except urllib.error.HTTPError as problem:
             with problem:
                 code = problem.code
             if code >= 500 or code in _LATER:
-                raise Unavailable(f"the bucket answers {code}") from None
-            raise Rejected(f"the bucket refuses: {code}") from None
+                raise Unavailable(f"the bucket answered with status {code}") from None
+            raise Rejected(f"the bucket refused the request with status {code}") from None
         except (OSError, http.client.HTTPException) as problem:
             reason = getattr(problem, "reason", problem)
             raise Unavailable(f"the bucket cannot be reached ({type(reason).__name__})") from None

@@ -125,17 +125,17 @@ class Outbox:
             serial = self._mailbox.get("serial")
             self.read_mailbox()
             if self._mailbox.get("serial") == serial:
-                raise NoSlot("the upload addresses are not accepted any more") from None
+                raise NoSlot("the bucket no longer accepts the upload addresses") from None
             try:
                 self._link.put(self._slot(), body)
             except Rejected:
-                raise NoSlot("the upload addresses are not accepted") from None
+                raise NoSlot("the bucket does not accept the upload addresses") from None
 
     def _slot(self) -> str:
         index = self._next - int(self._mailbox.get("first", 1))
         slots = self._mailbox.get("slots", ())
         if not 0 <= index < len(slots):
-            raise NoSlot("all upload addresses are used")
+            raise NoSlot("all upload addresses are used up")
         return str(slots[index])
 
     def _outgoing(self) -> Path:

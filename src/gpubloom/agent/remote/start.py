@@ -68,11 +68,12 @@ class Start:
             found = cls(**{**content, "files": [StoredFile(**file) for file in content["files"]]})
         except (KeyError, TypeError) as problem:
             raise InputError(
-                "invalid_start_file", f"start.json is not the start of a job: {problem}."
+                "invalid_start_file", f"start.json does not describe a job: {problem}."
             ) from problem
         if found.v > VERSION:
             raise InputError(
-                "newer_version", f"start.json is of version {found.v}, this agent reads up to {VERSION}."
+                "newer_version",
+                f"start.json has version {found.v}, but this agent reads only up to version {VERSION}.",
             )
         return found
 
@@ -127,7 +128,7 @@ def prepare(
                 wheel.extractall(folders.site)
             environment["PYTHONPATH"] = str(folders.site)
     if job is None:
-        raise InputError("job_not_found", "The bundle has no job.json. Submit the job again.")
+        raise InputError("job_not_found", "The uploaded job has no job.json. Submit the job again.")
     spec = JobSpec.from_json({**job, "run_dir": str(folders.run.absolute())})
     if before := spec.environment.get("PYTHONPATH"):
         environment["PYTHONPATH"] = os.pathsep.join([*environment.values(), before])
@@ -146,7 +147,7 @@ def _fetch(link: Link, file: StoredFile, target: Path, sleep: Callable[[float], 
         return isinstance(problem, Unavailable | DamagedError) and damaged < _CALLS_WHEN_DAMAGED
 
     def wait(problem: Exception, pause: float) -> None:
-        logger.warning("%s cannot be fetched now: %s. Trying again.", file.path, problem)
+        logger.warning("Could not download %s: %s. Trying again.", file.path, problem)
         sleep(pause)
 
     retry(
@@ -162,6 +163,7 @@ def _fetch(link: Link, file: StoredFile, target: Path, sleep: Callable[[float], 
 def _inside(folder: Path, name: str) -> Path:
     if not is_inside(name):
         raise InputError(
-            "path_outside_folder", f"The bundle names {name!r}, which would lie outside of the run directory."
+            "path_outside_folder",
+            f"The uploaded job contains the path {name!r}, which is outside the run directory.",
         )
     return folder / name

@@ -55,15 +55,16 @@ class UploadBatch:
         line, newline, body = content.partition(b"\n")
         digest, _, text = line.partition(b" ")
         if not newline or len(line) > _LONGEST_HEADER or hashlib.sha256(text).hexdigest().encode() != digest:
-            raise InputError("damaged_batch", "its header is damaged")
+            raise InputError("damaged_batch", "the header is damaged")
         header = json.loads(text)
         if header["v"] > VERSION:
             raise InputError(
                 "newer_version",
-                f"it is of version {header['v']}, this one reads up to {VERSION}; update gpubloom",
+                f"the batch has version {header['v']}, but this program reads only up to version "
+                f"{VERSION}; update gpubloom",
             )
         if hashlib.sha256(body).hexdigest() != header["sha256"]:
-            raise InputError("damaged_batch", "its content is damaged")
+            raise InputError("damaged_batch", "the content is damaged")
         return cls(
             job_id=str(header["job"]),
             attempt=int(header["attempt"]),

@@ -75,7 +75,7 @@ class Uploader:
             if self.turn(ended):
                 break
             if ended_at is not None and self._clock() - ended_at > self._start.deliver:
-                logger.error("The rest of the run could not be delivered in time; it stays on this machine.")
+                logger.error("The rest of the run could not be uploaded in time. It stays on this machine.")
                 return NOT_DELIVERED
             self._sleep(self.pause)
         return DELIVERED
@@ -127,11 +127,11 @@ class Uploader:
                 self._look_at_control()
         except (Unavailable, NoSlot, Rejected, OSError) as problem:
             if self._failures == 0:
-                logger.warning("The run cannot be pushed now: %s. It goes on; trying again.", problem)
+                logger.warning("Could not upload the run: %s. The run continues. Trying again.", problem)
             self._failures += 1
         else:
             if self._failures:
-                logger.info("The run is pushed again.")
+                logger.info("Uploading the run works again.")
             self._failures = 0
         return self._outbox.is_over
 
@@ -188,7 +188,7 @@ class Uploader:
 def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="[bloom-agent] %(message)s")
     if len(arguments) != 1:
-        logger.error("Say which folder: bloom-agent.pyz remote FOLDER")
+        logger.error("The folder is missing. Usage: bloom-agent.pyz remote FOLDER")
         return CANNOT_START
     base = Path(arguments[0]).absolute()
     try:

@@ -30,13 +30,15 @@ _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
     ("unavailable", re.compile(r"\b50\d\b|connect|network|temporar|unreachable|resolve", re.IGNORECASE)),
 )
 _SENTENCES: dict[FaultKind, str] = {
-    "bad_credentials": "The command colab is not signed in: {}. The operator signs in on the server.",
-    "quota": "Colab does not give this account such a session: {}. Take another GPU, or buy compute units.",
-    "rate_limited": "Colab was asked too often: {}. It is asked again after a while.",
-    "no_capacity": "Colab has no such GPU free now: {}. Wait, or take another offer.",
-    "gone": "Colab does not know the session any more: {}.",
-    "unavailable": "Colab cannot be reached at the moment: {}.",
-    "refused": "Colab refused: {}.",
+    "bad_credentials": "The command colab is not signed in: {}. Ask the operator to sign in on the server.",
+    "quota": (
+        "Colab does not allow this session for the account: {}. Choose another GPU, or buy compute units."
+    ),
+    "rate_limited": "Too many requests to Colab: {}. The request is retried later.",
+    "no_capacity": "Colab has no free GPU of this type: {}. Wait, or choose another offer.",
+    "gone": "Colab no longer has this session: {}.",
+    "unavailable": "Colab cannot be reached: {}.",
+    "refused": "Colab refused the request: {}.",
 }
 
 
@@ -61,7 +63,7 @@ class ColabProgram:
             )
         except OSError as problem:
             raise Fault(
-                "refused", f"The command {self.command!r} cannot be run: {problem.strerror}."
+                "refused", f"The command {self.command!r} cannot be started: {problem.strerror}."
             ) from None
         try:
             output, _ = await asyncio.wait_for(process.communicate(), limit)
@@ -87,6 +89,6 @@ def fault_from(output: str, code: int) -> Fault:
     kind = next((kind for kind, sign in _SIGNS if sign.search(output)), refused)
     lines = [line.removeprefix("[colab]").strip() for line in output.splitlines() if line.strip()]
     # The end of a trace says what happened; so does the first line that is no trace.
-    remark = lines[-1] if lines else f"code {code}"
+    remark = lines[-1] if lines else f"exit code {code}"
     remark = _ADDRESS.sub("(an address)", remark)[:_LONGEST_REMARK].rstrip(".")
     return Fault(kind, _SENTENCES[kind].format(remark))

@@ -34,8 +34,9 @@ _START, _LOG = "/content/.bloom-start", "/content/bloom.log"
 _GPUS = {"t4": "T4", "l4": "L4", "g4": "G4", "a100 40gb": "A100", "a100": "A100", "h100": "H100"}
 _SESSION = re.compile(rf"^\[({KEY_PREFIX}[A-Za-z0-9-]+)\]", re.MULTILINE)
 _NOT_UNATTENDED = (
-    "Colab runs what somebody opens there. Make a notebook (`bloom submit --provider colab --notebook "
-    "FILE`), or have the operator set up the command colab (BLOOM_COLAB_CLI)."
+    "Colab runs only notebooks that you open yourself. Create a notebook (`bloom scripts run PATH "
+    "--provider colab --notebook FILE`), or ask the operator to set up the command colab "
+    "(BLOOM_COLAB_CLI)."
 )
 # Runs in the session's kernel, and is kept in its history: no secret is in it.
 _BOOT = """\
@@ -62,10 +63,10 @@ else:
 def capabilities(set_up: bool) -> Capabilities:
     return Capabilities(
         runs_unattended=Capability(True) if set_up else Capability(False, _NOT_UNATTENDED),
-        live_prices=Capability(False, "Colab sells compute units and does not say what an hour takes."),
-        several_gpus=Capability(False, "A session has one GPU."),
-        several_nodes=Capability(False, "Sessions cannot be joined for one job."),
-        spot=Capability(False, "Colab has no spot machines; any session may be taken away."),
+        live_prices=Capability(False, "Colab sells compute units and does not publish a price per hour."),
+        several_gpus=Capability(False, "A Colab session has one GPU."),
+        several_nodes=Capability(False, "Colab sessions cannot be combined for one job."),
+        spot=Capability(False, "Colab has no spot machines. It can end any session at any time."),
         longest_seconds=_LONGEST_SECONDS,
     )
 
@@ -87,7 +88,7 @@ class ColabSessions:
 
     async def check(self) -> str:
         sessions = await self._sessions()
-        return f"signed in, {len(sessions)} sessions of ours" if sessions else "signed in"
+        return f"signed in, {len(sessions)} running sessions of GPU Bloom" if sessions else "signed in"
 
     async def prices(self) -> list[PriceRow]:
         """None: see `capabilities.live_prices`."""
@@ -99,7 +100,7 @@ class ColabSessions:
         if gpu is None or launch.gpus != 1:
             raise Fault(
                 "refused",
-                f"Colab has no session with {launch.gpus}× {launch.gpu}; it has T4, L4, G4, A100, H100.",
+                f"Colab has no session with {launch.gpus}× {launch.gpu}. Available: T4, L4, G4, A100, H100.",
             )
         async with self._launching:
             if launch.key not in await self._sessions():
@@ -110,10 +111,10 @@ class ColabSessions:
 
     async def status(self, instance_id: str) -> Instance:
         if instance_id in self._ended:
-            return Instance(instance_id, instance_id, "ended", "It was ended.")
+            return Instance(instance_id, instance_id, "ended", "The session was ended.")
         if instance_id in await self._sessions():
             return Instance(instance_id, instance_id, "running", page=_PAGE)
-        return Instance(instance_id, instance_id, "lost", "Colab took the session away.")
+        return Instance(instance_id, instance_id, "lost", "Colab ended the session.")
 
     async def cancel(self, instance_id: str) -> None:
         try:
@@ -157,7 +158,7 @@ class ColabSessions:
 
 
 def _written(folder: Path, launch: Launch) -> tuple[Path, Path]:
-    """What is uploaded, and what is executed; the folder is for nobody else's eyes."""
+    """What is uploaded and what is executed. Only this user may read the folder."""
     start, boot = folder / "start", folder / "boot.py"
     start.write_text(launch.start_address)
     boot.write_text(

@@ -1,4 +1,4 @@
-"""Lambda's words for machines, as far as they are used here, and what they mean in ours."""
+"""Lambda's names for machine types and states, mapped to ours."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -18,13 +18,13 @@ _MAKERS = ("NVIDIA ", "Tesla ", "Quadro ")
 _PARTS = {"us": "us", "europe": "eu", "asia": "asia", "australia": "australia", "me": "me"}
 
 _STATES: dict[str, tuple[InstanceState, str]] = {
-    "booting": ("starting", "The machine boots."),
+    "booting": ("starting", "The machine is booting."),
     "active": ("running", ""),
     # It is billed all the same until it is ended.
-    "unhealthy": ("lost", "Lambda says that the machine is unhealthy."),
-    "terminating": ("ended", "The machine is being ended."),
-    "terminated": ("ended", "The machine was ended."),
-    "preempted": ("lost", "Lambda took the machine away."),
+    "unhealthy": ("lost", "Lambda reports that the machine is unhealthy."),
+    "terminating": ("ended", "The machine is being terminated."),
+    "terminated": ("ended", "The machine was terminated."),
+    "preempted": ("lost", "Lambda preempted the machine."),
 }
 BILLED = {"booting", "active", "unhealthy"}
 
@@ -102,7 +102,7 @@ class Launched(BaseModel):
 
 def state_of(status: str) -> tuple[InstanceState, str]:
     """A status that is not known counts as running: it is better to look once more than to forget a bill."""
-    return _STATES.get(status, ("running", f"Lambda calls its state {status!r}."))
+    return _STATES.get(status, ("running", f"Lambda reports the state {status!r}."))
 
 
 def part_of_the_world(region: str) -> str:

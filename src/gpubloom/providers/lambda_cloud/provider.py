@@ -64,8 +64,8 @@ CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
     live_prices=Capability(True),
     several_gpus=Capability(True),
-    several_nodes=Capability(False, "Each machine is rented alone; they are not joined for one job."),
-    spot=Capability(False, "Lambda rents at one price; there are no spot machines."),
+    several_nodes=Capability(False, "Machines are rented one by one and cannot be combined for one job."),
+    spot=Capability(False, "Lambda has on-demand prices only. There are no spot machines."),
 )
 
 
@@ -91,7 +91,7 @@ class LambdaCloud:
         if self._ssh_key and self._ssh_key not in names:
             there = ", ".join(names) or "none"
             raise Fault(
-                "refused", f"The account at Lambda has no SSH key {self._ssh_key!r}; there are: {there}."
+                "refused", f"Your Lambda account has no SSH key named {self._ssh_key!r}. Available: {there}."
             )
         return f"account with SSH key {', '.join(names)}" if names else "account without SSH keys"
 
@@ -109,7 +109,7 @@ class LambdaCloud:
         except Fault as fault:
             if fault.kind != "gone":
                 raise
-            return Instance(instance_id, "", "ended", "Lambda does not know the machine any more.")
+            return Instance(instance_id, "", "ended", "Lambda no longer has this machine.")
         return _instance(answer.data)
 
     async def cancel(self, instance_id: str) -> None:
@@ -170,7 +170,7 @@ class LambdaCloud:
         fits = fitting((await self._types()).values(), launch.gpu, launch.gpus)
         wanted = f"{launch.gpus}× {launch.gpu}"
         if not fits:
-            raise Fault("refused", f"Lambda has no machine with {wanted}. Take another offer.")
+            raise Fault("refused", f"Lambda has no machine with {wanted}. Choose another offer.")
         candidates = [
             (offered.instance_type.name, region, offered.instance_type.hourly)
             for offered in fits
@@ -181,7 +181,7 @@ class LambdaCloud:
             where = f" in {launch.region}" if launch.region else ""
             raise Fault(
                 "no_capacity",
-                f"Lambda has no machine with {wanted} free{where} now. Wait, or take another offer.",
+                f"Lambda has no free machine with {wanted}{where}. Wait, or choose another offer.",
             )
         return candidates
 
@@ -220,7 +220,7 @@ def _instance(machine: Machine) -> Instance:
 
 
 def _public_key_of_nobody() -> str:
-    """Lambda wants a key for every machine. The private half is forgotten here: nobody can log in with it."""
+    """Lambda requires a key for every machine. The private key is discarded: it cannot log in."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -258,13 +258,16 @@ PROVIDER = _Lambda(
     name="lambda",
     title="Lambda",
     fields=(
-        CredentialField("api_key", "API key", hint="From the page API keys of the Lambda dashboard."),
+        CredentialField(
+            "api_key", "API key", hint="Create an API key on the page API keys of the Lambda dashboard."
+        ),
         CredentialField(
             "ssh_key",
-            "Name of an SSH key",
+            "SSH key name",
             secret=False,
             required=False,
-            hint="One of the account's, to log in to machines yourself. Empty: the first one there is.",
+            hint="Name of an SSH key of your Lambda account, to log in to the machines yourself. "
+            "If empty, the first key is used.",
         ),
     ),
     capabilities=CAPABILITIES,

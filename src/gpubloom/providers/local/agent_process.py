@@ -80,12 +80,13 @@ def hear_from(reader: int, seconds: float = _ANNOUNCE_SECONDS) -> dict[str, Any]
     while not words.endswith(b"\n"):
         if not is_readable(reader, deadline - time.monotonic()):
             raise ProviderError(
-                "agent_not_started", f"The agent was started and said nothing for {seconds:g} seconds."
+                "agent_not_started", f"The agent started but did not report within {seconds:g} seconds."
             )
         part = os.read(reader, 65536)
         if not part:
             raise ProviderError(
-                "agent_not_started", "The agent ended before the attempt began; agent/agent.log may say why."
+                "agent_not_started",
+                "The agent ended before the attempt began. See agent/agent.log in the run directory.",
             )
         words += part
     news: dict[str, Any] = json.loads(words)
@@ -114,14 +115,14 @@ class NotWarm(Exception):
 def why_not_warm(spec: JobSpec, environment: Mapping[str, str]) -> str | None:
     """What about a job needs a Python of its own; None when a fork of ours will do."""
     if spec.folder:
-        return "a person's own script gets a fresh Python"
+        return "user scripts run in a fresh Python process"
     if len(spec.command) < 2 or spec.command[1] not in _SCRIPTS:
         return f"the command is not {' or '.join(_SCRIPTS)}"
     if spec.command[0] != sys.executable:
-        return f"the command asks for another Python, {spec.command[0]}"
+        return f"the command uses another Python, {spec.command[0]}"
     for name, value in spec.environment.items():
         if name.startswith(_READ_AT_IMPORT) and environment.get(name) != value:
-            return f"the job sets {name}, which is read while modules are imported"
+            return f"the job sets {name}, which libraries read while they are imported"
     return None
 
 
@@ -134,7 +135,7 @@ class WarmParent:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._ready = False
-        self._problem = "there is no warm parent"
+        self._problem = "there is no warm parent process"
         self._retry_at = 0.0
 
     def start(self) -> None:
@@ -145,7 +146,7 @@ class WarmParent:
     def close(self) -> None:
         """Ends the parent. Its forks lead lives of their own."""
         with self._lock:
-            self._end("it was closed")
+            self._end("the process was closed")
 
     @property
     def pid(self) -> int | None:
@@ -169,7 +170,7 @@ class WarmParent:
         finally:
             os.close(reader)
         if "refused" in news:
-            raise NotWarm(f"the warm parent refused: {news['refused']}")
+            raise NotWarm(f"the warm parent process refused: {news['refused']}")
         return news
 
     def _send(self, run_dir: Path, descriptors: list[int]) -> None:
@@ -186,7 +187,7 @@ class WarmParent:
             raise NotWarm(self._problem)
         if not self._ready:
             if not is_readable(self._channel.fileno(), _READY_SECONDS):
-                raise NotWarm("the warm parent is still importing")
+                raise NotWarm("the warm parent process is still importing")
             word = self._channel.recv(1 << 16)
             found = json.loads(word) if word else {"problem": "it ended during its imports"}
             if "problem" in found:
@@ -195,7 +196,7 @@ class WarmParent:
                 raise NotWarm(self._problem)
             self._ready = True
         if self._process.poll() is not None:
-            raise self._gone(f"it ended with code {self._process.returncode}")
+            raise self._gone(f"it ended with exit code {self._process.returncode}")
         return self._channel
 
     def _gone(self, what: str) -> NotWarm:
@@ -230,7 +231,7 @@ class WarmParent:
         self._ready = False
 
     def _end(self, what: str) -> None:
-        self._problem = f"the warm parent is gone: {what}"
+        self._problem = f"the warm parent process is gone: {what}"
         if self._channel is not None:
             self._channel.close()
             self._channel = None

@@ -33,7 +33,7 @@ class Devices:
             there = f"{len(self.gpus)} GPU{'' if len(self.gpus) == 1 else 's'}" if self.gpus else "no GPU"
             raise ProviderError(
                 "more_gpus_than_machine",
-                f"The job asks for {gpus} GPU{'' if gpus == 1 else 's'}; this machine has {there}.",
+                f"The job needs {gpus} GPU{'' if gpus == 1 else 's'}, but this machine has {there}.",
             )
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._alone() as alone:

@@ -47,7 +47,7 @@ class LocalProvider:
     ) -> None:
         if not sys.platform.startswith("linux"):
             raise ProviderError(
-                "platform_not_supported", "Jobs run in the background on Linux only; use `bloom train` here."
+                "platform_not_supported", "Background jobs need Linux. Use `bloom train` on this machine."
             )
         self.grace_period = GracePeriod()
         self._folder = home / "agents"
@@ -60,7 +60,7 @@ class LocalProvider:
             await asyncio.to_thread(self._warm.start)
 
     async def close(self) -> None:
-        """Ends the warm parent. Agents go on."""
+        """Stop the warm parent process. Agents keep running."""
         if self._warm is not None:
             await asyncio.to_thread(self._warm.close)
 
@@ -95,10 +95,12 @@ class LocalProvider:
             spec = replace(spec, environment={**spec.environment, **reservation.environment})
             files.write_job(spec)
         except FileNotFoundError as problem:
-            raise ProviderError("directory_gone", f"The run directory {spec.run_dir} is gone.") from problem
+            raise ProviderError(
+                "directory_gone", f"The run directory {spec.run_dir} no longer exists."
+            ) from problem
         except OSError as problem:
             raise ProviderError(
-                "cannot_write", f"The job cannot be written to {files.job}: {problem.strerror}."
+                "cannot_write", f"The job file {files.job} cannot be written: {problem.strerror}."
             ) from problem
         news = self._start(spec, reservation)
         if "problem" in news:
@@ -118,7 +120,7 @@ class LocalProvider:
                 raise NotWarm(reason)
             return self._warm.ask(spec.run_dir, reservation)
         except NotWarm as problem:
-            _log.info("Attempt %d of job %s starts plainly: %s.", spec.attempt, spec.job_id, problem)
+            _log.info("Attempt %d of job %s starts in a new process: %s.", spec.attempt, spec.job_id, problem)
             return start_plainly(spec.run_dir, reservation, self._folder, str(problem))
 
 
@@ -128,7 +130,7 @@ def _needs_no_start(files: AgentFiles, spec: JobSpec) -> bool:
     if started > spec.attempt:
         raise ProviderError(
             "attempt_out_of_order",
-            f"Attempt {started} was started already; attempt {spec.attempt} comes too late.",
+            f"Attempt {started} was already started, so attempt {spec.attempt} is too late.",
         )
     return started == spec.attempt or (is_held(files.lock) and _runs_here(files, spec))
 
@@ -142,7 +144,7 @@ def _runs_here(files: AgentFiles, spec: JobSpec) -> bool:
         if time.monotonic() > deadline:
             raise ProviderError(
                 "attempt_out_of_order",
-                f"Attempt {started} still lives; attempt {spec.attempt} has to wait for its end.",
+                f"Attempt {started} is still running. Attempt {spec.attempt} must wait until it ends.",
             )
         time.sleep(_LOOK_SECONDS)
     return True
@@ -156,7 +158,7 @@ def agent_status(run_dir: Path, attempt: int) -> AgentStatus:
     try:
         end = files.read_exit(attempt)
     except ValueError as problem:
-        _log.warning("%s is damaged and says nothing: %s", files.exit(attempt), problem)
+        _log.warning("%s is damaged and cannot be read: %s", files.exit(attempt), problem)
         end = None
     agent_alive = alive and record is not None and record.agent.lives
     if alive and not agent_alive and not is_held(files.lock):
@@ -169,19 +171,20 @@ def _record(files: AgentFiles) -> AgentRecord | None:
     try:
         return files.read_agent()
     except ValueError as problem:
-        _log.warning("%s is damaged and says nothing: %s", files.agent, problem)
+        _log.warning("%s is damaged and cannot be read: %s", files.agent, problem)
         return None
 
 
 def _living(run_dir: Path) -> tuple[AgentFiles, AgentRecord] | None:
-    """Who runs here; None when nobody does. Signals are only ever sent while the lock is held."""
+    """The record of the agent that runs here; None without one. Signals need the lock to be held."""
     files = AgentFiles(run_dir)
     if not is_held(files.lock):
         return None
     record = _record(files)
     if record is None:
         raise ProviderError(
-            "run_in_use", f"Something holds {files.lock}, and {files.agent} does not say what."
+            "run_in_use",
+            f"A process holds the lock {files.lock}, but {files.agent} does not name the process.",
         )
     return files, record
 
@@ -208,7 +211,7 @@ def _end(run_dir: Path) -> None:
     if not _wait_until_free(files, _GONE_SECONDS):
         raise ProviderError(
             "run_in_use",
-            f"Process group {record.group} was killed and is still there; {run_dir} stays in use.",
+            f"Process group {record.group} was killed but still exists. {run_dir} stays in use.",
         )
 
 

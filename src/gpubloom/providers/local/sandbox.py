@@ -133,28 +133,32 @@ class Sandbox:
 def why_no_sandbox() -> str | None:
     """Why scripts cannot run in a sandbox here, and what to do about it; None: they can. Tries it."""
     if not sys.platform.startswith("linux"):
-        return "People's own scripts run in a sandbox on Linux only."
+        return "The sandbox for scripts works on Linux only."
     program = shutil.which("bwrap")
     if program is None:
-        return "Bubblewrap is not installed here. Install it (on Debian and Ubuntu: apt install bubblewrap)."
+        return (
+            "Bubblewrap is not installed on the server. Install it (on Debian and Ubuntu: apt install "
+            "bubblewrap)."
+        )
     command = [program, *_namespaces(network=False), *_system(), "--proc", "/proc", "--dev", "/dev"]
     command += ["--perms", "1777", "--size", "1048576", "--tmpfs", "/tmp", "--", "/usr/bin/env", "true"]  # noqa: S108
     try:
         tried = subprocess.run(command, capture_output=True, timeout=_PROBE_SECONDS, check=False, env={})
     except (OSError, subprocess.TimeoutExpired) as problem:
-        return f"Bubblewrap does not start here: {problem}."
+        return f"Bubblewrap does not start on the server: {problem}."
     if tried.returncode == 0:
         return None
-    words = tried.stderr.decode(errors="replace").strip().removeprefix("bwrap: ") or "it says nothing"
+    words = tried.stderr.decode(errors="replace").strip().removeprefix("bwrap: ") or "no error message"
     return (
-        f"This system does not let bubblewrap build a sandbox ({words[:200]}). Allow user namespaces: sysctl "
-        "kernel.unprivileged_userns_clone=1; on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0; in a "
-        "container, a security profile that permits them."
+        f"The server's system does not let bubblewrap create a sandbox ({words[:200]}). Allow user "
+        "namespaces: sysctl kernel.unprivileged_userns_clone=1; on Ubuntu "
+        "kernel.apparmor_restrict_unprivileged_userns=0; in a container, use a security profile that "
+        "permits them."
     )
 
 
 def gpu_nodes(gpus: Sequence[str]) -> tuple[str, ...]:
-    """The device files of these GPUs; those of all where the driver does not say which is whose."""
+    """The device files of these GPUs, or of all GPUs if the driver does not map files to GPUs."""
     every = tuple(sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*")))
     with opened_nvml() as nvml:
         if nvml is None:

@@ -133,15 +133,15 @@ def _too_much(first: int, limits: Mapping[str, Any], work: str) -> str | None:
     threads = sum(count for _, _, count in some)
     if threads > limits["processes"]:
         most = limits["processes"]
-        return f"The script had {threads:,} processes and threads, of {most:,} allowed, and was ended."
+        return f"The script was stopped: it had {threads:,} processes and threads (limit {most:,})."
     memory = sum(_own_memory(pid) for pid, _, _ in some)
     if memory > limits["memory_bytes"]:
         taken, most = memory / 1e9, limits["memory_bytes"] / 1e9
-        return f"The script took {taken:.1f} GB of memory, of {most:.1f} GB allowed, and was ended."
+        return f"The script was stopped: it used {taken:.1f} GB of memory (limit {most:.1f} GB)."
     disk = os.statvfs(work)
     free = disk.f_bavail * disk.f_frsize
     if free < limits["least_free_bytes"]:
-        return f"The disk has only {free / 1e9:.1f} GB left; the script was ended before it fills it."
+        return f"The script was stopped before it could fill the disk: only {free / 1e9:.1f} GB are left."
     return None
 
 
@@ -210,7 +210,7 @@ def _end_like(code: int) -> NoReturn:
 
 
 def inside(told: Mapping[str, Any], command: Sequence[str]) -> NoReturn:
-    """Becomes the command, with nothing in hand."""
+    """Become the command, without inherited descriptors or rights."""
     limits, user = told["limits"], told["user"]
     # The locks of the run and of its devices belong to those outside.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))

@@ -60,7 +60,7 @@ class ModalConnection:
             _APP, client=await self.client(), environment_name=self._environment, create_if_missing=create
         )
         try:
-            return await self.ask("open the app for our sandboxes", looking)
+            return await self.ask("open the app for the sandboxes", looking)
         except Fault as fault:
             if fault.kind == "gone" and not create:
                 return None
@@ -98,7 +98,7 @@ class ModalConnection:
 
 
 def give_up(task: "asyncio.Future[Result]") -> None:
-    """Cancels it. Nobody waits for it any more, so nobody needs to hear of its exception."""
+    """Cancel the call. Nothing waits for it any more, so its exception is ignored."""
     task.cancel()
     task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
 
@@ -121,7 +121,7 @@ def raised_by_calls() -> tuple[type[Exception], ...]:
 
 
 def modal_fault(problem: Exception, doing: str, hidden: Iterable[str]) -> Fault:
-    """`doing` completes "Modal could not …". `hidden`: what must not be repeated, whoever says it."""
+    """`doing` completes "Modal could not …". `hidden`: secrets that must not appear in the message."""
     import modal
 
     said = _said(problem, hidden)
@@ -129,7 +129,8 @@ def modal_fault(problem: Exception, doing: str, hidden: Iterable[str]) -> Fault:
     if isinstance(problem, known.AuthError):
         return Fault(
             "bad_credentials",
-            "Modal does not accept this token. Make one at modal.com/settings/tokens and connect again.",
+            "Modal does not accept this token. Create a token at modal.com/settings/tokens and "
+            "connect again.",
         )
     if isinstance(problem, known.ResourceExhaustedError):
         return Fault(_exhausted(said), f"Modal could not {doing}: {said}")
@@ -143,12 +144,12 @@ def modal_fault(problem: Exception, doing: str, hidden: Iterable[str]) -> Fault:
     if isinstance(problem, unreachable) or not isinstance(problem, known.Error):
         return Fault("unavailable", f"Modal cannot be reached at the moment to {doing}.", uncertain=True)
     if isinstance(problem, known.PermissionDeniedError):
-        return Fault("refused", f"This Modal token does not allow to {doing}: {said}")
+        return Fault("refused", f"This Modal token is not allowed to {doing}: {said}")
     return Fault("refused", f"Modal could not {doing}: {said}")
 
 
 def _exhausted(said: str) -> FaultKind:
-    """One status stands for three things; only the words tell them apart."""
+    """One status has three meanings; only the message tells them apart."""
     lower = said.lower()
     if "capacity" in lower:
         return "no_capacity"

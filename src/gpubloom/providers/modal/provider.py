@@ -65,10 +65,12 @@ _PYTHONS = ((3, 11), (3, 12), (3, 13))
 
 _CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    live_prices=Capability(False, "Modal publishes its rates on a page only; the shipped table has them."),
+    live_prices=Capability(
+        False, "Modal publishes its prices only on its website. GPU Bloom uses its built-in price list."
+    ),
     several_gpus=Capability(True),
-    several_nodes=Capability(False, "A sandbox is one container on one machine."),
-    spot=Capability(False, "Modal has one price for a GPU."),
+    several_nodes=Capability(False, "A Modal sandbox is one container on one machine."),
+    spot=Capability(False, "Modal has one price per GPU type. There are no spot machines."),
     longest_seconds=_LONGEST_SECONDS,
 )
 
@@ -77,7 +79,10 @@ _CAPABILITIES = Capabilities(
 class _ModalKind(ProviderSpec):
     def why_not(self) -> str | None:
         if find_spec("modal") is None:
-            return "Modal's client is not installed here. Install it with: pip install 'gpubloom[modal]'"
+            return (
+                "Modal's Python client is not installed on the server. Install it with: pip install "
+                "'gpubloom[modal]'"
+            )
         return None
 
     def open(self, credentials: Mapping[str, str]) -> "ModalProvider":
@@ -90,10 +95,14 @@ PROVIDER = _ModalKind(
     name="modal",
     title="Modal",
     fields=(
-        CredentialField("token_id", "Token ID", hint="begins with ak-"),
-        CredentialField("token_secret", "Token secret", hint="begins with as-"),
+        CredentialField("token_id", "Token ID", hint="Begins with ak-."),
+        CredentialField("token_secret", "Token secret", hint="Begins with as-."),
         CredentialField(
-            "environment", "Environment", secret=False, required=False, hint="empty: your workspace's own"
+            "environment",
+            "Environment",
+            secret=False,
+            required=False,
+            hint="Modal environment. If empty, the default environment of your workspace is used.",
         ),
     ),
     capabilities=_CAPABILITIES,
@@ -123,7 +132,7 @@ class ModalProvider:
         import modal
 
         workspace = modal.Workspace.from_context(client=await self._modal.client())
-        await self._modal.ask("say whose token this is", workspace.hydrate.aio())
+        await self._modal.ask("report the owner of the token", workspace.hydrate.aio())
         return workspace.name or "Modal"
 
     async def prices(self) -> list[PriceRow]:
@@ -177,13 +186,13 @@ class ModalProvider:
         try:
             client = await self._modal.client()
             sandbox = await self._modal.ask(
-                "say how a sandbox is", modal.Sandbox.from_id.aio(instance_id, client)
+                "report the state of a sandbox", modal.Sandbox.from_id.aio(instance_id, client)
             )
             return await self._instance(sandbox)
         except Fault as fault:
             if fault.kind != "gone":
                 raise
-            detail = "Modal does not know this sandbox any more."
+            detail = "Modal no longer has this sandbox."
             return Instance(instance_id, self._keys.get(instance_id, ""), "ended", detail)
 
     async def cancel(self, instance_id: str) -> None:
@@ -193,7 +202,7 @@ class ModalProvider:
         with ignoring_gone():
             sandbox = await self._modal.ask("find a sandbox", modal.Sandbox.from_id.aio(instance_id, client))
             self._ended_by_us.add(instance_id)
-            await self._modal.ask("end a sandbox", sandbox.terminate.aio())
+            await self._modal.ask("terminate a sandbox", sandbox.terminate.aio())
 
     async def list(self) -> _Instances:
         app = await self._modal.app(create=False)
@@ -235,7 +244,7 @@ class ModalProvider:
         if waited is not None:
             wanted = f"{launch.gpus} × {launch.gpu}"
             minutes = f"{self._modal.limits.machine / 60:.0f} minutes"
-            raise Fault("no_capacity", f"Modal had no {wanted} free within {minutes}. Nothing was started.")
+            raise Fault("no_capacity", f"Modal had no free {wanted} within {minutes}. Nothing was started.")
         raise SaidNothing
 
     async def _found_after_all(self, app: "modal.App", key: str) -> Instance | None:
@@ -281,17 +290,25 @@ class ModalProvider:
             return Instance(sandbox.object_id, key, "running", region=region, page=page)
         # The SDK's codes for what Modal ended: after its time, and otherwise.
         if code == 124:
-            return Instance(sandbox.object_id, key, "ended", "It had its time and was ended.", page=page)
+            return Instance(
+                sandbox.object_id,
+                key,
+                "ended",
+                "The sandbox reached its time limit and was terminated.",
+                page=page,
+            )
         if code == 137 and sandbox.object_id not in self._ended_by_us:
-            return Instance(sandbox.object_id, key, "lost", "Modal ended the sandbox.", page=page)
-        return Instance(sandbox.object_id, key, "ended", f"Its command ended with code {code}.", page=page)
+            return Instance(sandbox.object_id, key, "lost", "Modal terminated the sandbox.", page=page)
+        return Instance(
+            sandbox.object_id, key, "ended", f"The command ended with exit code {code}.", page=page
+        )
 
 
 def _gpu(launch: Launch) -> str:
     if launch.gpu not in _GPUS:
-        raise Fault("refused", f"Modal has no GPU {launch.gpu!r}; it has {', '.join(_GPUS)}.")
+        raise Fault("refused", f"Modal has no GPU {launch.gpu!r}. Available: {', '.join(_GPUS)}.")
     if not 1 <= launch.gpus <= _MOST_GPUS:
-        raise Fault("refused", f"Modal gives 1 to {_MOST_GPUS} GPUs to a job, not {launch.gpus}.")
+        raise Fault("refused", f"Modal allows 1 to {_MOST_GPUS} GPUs per job, not {launch.gpus}.")
     return _GPUS[launch.gpu]
 
 

@@ -33,7 +33,7 @@ class PaperspaceApi:
         self._http = http
 
     async def session(self) -> Session | None:
-        """Whose the key is; None: nobody's."""
+        """The user and team of the key; None if the key is invalid."""
         found = await self._http.call("GET", "/auth/session")
         return None if found is None else self._http.understood(Session, found)
 

@@ -1,4 +1,4 @@
-"""Paperspace's words for machines, as far as they are used here, and what they mean in ours."""
+"""Paperspace's names for machine types and states, mapped to ours."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -40,8 +40,8 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 _STARTS_WITHIN = timedelta(minutes=10)
 
 _STATES: dict[str, tuple[InstanceState, str]] = {
-    "provisioning": ("starting", "The machine is being made."),
-    "starting": ("starting", "The machine boots."),
+    "provisioning": ("starting", "The machine is being created."),
+    "starting": ("starting", "The machine is booting."),
 }
 
 
@@ -144,8 +144,8 @@ def state_of(machine: Machine, age: timedelta) -> tuple[InstanceState, str]:
         return "ended", "The machine was deleted."
     if machine.state == "off":
         if age < _STARTS_WITHIN:
-            return "starting", "The machine was made and does not run yet."
-        return "lost", "The machine is switched off; its disk is billed until it is deleted."
+            return "starting", "The machine was created but is not running yet."
+        return "lost", "The machine is switched off. Its disk is billed until the machine is deleted."
     return _STATES.get(machine.state, ("running", ""))
 
 

@@ -48,10 +48,10 @@ _SCRIPT_MAY_WAIT = timedelta(hours=1)
 
 CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    live_prices=Capability(False, "Paperspace tells the price of a machine only once it is rented."),
+    live_prices=Capability(False, "Paperspace shows the price of a machine only after it is rented."),
     several_gpus=Capability(True),
-    several_nodes=Capability(False, "Each machine is rented alone; they are not joined for one job."),
-    spot=Capability(False, "Paperspace rents at one price; there are no spot machines."),
+    several_nodes=Capability(False, "Machines are rented one by one and cannot be combined for one job."),
+    spot=Capability(False, "Paperspace has on-demand prices only. There are no spot machines."),
 )
 
 
@@ -75,7 +75,7 @@ class Paperspace:
     async def check(self) -> str:
         session = await self._api.session()
         if session is None:
-            raise Fault("bad_credentials", "Paperspace does not know this API key. Enter another one.")
+            raise Fault("bad_credentials", "Paperspace does not accept this API key. Enter another one.")
         return f"{session.user.email}, team {session.team.namespace}"
 
     async def prices(self) -> list[PriceRow]:
@@ -89,7 +89,7 @@ class Paperspace:
     async def status(self, instance_id: str) -> Instance:
         machine = await self._api.machine(instance_id)
         if machine is None:
-            return Instance(instance_id, "", "ended", "Paperspace does not know the machine any more.")
+            return Instance(instance_id, "", "ended", "Paperspace no longer has this machine.")
         found = self._instance(machine)
         if found.state != "starting":
             return found
@@ -97,7 +97,7 @@ class Paperspace:
         failed = [event for event in await self._api.events(instance_id) if event.start_failed]
         if not failed:
             return found
-        reason = failed[0].error or "it does not say why"
+        reason = failed[0].error or "no reason given"
         return replace(found, state="lost", detail=f"Paperspace could not start the machine: {reason}.")
 
     async def cancel(self, instance_id: str) -> None:
@@ -181,8 +181,8 @@ class Paperspace:
         if template is None:
             raise Fault(
                 "refused",
-                f"Paperspace has no Ubuntu template for a machine of type {machine_type}. "
-                f"Take another offer, or name a template under Providers.",
+                f"Paperspace has no Ubuntu template for machines of type {machine_type}. Choose "
+                "another offer, or enter a template ID under Providers.",
             )
         return template
 
@@ -210,13 +210,14 @@ def _wanted(launch: Launch) -> tuple[str, Sequence[str]]:
     """The type of machine, and the regions that have it, at least one."""
     machine_type = type_of(launch.gpu, launch.gpus)
     if machine_type is None:
-        raise Fault("refused", f"Paperspace has no machine with {launch.gpu}. Take another offer.")
+        raise Fault("refused", f"Paperspace has no machine with {launch.gpu}. Choose another offer.")
     regions = regions_of(launch.gpu, launch.region)
     if not regions:
         other_regions = ", ".join(regions_of(launch.gpu, None))
         raise Fault(
             "refused",
-            f"Paperspace has {launch.gpu} in {other_regions}, not in {launch.region}. Change one of both.",
+            f"Paperspace has {launch.gpu} in {other_regions}, but not in {launch.region}. Choose "
+            "another region or another GPU.",
         )
     return machine_type, regions
 
@@ -240,13 +241,16 @@ PROVIDER = _Paperspace(
     name="paperspace",
     title="Paperspace",
     fields=(
-        CredentialField("api_key", "API key", hint="From Settings, API keys of the Paperspace console."),
+        CredentialField(
+            "api_key", "API key", hint="Create an API key under Settings, API keys in the Paperspace console."
+        ),
         CredentialField(
             "template",
-            "Id of a template",
+            "Template ID",
             secret=False,
             required=False,
-            hint="What machines are made from. Empty: the newest Ubuntu with libraries for machine learning.",
+            hint="The template for new machines. If empty, the newest Ubuntu template with "
+            "machine learning libraries is used.",
         ),
     ),
     capabilities=CAPABILITIES,

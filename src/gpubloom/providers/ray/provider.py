@@ -57,10 +57,12 @@ _RAY_NAMES = {"A10": "A10G", "A100 40GB": "A100-40G", "A100 80GB": "A100-80G"}
 
 _CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    live_prices=Capability(False, "The cluster is yours: what its machines cost, Ray does not know."),
+    live_prices=Capability(False, "The cluster is your own. Ray does not know what its machines cost."),
     several_gpus=Capability(True),
-    several_nodes=Capability(False, "A job of Ray Jobs starts on one node; bloom train --ray uses several."),
-    spot=Capability(False, "The cluster is yours: it has no prices."),
+    several_nodes=Capability(
+        False, "A Ray job starts on one node. To train on several nodes, use `bloom train --ray`."
+    ),
+    spot=Capability(False, "The cluster is your own and has no prices."),
 )
 
 
@@ -68,7 +70,7 @@ _CAPABILITIES = Capabilities(
 class _RayKind(ProviderSpec):
     def why_not(self) -> str | None:
         if find_spec("ray") is None:
-            return "Ray is not installed here. Install it with: pip install 'gpubloom[ray]'"
+            return "Ray is not installed on the server. Install it with: pip install 'gpubloom[ray]'"
         return None
 
     def open(self, credentials: Mapping[str, str]) -> "RayProvider":
@@ -82,12 +84,14 @@ PROVIDER = _RayKind(
     fields=(
         CredentialField(
             "address",
-            "Address of the dashboard",
+            "Dashboard address",
             secret=False,
             required=False,
-            hint="such as http://head:8265; empty: RAY_ADDRESS of this server",
+            hint="For example http://head:8265. If empty, RAY_ADDRESS of this server is used.",
         ),
-        CredentialField("token", "Token", required=False, hint="where the cluster, or a proxy, asks for one"),
+        CredentialField(
+            "token", "Token", required=False, hint="Only needed if the cluster or a proxy requires a token."
+        ),
     ),
     capabilities=_CAPABILITIES,
     page="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
@@ -107,7 +111,7 @@ class RayProvider:
         self._client: JobSubmissionClient | None = None
 
     async def check(self) -> str:
-        version = await self._ask("say its version", lambda client: str(client.get_version()))
+        version = await self._ask("report its version", lambda client: str(client.get_version()))
         return f"Ray {version} at {urlsplit(self._address).netloc}"
 
     async def prices(self) -> list[PriceRow]:
@@ -151,11 +155,11 @@ class RayProvider:
 
     async def status(self, instance_id: str) -> Instance:
         found = await self._find(instance_id)
-        return found or Instance(instance_id, instance_id, "ended", "The cluster does not know this job.")
+        return found or Instance(instance_id, instance_id, "ended", "The Ray cluster does not have this job.")
 
     async def cancel(self, instance_id: str) -> None:
         with ignoring_gone():
-            await self._ask("end a job", lambda client: client.stop_job(instance_id))
+            await self._ask("stop a job", lambda client: client.stop_job(instance_id))
 
     async def list(self) -> _Instances:
         jobs = await self._ask("list its jobs", lambda client: client.list_jobs())
@@ -167,7 +171,9 @@ class RayProvider:
 
     async def _find(self, key: str) -> Instance | None:
         try:
-            return _instance(await self._ask("say how a job is", lambda client: client.get_job_info(key)))
+            return _instance(
+                await self._ask("report the state of a job", lambda client: client.get_job_info(key))
+            )
         except Fault as fault:
             if fault.kind != "gone":
                 raise
@@ -176,9 +182,13 @@ class RayProvider:
     async def _ask(
         self, doing: str, call: "Callable[[JobSubmissionClient], Answer]", secret: str = ""
     ) -> Answer:
-        """The client waits for ever, in a thread; nobody waits for that thread longer than the limit."""
+        """The client waits for ever, in a thread; the caller waits for that thread only up to the limit."""
         if not self._address:
-            raise Fault("refused", "No Ray cluster is named: enter its address, or set RAY_ADDRESS.")
+            raise Fault(
+                "refused",
+                "The address of the Ray cluster is missing. Enter it under Providers, or set "
+                "RAY_ADDRESS on the server.",
+            )
 
         def calling() -> Answer:
             if self._client is None:
@@ -286,14 +296,14 @@ _LOST = ("node", "supervisor actor", "actor died", "worker died", "preempted", "
 
 
 def fault_of(problem: BaseException, doing: str, hide: Sequence[str] = ()) -> Fault:
-    """The fault of a call; its words hold nothing of `hide`."""
+    """The fault of a failed call. Its message contains nothing from `hide`."""
     remark = str(problem)
     for secret in hide:
         remark = remark.replace(secret, "…") if secret else remark
     remark = " ".join(remark.split())[:_LONGEST_REMARK]
     kind = _kind(problem)
     return Fault(
-        kind, f"The Ray cluster did not {doing}: {remark}", uncertain=kind in {"timed_out", "unavailable"}
+        kind, f"The Ray cluster could not {doing}: {remark}", uncertain=kind in {"timed_out", "unavailable"}
     )
 
 
@@ -302,7 +312,7 @@ def has_gone(problem: BaseException) -> bool:
 
 
 def was_lost(message: str) -> bool:
-    """Whether a failed job was taken away, as far as Ray's message tells."""
+    """Whether a failed job was lost with its node, judged from Ray's message."""
     words = message.lower()
     return "exit code" not in words and any(sign in words for sign in _LOST)
 

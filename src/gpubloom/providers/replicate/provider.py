@@ -59,10 +59,14 @@ _LONGEST_ERROR = 300
 
 CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    live_prices=Capability(False, "Replicate names no prices over its API; the table of prices counts."),
-    several_gpus=Capability(False, "A training runs on the hardware of its model; one GPU is asked for."),
+    live_prices=Capability(
+        False, "Replicate's API does not return prices. GPU Bloom uses its built-in price list."
+    ),
+    several_gpus=Capability(
+        False, "A training uses the hardware of its model, and the model asks for one GPU."
+    ),
     several_nodes=Capability(False, "A training at Replicate runs on one machine."),
-    spot=Capability(False, "Replicate has one price by the second; there are no spot machines."),
+    spot=Capability(False, "Replicate bills by the second at one price. There are no spot machines."),
 )
 
 
@@ -135,8 +139,8 @@ class Replicate:
                     raise
                 raise Fault(
                     "refused",
-                    f"Replicate does not know the {what}. Push the model that `bloom providers "
-                    "replicate-model` writes, and create the destination, before the provider is used.",
+                    f"Replicate does not have the {what}. Before you use the provider, push the model "
+                    "that `bloom providers replicate-model` writes, and create the destination.",
                 ) from None
         return account.username
 
@@ -149,8 +153,9 @@ class Replicate:
         if launch.gpus != 1 or launch.gpu.casefold() != self._gpu.casefold():
             raise Fault(
                 "refused",
-                f"The model at Replicate runs on one {self._gpu}, not on {launch.gpus}× {launch.gpu}. Choose "
-                "other hardware for it there and enter that under Providers, or take another offer.",
+                f"The model at Replicate runs on one {self._gpu}, not on {launch.gpus}× {launch.gpu}. "
+                "Choose other hardware at Replicate and enter it under Providers, or choose another "
+                "offer.",
             )
         return await self._launches.once(
             launch.key, lambda: self._launches.answered(launch.key, lambda: self._start(launch))
@@ -159,7 +164,7 @@ class Replicate:
     async def status(self, instance_id: str) -> Instance:
         training = await self._training(instance_id)
         if training is None:
-            return Instance(instance_id, "", "ended", "Replicate does not know the training any more.")
+            return Instance(instance_id, "", "ended", "Replicate no longer has this training.")
         return self._instance(training)
 
     async def cancel(self, instance_id: str) -> None:
@@ -199,7 +204,7 @@ class Replicate:
             if fault.kind == "gone":
                 raise Fault(
                     "refused",
-                    "Replicate does not know the model, its version or the destination any more. Enter good "
+                    "Replicate no longer has the model, its version or the destination. Enter valid "
                     "ones under Providers.",
                 ) from None
             raise
@@ -274,10 +279,10 @@ class _Replicate(ProviderSpec):
         model, destination = given.get("model", ""), given.get("destination", "")
         if not _MODEL.fullmatch(model):
             raise Fault(
-                "bad_credentials", "Replicate needs the model that was pushed, as OWNER/NAME:VERSION."
+                "bad_credentials", "Enter the model that you pushed to Replicate, as OWNER/NAME:VERSION."
             )
         if not _DESTINATION.fullmatch(destination):
-            raise Fault("bad_credentials", "Replicate needs a destination model, as OWNER/NAME.")
+            raise Fault("bad_credentials", "Enter a destination model at Replicate, as OWNER/NAME.")
         return Replicate(http, model, destination, given.get("gpu", ""))
 
 
@@ -285,21 +290,26 @@ PROVIDER = _Replicate(
     name="replicate",
     title="Replicate",
     fields=(
-        CredentialField("api_key", "API token", hint="From the page API tokens of your account."),
+        CredentialField(
+            "api_key",
+            "API token",
+            hint="Create an API token on the page API tokens of your Replicate account.",
+        ),
         CredentialField(
             "model",
             "Model",
             secret=False,
-            hint="OWNER/NAME:VERSION of what `bloom providers replicate-model` writes, once it is pushed.",
+            hint="OWNER/NAME:VERSION of the model that you pushed. `bloom providers "
+            "replicate-model` writes this model.",
         ),
         CredentialField(
             "destination",
             "Destination",
             secret=False,
-            hint="OWNER/NAME of a model of yours that gets the results as versions.",
+            hint="OWNER/NAME of your model that receives the results as new versions.",
         ),
         CredentialField(
-            "gpu", "GPU", secret=False, hint="What the model runs on: T4, L40S, A100 80GB or H100."
+            "gpu", "GPU", secret=False, hint="The GPU of the model: T4, L40S, A100 80GB or H100."
         ),
     ),
     capabilities=CAPABILITIES,

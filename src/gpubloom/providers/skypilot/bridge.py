@@ -108,7 +108,10 @@ def request(request: str) -> dict[str, Any]:
         sdk.get(request)
     except Exception as problem:  # noqa: BLE001 - whatever it is, it is the answer
         return {"state": "failed", "problem": _described(problem)}
-    return {"state": "failed", "problem": {"types": ["RequestCancelled"], "text": "It was cancelled."}}
+    return {
+        "state": "failed",
+        "problem": {"types": ["RequestCancelled"], "text": "The launch was cancelled."},
+    }
 
 
 def launches() -> list[dict[str, str]]:

@@ -64,7 +64,7 @@ class SkyPilotProcess:
                 # It may hang for good, and would hold up every later question.
                 await self._end()
                 raise Fault(
-                    "timed_out", f"SkyPilot said nothing for {seconds:.0f} seconds.", uncertain=True
+                    "timed_out", f"SkyPilot did not answer within {seconds:.0f} seconds.", uncertain=True
                 ) from None
             if answer is None:
                 await self._end()
@@ -104,13 +104,13 @@ class SkyPilotProcess:
             )
         except OSError as problem:
             raise Fault(
-                "refused", f"SkyPilot's Python, {self._python}, cannot be started: {problem.strerror}."
+                "refused", f"SkyPilot's Python ({self._python}) cannot be started: {problem.strerror}."
             ) from None
         self._last_words.clear()
         self._listener = asyncio.create_task(self._listen(self._process))
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """SkyPilot talks; nobody may keep it waiting, and its last words explain a sudden end."""
+        """Read stderr all the time, so that SkyPilot never blocks. The last lines explain a sudden end."""
         assert process.stderr is not None
         while block := await process.stderr.read(65_536):
             self._last_words.extend(block.decode(errors="replace").splitlines()[-5:])
@@ -191,7 +191,10 @@ def skypilot_fault(problem: Mapping[str, Any], hidden: Iterable[str] = ()) -> Fa
         # No cloud was asked: none of those that are set up has such a machine, or none that may be used.
         kind = "refused"
     if kind == "bad_credentials":
-        return Fault(kind, f"SkyPilot may not do this: {said} `sky check` says which clouds it can use.")
+        return Fault(
+            kind,
+            f"SkyPilot is not allowed to do this: {said} Run `sky check` to see which clouds it can use.",
+        )
     if kind == "unavailable":
-        return Fault(kind, f"SkyPilot cannot be reached at the moment: {said}", uncertain=True)
-    return Fault(kind, f"SkyPilot could not do it: {said}")
+        return Fault(kind, f"SkyPilot cannot be reached: {said}", uncertain=True)
+    return Fault(kind, f"SkyPilot failed: {said}")

@@ -50,12 +50,13 @@ class _SkyPilotKind(ProviderSpec):
         if program := shutil.which("sky"):
             python = Path(program).resolve().with_name("python")
             return (
-                f"SkyPilot is installed here, but not lent to others: everybody with an account could spend "
-                f"on its clouds. If that is meant, set {PYTHON_VARIABLE}={python}"
+                "SkyPilot is installed on the server but not enabled, because every user of this "
+                f"server could spend money on its clouds. To enable it, set {PYTHON_VARIABLE}={python}"
             )
         return (
-            "SkyPilot is not installed here. It wants an environment of its own: python3 -m venv skypilot; "
-            f"skypilot/bin/pip install 'skypilot[aws,gcp]'; then set {PYTHON_VARIABLE} to its Python."
+            "SkyPilot is not installed on the server. Install it into its own environment: python3 -m "
+            f"venv skypilot; skypilot/bin/pip install 'skypilot[aws,gcp]'; then set {PYTHON_VARIABLE} "
+            "to its Python."
         )
 
     def open(self, credentials: Mapping[str, str]) -> "SkyPilotProvider":
@@ -70,7 +71,7 @@ PROVIDER = _SkyPilotKind(
             "token",
             "Service account token",
             required=False,
-            hint="where SkyPilot's server asks for one; empty: it does not",
+            hint="Only needed if SkyPilot's server requires a token.",
         ),
     ),
     capabilities=_CAPABILITIES,
@@ -149,14 +150,12 @@ class SkyPilotProvider:
         if request:
             became = await self._sky.ask("request", request=request)
         if became["state"] == "going":
-            return Instance(instance_id, key, "starting", "A machine has been asked for.")
+            return Instance(instance_id, key, "starting", "A machine was requested.")
         if became["state"] == "failed" and key not in self._ended_by_us:
             fault = skypilot_fault(became["problem"])
             return Instance(instance_id, key, "lost" if fault.passes else "ended", str(fault))
         lost = spot and key not in self._ended_by_us
-        return Instance(
-            instance_id, key, "lost" if lost else "ended", "SkyPilot has no such machine any more."
-        )
+        return Instance(instance_id, key, "lost" if lost else "ended", "SkyPilot no longer has this machine.")
 
     async def cancel(self, instance_id: str) -> None:
         key, request, _ = _parts(instance_id)
@@ -195,7 +194,7 @@ class SkyPilotProvider:
         if not clouds:
             raise Fault(
                 "bad_credentials",
-                "SkyPilot has no cloud that it may use. `sky check` says what each of them needs.",
+                "SkyPilot has no cloud that it can use. Run `sky check` to see what each cloud needs.",
             )
         return clouds
 
@@ -250,11 +249,11 @@ def _state(cluster: Mapping[str, Any], job: str | None) -> tuple[str, str]:
     if cluster["status"] == "UP":
         if job in _OVER:
             # The machine goes within a minute or two, or at once when it is ended.
-            return "ended", f"Its command ended: {job}."
+            return "ended", f"The command ended: {job}."
         return "running", ""
     if cluster["status"] == "INIT" and not cluster["unhealthy"]:
         return "starting", cluster["detail"]
-    return "lost", cluster["detail"] or "Its cloud stopped it."
+    return "lost", cluster["detail"] or "The cloud provider stopped the machine."
 
 
 def _parts(instance_id: str) -> tuple[str, str, bool]:

@@ -69,7 +69,7 @@ if [ "$SKYPILOT_NODE_RANK" != 0 ]; then
     ray start --address="$first:6379" --num-gpus="$SKYPILOT_NUM_GPUS_PER_NODE" --block && exit 0
     sleep 10
   done
-  echo "[bloom] This machine could not join the first one at $first within ten minutes." >&2
+  echo "[bloom] This machine could not join the head node at $first within ten minutes." >&2
   exit 1
 fi
 ray start --head --port=6379 --num-gpus="$SKYPILOT_NUM_GPUS_PER_NODE" --disable-usage-stats --block &
@@ -90,7 +90,7 @@ for _ in range(120):
     if there >= wanted:
         sys.exit()
     time.sleep(5)
-sys.exit(f"[bloom] Of {wanted} machines {there} joined within ten minutes.")
+sys.exit(f"[bloom] Only {there} of {wanted} machines joined within ten minutes.")
 BLOOM_WAIT
 """
 

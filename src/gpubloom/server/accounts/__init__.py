@@ -1,4 +1,4 @@
-"""Who somebody is: accounts, passwords, sessions, API tokens, one-time links, sign-in through others.
+"""Identity: accounts, passwords, sessions, API tokens, one-time links, sign-in through other services.
 
-Every other subject asks `principal.py`. Nothing here knows what people own.
+Every other subject asks `principal.py`. Nothing here knows what users own.
 """

@@ -52,7 +52,7 @@ def _signed_in(request: Request, user: User, opened: OpenedSession) -> SignedIn:
 async def read_state(
     request: Request, database: CurrentDatabase, settings: CurrentSettings, mailer: CurrentMailer
 ) -> AuthState:
-    """What the web app asks first: is anybody signed in, and what can a stranger do here?"""
+    """Return whether a user is signed in, and which ways to sign in or sign up are open."""
     try:
         principal = await find_principal(request)
     except NotSignedIn:
@@ -98,7 +98,7 @@ async def sign_up(
     mailer: CurrentMailer,
     after: BackgroundTasks,
 ) -> SignedUp:
-    """Create an account. The reply does not tell whether the address already has one."""
+    """Create an account. The reply does not reveal whether the email address already has an account."""
     await _count_email(database, body.email)
     password_hash = await hash_password(body.password.get_secret_value())
     async with database.write() as session:
@@ -114,7 +114,7 @@ async def sign_up(
     if result.mail is not None:
         after.add_task(mailer.send, result.mail)
     return SignedUp(
-        detail="Open the link that was sent to your email address to finish."
+        detail="Check your email and open the link to finish signing up."
         if result.verification_required
         else "Your account is ready. Sign in with your new password.",
         verification_required=result.verification_required,
@@ -123,7 +123,7 @@ async def sign_up(
 
 @router.post("/verify", dependencies=RATED)
 async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn:
-    """Confirm an email address by its email, and sign in."""
+    """Confirm an email address with the link from the email, and sign in."""
     address = client_address(request)
     user = await registration.verify_email(session, body.token, address)
     opened = await open_session(
@@ -146,12 +146,12 @@ async def resend_verification(
         mail = await registration.resend_verification(session, settings, body.email)
     if mail is not None:
         after.add_task(mailer.send, mail)
-    return Message(detail="If this address waits to be confirmed, a new link was sent to it.")
+    return Message(detail="If this email address still needs confirmation, we sent a new link to it.")
 
 
 @router.post("/sign-in", dependencies=RATED)
 async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> SignedIn:
-    """Sign a browser in with email address and password."""
+    """Sign in with email address and password."""
     address = client_address(request)
     user = await passwords.check_credentials(
         database, email=body.email, password=body.password.get_secret_value(), ip_address=address
@@ -178,7 +178,7 @@ async def forgot_password(
         mail = await passwords.forgot_password(session, settings, body.email)
     if mail is not None:
         after.add_task(mailer.send, mail)
-    return Message(detail="If this address has an account, a link to choose a new password was sent to it.")
+    return Message(detail="If this email address has an account, we sent a link to choose a new password.")
 
 
 @router.post("/password/reset", status_code=204, dependencies=RATED)
@@ -190,7 +190,7 @@ async def reset_password(
     mailer: CurrentMailer,
     after: BackgroundTasks,
 ) -> None:
-    """Choose a new password with the link of an email; every browser is signed out."""
+    """Choose a new password with the link from the email. All browsers are signed out."""
     password_hash = await hash_password(body.password.get_secret_value())
     async with database.write() as session:
         mail = await passwords.reset_password(

@@ -1,4 +1,4 @@
-"""A person's token for a model hub: stored sealed, used by fetches, never shown again."""
+"""A user's Hugging Face token: stored encrypted, used for downloads, never shown again."""
 
 from datetime import datetime
 from typing import Annotated
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/me/hub-token", tags=["accounts"])
 
 
 class HubToken(Table):
-    """One token a person; `sealed` opens only with this server's key and for this person."""
+    """One token per user. `sealed` opens only with this server's key and for this user."""
 
     __tablename__ = "hub_tokens"
 
@@ -36,7 +36,7 @@ class HubToken(Table):
 
 
 class NewHubToken(Schema):
-    """A token as the hub shows it once."""
+    """A Hugging Face token."""
 
     token: Annotated[SecretStr, Field(min_length=8, max_length=500)]
 
@@ -47,13 +47,15 @@ class NewHubToken(Schema):
         text = token.get_secret_value().strip()
         if not text.isascii() or not text.isprintable() or " " in text or len(text) < 8:
             raise PydanticCustomError(
-                "invalid_hub_token", "This is no token of a hub: it has characters that tokens do not have."
+                "invalid_hub_token",
+                "Invalid Hugging Face token: it contains characters that tokens cannot have. Copy "
+                "the token again.",
             )
         return SecretStr(text)
 
 
 class HubTokenState(Schema):
-    """Whether there is one; the token itself never leaves the server."""
+    """Whether a token is stored. The token itself never leaves the server."""
 
     present: bool
 
@@ -63,7 +65,7 @@ def _context(user_id: UUID) -> str:
 
 
 async def open_hub_token(session: AsyncSession, settings: Settings, user_id: UUID) -> str | None:
-    """The token to fetch with, if this person gave one that this server can still read."""
+    """The token for downloads, if the user stored one that this server can still read."""
     sealed = await session.scalar(select(HubToken.sealed).where(HubToken.user_id == user_id))
     if sealed is None:
         return None
@@ -76,7 +78,7 @@ async def open_hub_token(session: AsyncSession, settings: Settings, user_id: UUI
 
 @router.get("")
 async def read_hub_token(principal: CurrentPrincipal, session: ReadSession) -> HubTokenState:
-    """Whether a token for the hub is stored."""
+    """Return whether a Hugging Face token is stored."""
     found = await session.scalar(select(exists().where(HubToken.user_id == principal.id)))
     return HubTokenState(present=bool(found))
 
@@ -85,7 +87,7 @@ async def read_hub_token(principal: CurrentPrincipal, session: ReadSession) -> H
 async def store_hub_token(
     body: NewHubToken, principal: SessionPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> HubTokenState:
-    """Store a token for the hub, in place of an earlier one."""
+    """Store a Hugging Face token. Replaces an earlier token."""
     vault = await anyio.to_thread.run_sync(Vault.of, settings.home)
     sealed = vault.seal(body.token.get_secret_value(), _context(principal.id))
     await session.merge(HubToken(user_id=principal.id, sealed=sealed, created_at=now()))
@@ -95,7 +97,7 @@ async def store_hub_token(
 
 @router.delete("", status_code=204)
 async def delete_hub_token(principal: SessionPrincipal, session: WriteSession) -> None:
-    """Forget the token for the hub."""
+    """Delete the stored Hugging Face token."""
     await session.execute(delete(HubToken).where(HubToken.user_id == principal.id))
     _record(session, principal, "hub_token.deleted")
 

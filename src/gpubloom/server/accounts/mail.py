@@ -59,13 +59,13 @@ class Mailer:
                 )
             except (OSError, smtplib.SMTPException) as error:
                 path = await anyio.to_thread.run_sync(self._keep, message)
-                log.error("mail could not be sent", to=mail.to, kept_as=str(path), reason=str(error))
+                log.error("could not send email", to=mail.to, kept_as=str(path), reason=str(error))
             else:
-                log.info("mail sent", to=mail.to, subject=mail.subject)
+                log.info("email sent", to=mail.to, subject=mail.subject)
             return
         path = await anyio.to_thread.run_sync(self._keep, message)
         log.info(
-            "no mail server is configured (BLOOM_SMTP_URL): mail kept",
+            "no mail server is configured (BLOOM_SMTP_URL): email kept in the outbox folder",
             to=mail.to,
             subject=mail.subject,
             link=mail.link,
@@ -114,7 +114,7 @@ def _send_smtp(address: str, message: EmailMessage) -> None:
                 client.starttls(context=context)
             elif parts.username:
                 raise smtplib.SMTPException(
-                    "the mail server offers no TLS, so the password was not sent to it"
+                    "the mail server does not offer TLS, so the password was not sent"
                 )
         if parts.username:
             client.login(unquote(parts.username), unquote(parts.password or ""))

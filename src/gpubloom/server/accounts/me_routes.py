@@ -45,7 +45,7 @@ MOST_TOKENS = 50
 
 @router.post("/auth/sign-out", status_code=204)
 async def sign_out(request: Request, principal: SessionPrincipal, session: WriteSession) -> None:
-    """End this browser's session."""
+    """Sign out this browser."""
     assert principal.session_id is not None
     await sessions.end_session(session, principal.id, principal.session_id)
     record(
@@ -60,13 +60,13 @@ async def sign_out(request: Request, principal: SessionPrincipal, session: Write
 
 @router.get("/me")
 async def read_me(principal: CurrentPrincipal) -> UserOut:
-    """The person this request comes from."""
+    """Return the signed-in user."""
     return UserOut.model_validate(principal.user)
 
 
 @router.patch("/me")
 async def change_profile(body: ProfileChange, principal: SessionPrincipal, session: WriteSession) -> UserOut:
-    """Change one's own profile."""
+    """Change your profile."""
     user = await session.scalar(select(User).where(User.id == principal.id))
     assert user is not None
     user.name = body.name
@@ -91,7 +91,7 @@ async def change_password(
     mailer: CurrentMailer,
     after: BackgroundTasks,
 ) -> None:
-    """Change one's password; other browsers are signed out."""
+    """Change your password. Other browsers are signed out."""
     mail = await passwords.change_password(
         database,
         settings,
@@ -106,7 +106,7 @@ async def change_password(
 
 @router.get("/me/sessions")
 async def list_sessions(principal: SessionPrincipal, session: ReadSession) -> Sessions:
-    """The browsers one is signed in with."""
+    """List the browsers in which you are signed in."""
     rows = await sessions.list_sessions(session, principal.id)
     return Sessions(
         items=[
@@ -126,7 +126,7 @@ async def list_sessions(principal: SessionPrincipal, session: ReadSession) -> Se
 
 @router.delete("/me/sessions", status_code=204)
 async def end_other_sessions(principal: SessionPrincipal, session: WriteSession) -> None:
-    """Sign out everywhere else."""
+    """Sign out all other browsers."""
     await sessions.end_all_sessions(session, principal.id, but=principal.session_id)
     record(
         session,
@@ -139,9 +139,9 @@ async def end_other_sessions(principal: SessionPrincipal, session: WriteSession)
 
 @router.delete("/me/sessions/{session_id}", status_code=204)
 async def end_session(session_id: UUID, principal: SessionPrincipal, session: WriteSession) -> None:
-    """Sign one browser out."""
+    """Sign out one browser."""
     if not await sessions.end_session(session, principal.id, session_id):
-        raise NotFound("There is no such session.")
+        raise NotFound("This session does not exist.")
     record(
         session,
         "session.ended",
@@ -167,7 +167,7 @@ def _token_out(row: ApiToken) -> ApiTokenOut:
 
 @router.get("/me/tokens")
 async def list_tokens(principal: SessionPrincipal, session: ReadSession) -> ApiTokens:
-    """One's API tokens, without their secrets."""
+    """List your API tokens, without their secrets."""
     rows = await list_api_tokens(session, principal.id)
     return ApiTokens(items=[_token_out(row) for row in rows])
 
@@ -176,7 +176,7 @@ async def list_tokens(principal: SessionPrincipal, session: ReadSession) -> ApiT
 async def create_token(
     body: NewApiToken, principal: SessionPrincipal, session: WriteSession
 ) -> CreatedApiToken:
-    """Create an API token; this response is the only place that shows it."""
+    """Create an API token. Only this response contains the token."""
     token, row = await create_api_token(
         session, principal, name=body.name, scopes=body.scopes, days=body.expires_in_days
     )
@@ -190,7 +190,7 @@ async def revoke_token(token_id: UUID, principal: SessionPrincipal, session: Wri
 
 
 async def list_api_tokens(session: AsyncSession, user_id: UUID) -> list[ApiToken]:
-    """A person's tokens, newest first; expired ones stay listed until revoked."""
+    """A user's tokens, newest first. Expired tokens stay listed until they are revoked."""
     rows = await session.scalars(
         select(ApiToken).where(ApiToken.user_id == user_id).order_by(ApiToken.created_at.desc(), ApiToken.id)
     )
@@ -203,14 +203,16 @@ async def create_api_token(
     """A new token and its row; the token itself is not stored."""
     if "admin" in scopes and principal.user.role != "admin":
         raise InvalidInput.for_field(
-            "scopes", "Only an admin's token can have the scope 'admin'.", code="scope_not_allowed"
+            "scopes", "Only admins can create API tokens with the scope 'admin'.", code="scope_not_allowed"
         )
     count = await session.scalar(
         select(func.count()).select_from(ApiToken).where(ApiToken.user_id == principal.id)
     )
     if (count or 0) >= MOST_TOKENS:
         raise Conflict(
-            f"You have {MOST_TOKENS} API tokens. Revoke one that you no longer need.", code="too_many_tokens"
+            f"You already have {MOST_TOKENS} API tokens, which is the limit. Revoke a token that you "
+            "no longer need.",
+            code="too_many_tokens",
         )
     token = new_api_token()
     moment = now()
@@ -237,14 +239,14 @@ async def create_api_token(
 
 
 async def revoke_api_token(session: AsyncSession, principal: Principal, token_id: UUID) -> None:
-    """End one of a person's tokens."""
+    """Revoke one of a user's tokens."""
     ended = await session.execute(
         delete(ApiToken)
         .where(ApiToken.id == token_id, ApiToken.user_id == principal.id)
         .returning(ApiToken.id)
     )
     if ended.one_or_none() is None:
-        raise NotFound("There is no such API token.")
+        raise NotFound("This API token does not exist.")
     record(
         session,
         "api_token.revoked",

@@ -175,7 +175,7 @@ def _read_profile(provider: Provider, profile: Mapping[str, Any], emails: Any) -
 def _provider(request: Request, name: str) -> Provider:
     provider: Provider | None = request.app.state.oauth.get(name)
     if provider is None:
-        raise NotFound("Signing in through this provider is not set up here.", code="provider_not_set_up")
+        raise NotFound("Sign-in with this provider is not set up on this server.", code="provider_not_set_up")
     return provider
 
 
@@ -200,7 +200,7 @@ async def start(
     settings: CurrentSettings,
     next: str = "/dashboard",  # noqa: A002
 ) -> RedirectResponse:
-    """Send the browser to the provider."""
+    """Redirect the browser to the sign-in provider."""
     known = _provider(request, provider)
     attempt = new_attempt()
     response = RedirectResponse(
@@ -227,7 +227,7 @@ async def come_back(
     state: str = "",
     code: str = "",
 ) -> RedirectResponse:
-    """Take the provider's answer, and sign the browser in."""
+    """Handle the answer of the sign-in provider, and sign in."""
     known = _provider(request, provider)
     try:
         attempt, destination = _attempt(request.cookies.get(_cookie(settings), ""), known.name)

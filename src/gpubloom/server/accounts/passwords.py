@@ -46,10 +46,10 @@ async def check_credentials(database: Database, *, email: str, password: str, ip
                 subject=f"user:{user.id}" if user else "user:unknown",
                 ip_address=ip_address,
             )
-        raise NotSignedIn("Email address or password is wrong.", code="wrong_credentials")
+        raise NotSignedIn("The email address or the password is wrong.", code="wrong_credentials")
     if user.email_verified is None:
         raise Forbidden(
-            "Confirm your email address first: open the link that was sent to it.", code="email_not_verified"
+            "Confirm your email address first. Open the link that we sent to it.", code="email_not_verified"
         )
     if fresh_hash is not None:
         async with database.write() as session:
@@ -60,7 +60,7 @@ async def check_credentials(database: Database, *, email: str, password: str, ip
 
 
 async def forgot_password(session: AsyncSession, settings: Settings, email: str) -> Email | None:
-    """The email that lets somebody choose a new password; None for an unknown address."""
+    """The email with a link to choose a new password; None for an unknown address."""
     user = await find_by_email(session, email)
     if user is None or user.disabled:
         return None
@@ -71,11 +71,11 @@ async def forgot_password(session: AsyncSession, settings: Settings, email: str)
 async def reset_password(
     session: AsyncSession, settings: Settings, *, token: str, password_hash: str, ip_address: str | None
 ) -> Email:
-    """A new password by email. It proves the mailbox too, and signs every browser out."""
+    """Set a new password with an email link. Also confirms the address, and signs every browser out."""
     link = await use_link(session, "reset", token)
     user = await find_by_email(session, link.identifier)
     if user is None or user.disabled:
-        raise LinkRefused("The account of this link is not active any more.", code="account_disabled")
+        raise LinkRefused("The account of this link is no longer active.", code="account_disabled")
     user.password_hash = password_hash
     user.email_verified = user.email_verified or now()
     await end_all_sessions(session, user.id)
@@ -96,12 +96,12 @@ async def change_password(
     session_id: UUID | None,
     ip_address: str | None,
 ) -> Email:
-    """A new password for somebody who knows the old one; other browsers are signed out."""
+    """Change a password with the old one. Other browsers are signed out."""
     await _CHANGE.count(database, str(user.id))
     right, _ = await check_password(current, user.password_hash)
     if not right:
         raise InvalidInput.for_field(
-            "current_password", "This is not your current password.", code="wrong_password"
+            "current_password", "The current password is wrong.", code="wrong_password"
         )
     sentence = weakness(new, email=user.email, name=user.name)
     if sentence is not None:

@@ -64,7 +64,10 @@ async def authenticate(request: Request) -> Principal:
         _require_csrf(request, principal)
     needed = "read" if request.method in SAFE_METHODS else "write"
     if needed not in principal.scopes:
-        raise Forbidden(f"This API token lacks the scope {needed!r}.", code="scope_missing")
+        raise Forbidden(
+            f"This API token lacks the scope {needed!r}. Create a token with this scope.",
+            code="scope_missing",
+        )
     request.state.principal = principal
     return principal
 
@@ -97,7 +100,7 @@ async def _from_api_token(request: Request, database: Database, authorization: s
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not looks_like_api_token(token.strip()):
         raise NotSignedIn(
-            "The Authorization header holds no valid API token. It should read: Bearer bloom_…",
+            "The Authorization header contains no valid API token. Send: Bearer bloom_…",
             code="invalid_api_token",
         )
     moment = now()
@@ -110,7 +113,7 @@ async def _from_api_token(request: Request, database: Database, authorization: s
             )
         ).one_or_none()
     if found is None or found[1].disabled:
-        raise NotSignedIn("This API token is not valid, or was revoked.", code="invalid_api_token")
+        raise NotSignedIn("This API token is invalid or was revoked.", code="invalid_api_token")
     row, user = found
     if row.expires_at <= moment:
         raise NotSignedIn("This API token has expired. Create a new one.", code="expired_api_token")
@@ -162,13 +165,13 @@ CurrentPrincipal = Annotated[Principal, Depends(authenticate)]
 
 async def _require_session(principal: CurrentPrincipal) -> Principal:
     if principal.session_id is None:
-        raise Forbidden("Sign in with a browser to do this: API tokens may not.", code="session_required")
+        raise Forbidden("API tokens cannot do this. Sign in with a browser.", code="session_required")
     return principal
 
 
 async def _require_admin(principal: CurrentPrincipal) -> Principal:
     if "admin" not in principal.scopes:
-        raise Forbidden("Only an admin may do this.", code="admin_required")
+        raise Forbidden("Only admins can do this.", code="admin_required")
     return principal
 
 

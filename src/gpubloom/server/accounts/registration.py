@@ -33,7 +33,7 @@ FIRST_RUN = "first-run"
 
 
 class LinkRefused(Problem):
-    """A one-time link that does not work (any more)."""
+    """A one-time link that does not work, or no longer works."""
 
     status, code = 410, "link_unknown"
 
@@ -41,7 +41,7 @@ class LinkRefused(Problem):
 async def issue_link(
     session: AsyncSession, purpose: LinkPurpose, identifier: str, *, role: Role | None = None
 ) -> tuple[str, OneTimeLink]:
-    """A new link for somebody; earlier unused ones of the same purpose stop working."""
+    """A new link for a person. Earlier unused links for the same purpose stop working."""
     await session.execute(
         delete(OneTimeLink).where(
             or_(
@@ -81,11 +81,15 @@ async def use_link(session: AsyncSession, purpose: LinkPurpose, secret: str) -> 
         return spent
     known = await session.scalar(select(OneTimeLink).where(*mine))
     if known is None:
-        newer = "printed at a later start" if purpose == "setup" else "sent"
-        raise LinkRefused(f"This link is not valid. Perhaps a newer one was {newer}: use the latest.")
+        newer = (
+            "The server prints a new link at each start"
+            if purpose == "setup"
+            else "A newer link may have been sent"
+        )
+        raise LinkRefused(f"This link is not valid. {newer}: use the latest link.")
     if known.used_at is not None:
-        raise LinkRefused("This link was already used. Each one works once.", code="link_used")
-    raise LinkRefused("This link has expired. Ask for a new one.", code="link_expired")
+        raise LinkRefused("This link was already used. Each link works only once.", code="link_used")
+    raise LinkRefused("This link has expired. Request a new one.", code="link_expired")
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class SignUpResult:
 
 
 async def has_users(session: AsyncSession) -> bool:
-    """Whether anybody has an account here."""
+    """Whether any account exists."""
     return bool(await session.scalar(select(exists().where(User.id.is_not(None)))))
 
 
@@ -123,7 +127,7 @@ async def issue_setup_link(session: AsyncSession, address: str) -> str | None:
 async def create_first_admin(
     session: AsyncSession, *, token: str, name: str, email: str, password_hash: str, ip_address: str | None
 ) -> User:
-    """The first account. Whoever could read the server's output is trusted with it."""
+    """The first account, for a person who can read the server's output."""
     # Two people with two links at the same moment: the second waits here and then finds a user.
     await session.execute(select(OneTimeLink.id).where(OneTimeLink.purpose == "setup").with_for_update())
     if await has_users(session):
@@ -148,18 +152,20 @@ async def sign_up(
     invitation: str | None,
     ip_address: str | None,
 ) -> SignUpResult:
-    """A new account, usable at once when invited, otherwise when its address was confirmed."""
+    """A new account. Invited users can use it at once; others must confirm their email address first."""
     link = None
     if invitation is not None:
         link = await use_link(session, "invite", invitation)
         if link.identifier != email:
-            raise LinkRefused("This invitation is for another email address.", code="invitation_mismatch")
+            raise LinkRefused("This invitation is for a different email address.", code="invitation_mismatch")
     elif settings.signup == "closed":
-        raise Forbidden("Sign-up is closed here. Ask an admin for an invitation.", code="signup_closed")
+        raise Forbidden(
+            "Sign-up is closed on this server. Ask an admin for an invitation.", code="signup_closed"
+        )
     elif not await has_users(session):
         # The printed link works while there is no account: a stranger's must not spend it.
         raise Forbidden(
-            "This server is not set up yet. Open the link that it printed when it started.",
+            "This server is not set up yet. Open the link that the server printed when it started.",
             code="setup_required",
         )
     await one_at_a_time(session, email)
@@ -198,7 +204,7 @@ async def verify_email(session: AsyncSession, token: str, ip_address: str | None
     link = await use_link(session, "verify", token)
     user = await find_by_email(session, link.identifier)
     if user is None or user.disabled:
-        raise LinkRefused("The account of this link is not active any more.", code="account_disabled")
+        raise LinkRefused("The account of this link is no longer active.", code="account_disabled")
     user.email_verified = user.email_verified or now()
     record(session, "user.email_verified", actor=user.id, subject=f"user:{user.id}", ip_address=ip_address)
     return user

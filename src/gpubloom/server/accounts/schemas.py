@@ -24,7 +24,7 @@ EMAIL_PATTERN = re.compile(rf"[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]+@{_LABEL}(?:\.{_
 
 def _email(text: str) -> str:
     if EMAIL_PATTERN.fullmatch(text) is None:
-        raise PydanticCustomError("invalid_email", "This is not an email address.")
+        raise PydanticCustomError("invalid_email", "Enter a valid email address.")
     return text.lower()
 
 
@@ -45,7 +45,7 @@ def _refuse_weak(field: str, password: SecretStr, *, email: str = "", name: str 
 
 
 class NewPassword(Schema):
-    """A password that somebody chooses now."""
+    """A new password."""
 
     password: ChosenPassword
 
@@ -101,7 +101,7 @@ class ProfileChange(Schema):
 
 
 class UserOut(Schema):
-    """A person, as the person and admins see them."""
+    """A user account, as the user and admins see it."""
 
     id: UUID
     name: str
@@ -124,7 +124,7 @@ class SignedUp(Schema):
 
 
 class AuthState(Schema):
-    """What the web app must know before anybody signed in."""
+    """What the web app needs before sign-in."""
 
     setup_required: bool
     signup: Literal["open", "closed"]
@@ -169,7 +169,7 @@ class ApiTokens(Schema):
 
 
 class CreatedApiToken(Schema):
-    """The only response that ever holds the token itself."""
+    """A new API token. Only this response contains the token itself."""
 
     token: str
     api_token: ApiTokenOut

@@ -1,1 +1,1 @@
-"""What admins see and decide: the people of this server, invitations, the audit trail."""
+"""Administration: user accounts, invitations and the audit trail."""

@@ -1,4 +1,4 @@
-"""The addresses of administration."""
+"""The HTTP routes of administration."""
 
 from uuid import UUID
 
@@ -27,7 +27,7 @@ router = APIRouter(tags=["administration"])
 
 @router.get("/server")
 async def read_server(settings: CurrentSettings) -> ServerOut:
-    """What this server is and which data folders it may read."""
+    """Return the server's version and the data folders that the server may read."""
     return ServerOut(
         version=gpubloom.__version__,
         signup=settings.signup,
@@ -38,7 +38,7 @@ async def read_server(settings: CurrentSettings) -> ServerOut:
 
 @router.get("/users")
 async def list_people(principal: AdminPrincipal, session: ReadSession) -> People:
-    """Everybody with an account here."""
+    """List all user accounts."""
     rows = await service.list_people(session)
     return People(
         items=[
@@ -52,7 +52,7 @@ async def list_people(principal: AdminPrincipal, session: ReadSession) -> People
 async def change_person(
     user_id: UUID, body: PersonChange, principal: AdminPrincipal, session: WriteSession
 ) -> UserOut:
-    """Change somebody's role, or disable and enable their account."""
+    """Change a user's role, or disable or enable the account."""
     user = await service.change_person(session, principal, user_id, role=body.role, disabled=body.disabled)
     return UserOut.model_validate(user)
 
@@ -66,7 +66,7 @@ async def invite(
     mailer: CurrentMailer,
     after: BackgroundTasks,
 ) -> InvitationOut:
-    """Invite somebody by a one-time link."""
+    """Invite a person with a one-time link."""
     mail, link = await service.invite(session, principal, settings.address, email=body.email, role=body.role)
     assert mail.link is not None
     after.add_task(mailer.send, mail)
@@ -79,7 +79,7 @@ async def list_audit_events(
     session: ReadSession,
     page: AskedPage,
 ) -> AuditEvents:
-    """Who did what, newest first."""
+    """List the audit trail, newest event first."""
     rows, total = await service.list_audit_events(session, page)
     items = [
         AuditEventOut(

@@ -30,7 +30,7 @@ class InvitationIn(Schema):
 
 
 class InvitationOut(Schema):
-    """The link is shown to the admin too, who may hand it over another way."""
+    """The response also contains the link, so that an admin can pass it on without email."""
 
     email: str
     role: Role
@@ -60,7 +60,7 @@ class AuditEvents(Schema):
 
 
 class ServerOut(Schema):
-    """What a signed-in person may know of this server."""
+    """What signed-in users may know about this server."""
 
     version: str
     signup: str

@@ -1,4 +1,4 @@
-"""People and the audit trail, for admins."""
+"""User accounts and the audit trail, for admins."""
 
 from datetime import datetime
 from uuid import UUID
@@ -18,7 +18,7 @@ from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 
 
 async def list_people(session: AsyncSession) -> list[tuple[User, datetime | None]]:
-    """Everybody with an account, and when a browser of theirs was last seen."""
+    """Every account, with the time of the user's last browser session."""
     seen = func.max(BrowserSession.last_seen_at)
     rows = await session.execute(
         select(User, seen)
@@ -32,7 +32,7 @@ async def list_people(session: AsyncSession) -> list[tuple[User, datetime | None
 async def change_person(
     session: AsyncSession, principal: Principal, user_id: UUID, *, role: Role | None, disabled: bool | None
 ) -> User:
-    """Change somebody's role, or disable and enable an account."""
+    """Change a user's role, or disable or enable the account."""
     # All admins' rows are locked, so that two admins cannot demote each other at the same moment.
     admins = list(
         await session.scalars(
@@ -44,10 +44,12 @@ async def change_person(
     )
     user = await session.scalar(select(User).where(User.id == user_id))
     if user is None:
-        raise NotFound("There is no such person.")
+        raise NotFound("This user does not exist.")
     loses_admin = role == "member" or disabled is True
     if loses_admin and [admin.id for admin in admins] == [user.id]:
-        raise Conflict("This is the only admin. Make somebody else an admin first.", code="last_admin")
+        raise Conflict(
+            "This account is the only admin. Give another account the admin role first.", code="last_admin"
+        )
     if role is not None:
         user.role = role
     if disabled is not None:
@@ -70,10 +72,10 @@ async def change_person(
 async def invite(
     session: AsyncSession, principal: Principal, address: str, *, email: str, role: Role
 ) -> tuple[Email, OneTimeLink]:
-    """A link with which one person can create an account, even while sign-up is closed."""
+    """A link that lets one person create an account, even while sign-up is closed."""
     if await find_by_email(session, email) is not None:
         raise InvalidInput.for_field(
-            "email", "This address already has an account.", code="already_registered"
+            "email", "An account with this email address already exists.", code="already_registered"
         )
     secret, link = await issue_link(session, "invite", email, role=role)
     record(
@@ -90,7 +92,7 @@ async def invite(
 async def list_audit_events(
     session: AsyncSession, page: Page
 ) -> tuple[list[tuple[AuditEvent, User | None]], int]:
-    """A page of the trail, newest first, and how many events there are."""
+    """A page of the audit trail, newest event first, and the total number of events."""
     statement = select(AuditEvent, User).outerjoin(User, User.id == AuditEvent.actor_id)
     if page.search:
         searched = (AuditEvent.action, AuditEvent.subject, User.name, User.email)

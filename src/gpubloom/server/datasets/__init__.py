@@ -1,1 +1,1 @@
-"""Files of examples that people brought: upload, statistics, preview."""
+"""Datasets of users: upload, statistics, preview."""

@@ -1,4 +1,4 @@
-"""Where a dataset lies. Every name on the disk is the server's own: nothing of a request is in it."""
+"""Where a dataset is stored. The server chooses every file name; nothing comes from a request."""
 
 import shutil
 import unicodedata
@@ -38,13 +38,13 @@ def arriving_file(settings: Settings, dataset: Dataset) -> Arriving:
 
 
 def suffix_of(filename: str) -> str:
-    """The ending that says how the file is read; raises when it is none of the known ones."""
+    """The suffix that decides how the file is read. Raises if the suffix is not supported."""
     for suffix in readable_suffixes():
         if filename.lower().endswith(suffix):
             return suffix
     raise InputError(
         "wrong_suffix",
-        f"{shown_name(filename)} is not read: a dataset is one of {' '.join(readable_suffixes())}.",
+        f"{shown_name(filename)} has an unsupported file type. Supported: {' '.join(readable_suffixes())}.",
     )
 
 

@@ -120,7 +120,9 @@ def _inspect(source: Source, request: dict[str, Any]) -> None:
         del fields[name]
     notes = list(report.notes)
     if len(report.columns) > _SHOWN_COLUMNS:
-        notes.append(f"There are {len(report.columns):,} columns; the first {_SHOWN_COLUMNS} are shown.")
+        notes.append(
+            f"The file has {len(report.columns):,} columns. Only the first {_SHOWN_COLUMNS} are shown."
+        )
     fields["notes"] = notes
     fields["columns"] = [
         {**asdict(column), "name": column.name[:500]} for column in report.columns[:_SHOWN_COLUMNS]
@@ -228,14 +230,14 @@ def main() -> None:
         sentence = sentence.replace(str(path), request["filename"]).replace(path.name, request["filename"])
         say(refused=sentence[:2_000])
     except MemoryError:
-        say(refused=f"{request['filename']} needs more memory than a server gives to one file.")
+        say(refused=f"The server does not have enough memory to read {request['filename']}. Split the file.")
     except BrokenPipeError:
         # Nobody listens any more.
         sys.stderr.close()
 
 
 class Shortened:
-    """Shows one row; `cut` says whether something was left out."""
+    """Shortens one row for display; `cut` says whether something was left out."""
 
     def __init__(self) -> None:
         self._left = _MOST_CHARACTERS

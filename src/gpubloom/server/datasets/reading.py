@@ -61,12 +61,12 @@ async def read_page(
         said = await children.answer(MODULE, request, seconds=_PREVIEW_SECONDS)
     except children.ChildTookTooLong as error:
         raise InvalidInput(
-            f"Reading this page took longer than {_PREVIEW_SECONDS} seconds and was stopped. Ask for fewer "
-            "rows, or wait until the file is inspected.",
+            f"Reading this page took longer than {_PREVIEW_SECONDS} seconds and was stopped. Request "
+            "fewer rows, or wait until the inspection of the file is done.",
             code="preview_took_too_long",
         ) from error
     except children.ChildFailed as error:
-        raise InvalidInput(f"The page could not be read. {error}", code="preview_failed") from error
+        raise InvalidInput(f"The server could not read this page. {error}", code="preview_failed") from error
     if "refused" in said:
         raise InvalidInput(str(said["refused"]), code="cannot_be_read")
     found: dict[str, Any] = said["page"]

@@ -1,4 +1,4 @@
-"""The addresses of datasets."""
+"""The HTTP routes of datasets."""
 
 from typing import Annotated
 from uuid import UUID
@@ -55,7 +55,7 @@ async def list_datasets(
     settings: CurrentSettings,
     page: AskedPage,
 ) -> Datasets:
-    """One's own datasets, the newest first."""
+    """List your datasets, newest first."""
     rows, total = await service.list_datasets(session, principal, page)
     return Datasets(items=[await _shown(settings, row) for row in rows], total=total)
 
@@ -68,7 +68,7 @@ async def announce_dataset(
     settings: CurrentSettings,
     creation: CurrentCreation,
 ) -> DatasetOut:
-    """Announce a file; its bytes follow at /content, in pieces."""
+    """Create a dataset for a file. Upload the bytes of the file to /content, in pieces."""
     async with database.write() as session:
         if (made_id := await creation.find_made(session)) is not None:
             return await _shown(settings, await service.get_dataset(session, principal, made_id))
@@ -86,7 +86,7 @@ async def fetch_dataset(
     settings: CurrentSettings,
     creation: CurrentCreation,
 ) -> DatasetOut:
-    """Fetch a dataset from a hub, by its id."""
+    """Download a dataset from the Hugging Face Hub, by its id."""
     async with database.write() as session:
         if (made_id := await creation.find_made(session)) is not None:
             return await _shown(settings, await service.get_dataset(session, principal, made_id))
@@ -106,7 +106,7 @@ async def _make_folder(settings: Settings, dataset: Dataset) -> None:
 async def read_dataset(
     dataset_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> DatasetOut:
-    """One dataset."""
+    """Return one dataset."""
     return await _shown(settings, await service.get_dataset(session, principal, dataset_id))
 
 
@@ -118,7 +118,7 @@ async def change_dataset(
     session: WriteSession,
     settings: CurrentSettings,
 ) -> DatasetOut:
-    """Rename a dataset, or say how its file is read: then it is inspected again."""
+    """Rename a dataset, or change how its file is read. Such a change starts a new inspection."""
     return await _shown(settings, await service.change_dataset(session, principal, dataset_id, body))
 
 
@@ -131,7 +131,7 @@ async def delete_dataset(
     uses: Uses,
     after: BackgroundTasks,
 ) -> None:
-    """Delete a dataset and its file. What was trained on it stays."""
+    """Delete a dataset and its file. Models that were trained on it are kept."""
     dataset = await service.delete_dataset(session, principal, dataset_id, uses)
     after.add_task(anyio.to_thread.run_sync, remove_dataset, settings, dataset.id)
 
@@ -140,7 +140,7 @@ async def delete_dataset(
 async def read_offset(
     dataset_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> Response:
-    """How many bytes of the file are here, in the header Upload-Offset."""
+    """Return the number of uploaded bytes in the header Upload-Offset."""
     dataset = await service.get_dataset(session, principal, dataset_id)
     if dataset.source != "upload":
         return offset_answer(dataset.received, status=200)
@@ -162,12 +162,15 @@ async def upload_content(
     database: CurrentDatabase,
     settings: CurrentSettings,
 ) -> Response:
-    """Append bytes at an offset. With the last one the file is complete and will be inspected."""
+    """Append bytes at an offset. After the last byte, the file is inspected."""
     # No session is held while bytes arrive: that may take hours.
     async with database.read() as session:
         dataset = await service.get_dataset(session, principal, dataset_id)
     if dataset.source != "upload":
-        raise Conflict("This dataset comes from a hub: nothing is uploaded to it.", code="not_an_upload")
+        raise Conflict(
+            "This dataset comes from the Hugging Face Hub. Files cannot be uploaded to it.",
+            code="not_an_upload",
+        )
     file = arriving_file(settings, dataset)
     try:
         received = await take_piece(request, file, upload_offset)
@@ -181,7 +184,7 @@ async def upload_content(
 
 def _require_file(dataset: Dataset) -> None:
     if not service.is_here(dataset):
-        raise Conflict("The file is not here yet, or not all of it.", code="dataset_not_here")
+        raise Conflict("The file of this dataset is not completely uploaded yet.", code="dataset_not_here")
 
 
 @router.get("/{dataset_id}/preview")
@@ -196,7 +199,7 @@ async def preview_dataset(
     model_id: Annotated[UUID | None, Query()] = None,
     context_length: Annotated[int | None, Query(ge=1, le=100_000_000)] = None,
 ) -> PreviewOut:
-    """A page of rows, as they are and as the model will see them, what is trained marked."""
+    """Return a page of rows, each as stored and as the model sees it, with the trained tokens marked."""
     async with database.read() as session:
         dataset = await service.get_dataset(session, principal, dataset_id)
         model = None if model_id is None else await folder_to_read(session, principal, settings, model_id)
@@ -222,7 +225,7 @@ async def list_problems(
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> RowProblems:
-    """Rows that cannot be used, or otherwise than one might expect, with their lines and reasons."""
+    """List the rows that cannot be used, or that are used differently than expected, with line and reason."""
     dataset = await service.get_dataset(session, principal, dataset_id)
     if dataset.report is None:
         return RowProblems(items=[], total=0, kept=0)
@@ -242,7 +245,7 @@ async def list_problems(
 async def download_converted(
     dataset_id: UUID, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> StreamingResponse:
-    """All examples as messages, one JSON object a line; rows that cannot be used are left out."""
+    """Download all examples as messages, one JSON object per line. Unusable rows are left out."""
     async with database.read() as session:
         dataset = await service.get_ready_dataset(session, principal, dataset_id)
     return StreamingResponse(

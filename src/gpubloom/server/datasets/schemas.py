@@ -1,4 +1,4 @@
-"""The JSON of datasets, and of what an inspection found in one."""
+"""The JSON of datasets and of their inspection reports."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -22,14 +22,14 @@ HubWord = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w][\w.
 
 
 class MappingOut(Schema):
-    """Which column is which field of a format."""
+    """The column for each field of a format."""
 
     format: Format
     columns: dict[str, str]
 
 
 class DetectionOut(Schema):
-    """The best guess, how sure it is, and why."""
+    """The detected format, the confidence, and the reason."""
 
     mapping: MappingOut | None
     confidence: float
@@ -44,7 +44,7 @@ class ColumnOut(Schema):
 
 
 class RowProblemOut(Schema):
-    """A row that cannot be used (`fatal`), or that is used otherwise than one might expect."""
+    """A row that cannot be used (`fatal`), or that is used differently than expected."""
 
     row: int
     line: int | None
@@ -53,7 +53,7 @@ class RowProblemOut(Schema):
 
 
 class ProblemsFound(Schema):
-    """How many, of which kinds, and the first ones; the others are at /problems."""
+    """The number of problems by kind, and the first problems. /problems lists the others."""
 
     rows_refused: int
     remarks: int
@@ -62,7 +62,7 @@ class ProblemsFound(Schema):
 
 
 class Bar(Schema):
-    """How many rows are from (inclusive) to (exclusive) so long."""
+    """Number of rows with a length from `begin` (inclusive) to `end` (exclusive)."""
 
     begin: int
     end: int
@@ -73,16 +73,18 @@ class LengthsOut(Schema):
     unit: str
     total: int
     trained: int
-    longest: Annotated[list[tuple[int, int]], Field(description="Row and length, the longest first.")]
+    longest: Annotated[
+        list[tuple[int, int]], Field(description="Row number and length of the longest rows, longest first.")
+    ]
     half_below: int
-    most_below: Annotated[int, Field(description="95 of 100 rows are shorter.")]
+    most_below: Annotated[int, Field(description="95 of 100 rows are shorter than this length.")]
     histogram: list[Bar]
     too_long: int
     first_too_long: list[int]
 
 
 class DuplicatesOut(Schema):
-    """Rows that say the same as an earlier one."""
+    """Rows with the same content as an earlier row."""
 
     repeated: int
     groups: int
@@ -90,7 +92,7 @@ class DuplicatesOut(Schema):
 
 
 class ReportOut(Schema):
-    """What a file holds. Without a mapping nobody knows which column is what: name them."""
+    """The inspection report of a file. If `mapping` is null, the columns are unclear: set them."""
 
     kind: str
     encoding: str | None
@@ -107,11 +109,11 @@ class ReportOut(Schema):
 
 
 class ReadAs(Schema):
-    """What a person says about a file, in place of what would be guessed."""
+    """How to read a file, instead of the detected format."""
 
     format: Format | None = None
-    columns: Annotated[Columns, Field(description="Which column is which field, as {field: column}.")] = (
-        Field(default_factory=dict)
+    columns: Annotated[Columns, Field(description="The column for each field, as {field: column}.")] = Field(
+        default_factory=dict
     )
     encoding: Encoding | None = None
 
@@ -127,25 +129,26 @@ class ReadAs(Schema):
         unknown = set(self.columns) - {*needed, *optional}
         if missing:
             raise PydanticCustomError(
-                "incomplete_mapping", f"{self.format} also needs a column for {', '.join(sorted(missing))}."
+                "incomplete_mapping",
+                f"Format {self.format} also needs a column for {', '.join(sorted(missing))}.",
             )
         if unknown:
             raise PydanticCustomError(
-                "incomplete_mapping", f"{self.format} has no field {', '.join(sorted(unknown))}."
+                "incomplete_mapping", f"Format {self.format} has no field {', '.join(sorted(unknown))}."
             )
         return self
 
 
 class NewDataset(ReadAs):
-    """A file that is about to be uploaded."""
+    """A file to upload."""
 
     name: Name | None = None
     filename: Annotated[str, Field(min_length=1, max_length=1024)]
-    size: Annotated[Whole, Field(ge=0, le=LARGEST_OFFSET, description="In bytes.")]
+    size: Annotated[Whole, Field(ge=0, le=LARGEST_OFFSET, description="Size of the file in bytes.")]
 
 
 class DatasetFromHub(Schema):
-    """A dataset by its id on a hub."""
+    """A dataset on the Hugging Face Hub, by its id."""
 
     name: Name | None = None
     repository: RepositoryName
@@ -155,13 +158,13 @@ class DatasetFromHub(Schema):
 
 
 class DatasetChange(ReadAs):
-    """Change the name, or how the file is read; the latter inspects it again."""
+    """The new name, or how to read the file. A change of the latter starts a new inspection."""
 
     name: Name | None = None
 
 
 class OriginOut(Schema):
-    """Where a hub has it; `notes` say what was decided or lost on the way."""
+    """Where the dataset comes from on the Hugging Face Hub. `notes` says what was chosen or left out."""
 
     repository: str
     config: str | None = None
@@ -194,14 +197,14 @@ class Datasets(Schema):
 
 
 class PieceOut(Schema):
-    """A stretch of what the model sees."""
+    """A part of the text that the model sees."""
 
     text: str
     trained: bool
 
 
 class PreviewRowOut(Schema):
-    """One row, as it is and as the model sees it. Long ones are shown shortened (`cut`)."""
+    """One row, as stored and as the model sees it. `cut`: the row is shortened."""
 
     number: int
     line: int | None
@@ -216,7 +219,7 @@ class PreviewRowOut(Schema):
 
 
 class PreviewOut(Schema):
-    """A page of rows; `total` is unknown as long as nobody has counted them."""
+    """A page of rows. `total` is null until the rows are counted."""
 
     items: list[PreviewRowOut]
     total: int | None
@@ -225,7 +228,7 @@ class PreviewOut(Schema):
 
 
 class RowProblems(Schema):
-    """`total` counts all; of very many only the first ones are kept."""
+    """The problems of a dataset. `total` counts all problems; only the first ones are stored."""
 
     items: list[RowProblemOut]
     total: int

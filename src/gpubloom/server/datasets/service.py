@@ -1,4 +1,4 @@
-"""What can be done with datasets. Whose they are is part of every query."""
+"""Operations on datasets. Every query filters by the owner."""
 
 from collections.abc import Sequence
 from uuid import UUID, uuid4
@@ -34,10 +34,10 @@ async def list_datasets(session: AsyncSession, principal: Principal, page: Page)
 
 
 async def get_dataset(session: AsyncSession, principal: Principal, dataset_id: UUID) -> Dataset:
-    """One dataset; somebody else's does not exist."""
+    """One dataset. Datasets of other users are not found."""
     dataset = await session.scalar(visible_to(principal).where(Dataset.id == dataset_id))
     if dataset is None:
-        raise NotFound("There is no such dataset.")
+        raise NotFound("This dataset does not exist.")
     return dataset
 
 
@@ -45,11 +45,10 @@ async def get_ready_dataset(session: AsyncSession, principal: Principal, dataset
     """One dataset that can be trained on."""
     dataset = await get_dataset(session, principal, dataset_id)
     if dataset.status != "ready":
-        raise Conflict(f"The dataset is {dataset.status}, not ready.", code="dataset_not_ready")
+        raise Conflict(f"The dataset is not ready (status: {dataset.status}).", code="dataset_not_ready")
     if dataset.report is None or not dataset.report["examples"]:
         raise Conflict(
-            "The dataset has no row that can be trained on. Say which column is what, or look at its "
-            "problems.",
+            "The dataset has no row that can be used for training. Set its columns, or look at its problems.",
             code="dataset_without_examples",
         )
     return dataset

@@ -48,8 +48,8 @@ class Database:
         else:
             raise InputError(
                 "invalid_database_url",
-                f"BLOOM_DATABASE_URL names {self.kind!r}. "
-                "Use sqlite+aiosqlite:///file or postgresql+psycopg://host/name.",
+                f"BLOOM_DATABASE_URL uses {self.kind!r}, which is not supported. Use "
+                "sqlite+aiosqlite:///file or postgresql+psycopg://host/name.",
             )
         self._write_sessions = async_sessionmaker(self._writer, expire_on_commit=False)
         self._read_sessions = async_sessionmaker(self._reader, expire_on_commit=False)

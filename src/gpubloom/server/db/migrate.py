@@ -84,7 +84,7 @@ def newest_revision() -> str:
 
 
 def upgrade(address: str, revision: str = "head") -> bool:
-    """Bring the database up; says whether there was anything to do."""
+    """Bring the database to the newest schema; returns whether there was anything to do."""
     return _migrate(address, revision, down=False)
 
 

@@ -1,4 +1,4 @@
-"""Training jobs: what somebody wants trained, how far it is, and what it said. docs/jobs.md has the rules.
+"""Jobs: what to run, their progress, and their output. docs/jobs.md has the rules.
 
 The worker uses `lease.py` and `ingest.py`; browsers use the routes. Nothing here starts a process.
 """

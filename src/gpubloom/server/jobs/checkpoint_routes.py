@@ -1,4 +1,4 @@
-"""All checkpoints of all of one's trainings, to look through and to choose from."""
+"""The checkpoints of all training jobs of a user."""
 
 from pathlib import PurePath
 from typing import Annotated, Any
@@ -27,9 +27,9 @@ async def list_all_checkpoints(
     session: ReadSession,
     page: AskedPage,
     project_id: Annotated[UUID | None, Query()] = None,
-    best: Annotated[bool, Query(description="Only the best one of each training.")] = False,
+    best: Annotated[bool, Query(description="Return only the best checkpoint of each training job.")] = False,
 ) -> CheckpointPage:
-    """The checkpoints that are still there, newest first."""
+    """List the checkpoints that still exist, newest first."""
     statement = (
         visible_to(principal)
         .join(Checkpoint, Checkpoint.job_id == TrainingJob.id)
@@ -95,7 +95,7 @@ def _shown(
 
 
 def _base_model(model: dict[str, Any]) -> str | None:
-    """What a model that was not given by id is called: its folder, or its preset."""
+    """The display name of a model that was not given by id: its folder, or its preset."""
     if model.get("path"):
         return PurePath(str(model["path"])).name
     return model.get("preset")

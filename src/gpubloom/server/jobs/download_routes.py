@@ -78,7 +78,7 @@ def _read_file(found: FoundFile, first: int, last: int) -> Iterator[bytes]:
         while left > 0:
             piece = file.read(min(_PIECE, left))
             if not piece:
-                raise OSError(f"{found.name} became shorter while it was sent")
+                raise OSError(f"{found.name} became shorter during the download")
             left -= len(piece)
             yield piece
 
@@ -94,7 +94,7 @@ class RangeNotSatisfiable(Problem):
 
 @router.get("/model")
 async def list_model_files(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
-    """The files of the finished model."""
+    """List the files of the finished model."""
     return _listed(await _model_files(settings, job_id), _archive_name("model", job_id))
 
 
@@ -102,7 +102,7 @@ async def list_model_files(job_id: OwnJobId, settings: CurrentSettings) -> Model
 async def download_archive(
     job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
-    """The whole model as one tar archive; a broken download continues with a Range header."""
+    """Download the whole model as one tar archive. A Range header continues an interrupted download."""
     return _archive(await _model_files(settings, job_id), _archive_name("model", job_id), range_)
 
 
@@ -110,10 +110,10 @@ async def download_archive(
 async def download_file(
     job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
-    """One file of the model, by the name that the list gives."""
+    """Download one file of the model. `GET /jobs/{job_id}/model` lists the names."""
     file = _named(await _model_files(settings, job_id), path)
     if file is None:
-        raise NotFound("The model has no such file.", code="file_not_found")
+        raise NotFound("The model has no file with this name.", code="file_not_found")
     return _whole_or_part(file, range_)
 
 
@@ -126,7 +126,7 @@ async def _model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
 
 @router.get("/artifacts")
 async def list_artifacts(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
-    """The files that a script wrote or changed, while it runs as well; of other jobs there are none."""
+    """List the files that a script wrote or changed, also while it runs. Other kinds of jobs have none."""
     return _listed(await _artifact_files(settings, job_id), _archive_name("artifacts", job_id))
 
 
@@ -134,10 +134,10 @@ async def list_artifacts(job_id: OwnJobId, settings: CurrentSettings) -> ModelFi
 async def download_artifacts(
     job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
-    """All of them as one tar archive; a broken download continues with a Range header."""
+    """Download all files of the job as one tar archive. A Range header continues an interrupted download."""
     files = await _artifact_files(settings, job_id)
     if not files:
-        raise NotFound("This job has made no files.", code="no_files")
+        raise NotFound("This job has not written any files.", code="no_files")
     return _archive(files, _archive_name("artifacts", job_id), range_)
 
 
@@ -145,10 +145,10 @@ async def download_artifacts(
 async def download_artifact(
     job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
-    """One of them, by the name that the list gives."""
+    """Download one file of the job. `GET /jobs/{job_id}/artifacts` lists the names."""
     file = _named(await _artifact_files(settings, job_id), path)
     if file is None:
-        raise NotFound("The job has made no such file.", code="file_not_found")
+        raise NotFound("This job has no file with this name.", code="file_not_found")
     return _whole_or_part(file, range_)
 
 
@@ -210,5 +210,8 @@ def _range(header: str | None, size: int) -> tuple[int, int, bool]:
     else:
         start, end = int(found[1]), min(size, int(found[2]) + 1 if found[2] else size)
     if start >= end:
-        raise RangeNotSatisfiable(f"It has {size} bytes.", headers={"Content-Range": f"bytes */{size}"})
+        raise RangeNotSatisfiable(
+            f"The requested range is outside the file. The file has {size} bytes.",
+            headers={"Content-Range": f"bytes */{size}"},
+        )
     return start, end, True

@@ -69,16 +69,16 @@ _PARTIAL = ConfigDict(json_schema_extra=_without_defaults, json_schema_serializa
 
 
 class SummaryDelta(SummaryFields):
-    """The fields of a summary that changed. `values` and `system` by key; null: the key is gone."""
+    """The fields of a summary that changed. In `values` and `system`, null means that the key was removed."""
 
     model_config = _PARTIAL
 
-    values: dict[str, LastValue | None] = Field({}, description="Series with a newer value.")
-    system: dict[str, MetricNumber | None] = Field({}, description="Telemetry with another value.")
+    values: dict[str, LastValue | None] = Field({}, description="Series with a new value.")
+    system: dict[str, MetricNumber | None] = Field({}, description="Telemetry with a changed value.")
 
 
 class JobDelta(Schema):
-    """The fields of `JobOut` that changed; those that are left out have not."""
+    """The fields of `JobOut` that changed. Fields that did not change are left out."""
 
     model_config = _PARTIAL
 
@@ -99,29 +99,31 @@ class JobDelta(Schema):
 
 
 class LiveSeries(Schema):
-    """New points of a curve in columns, in the order in which they were reported."""
+    """New points of a curve, in columns, in the order in which the run reported them."""
 
     name: str
     rank: int
     axis: Literal["step", "time"]
     x: list[int]
     attempt: list[int]
-    time: list[float] = Field(description="When each was reported; seconds since 1970.")
+    time: list[float] = Field(description="Time of each point, in seconds since 1970.")
     value: list[MetricNumber]
 
 
 class JobUpdate(Schema):
-    """What changed of a job since the position in `since`; the event's id is the position after it."""
+    """What changed in a job since the position `since`. The id of the event is the new position."""
 
     model_config = _PARTIAL
 
     since: int | None = Field(
-        None, description="The position that this follows on; left out: `job` has every field."
+        None, description="The position that this update builds on. If left out, `job` contains every field."
     )
-    job: JobDelta | None = Field(None, description="Left out: the same as before.")
-    series: list[LiveSeries] = Field([], description="New points.")
-    reload: bool = Field(False, description="There are too many new points: load the curves anew.")
-    checkpoints: bool = Field(False, description="Checkpoints were saved or removed.")
+    job: JobDelta | None = Field(None, description="Left out if unchanged.")
+    series: list[LiveSeries] = Field([], description="New points of curves.")
+    reload: bool = Field(
+        False, description="True: there are too many new points to send. Load the curves again."
+    )
+    checkpoints: bool = Field(False, description="True: checkpoints were saved or removed.")
 
 
 def encode(update: JobUpdate) -> str:

@@ -36,7 +36,7 @@ Brought = Mapping[str, tuple[int, int]]
 
 
 def run_directory(settings: Settings, job_id: UUID) -> Path:
-    """Where the run of a job lies. The name is the server's own: nothing of a request is in it."""
+    """The run directory of a job. The server chooses its name; nothing comes from a request."""
     return settings.home / "runs" / str(job_id)
 
 
@@ -93,7 +93,11 @@ def remove_transport(settings: Settings, job_id: UUID) -> None:
     try:
         Store(settings.storage).delete_folder(JobLayout(str(job_id), 1).folder)
     except StorageError as problem:
-        log.warning("files of a deleted job stay in the bucket", job=str(job_id), reason=str(problem))
+        log.warning(
+            "could not delete the files of a deleted job from the bucket",
+            job=str(job_id),
+            reason=str(problem),
+        )
 
 
 def remove_run(run_dir: Path) -> None:
@@ -142,7 +146,7 @@ def was_brought(brought: Brought, run_dir: Path, path: Path) -> bool:
 
 
 def artifacts(run_dir: Path) -> list[FoundFile]:
-    """What the script wrote or changed, by name; at most so many."""
+    """The files that the script wrote or changed, by name, up to a limit."""
     work = run_dir / WORK_FOLDER
     brought = read_brought(run_dir)
     found: list[FoundFile] = []

@@ -206,7 +206,7 @@ async def _series_ids(
 
 
 async def store_checkpoints(session: AsyncSession, job: TrainingJob, events: Iterable[RunEvent]) -> bool:
-    """Write which checkpoints there are; says whether that changed."""
+    """Store the checkpoints that exist; returns whether they changed."""
     changed = False
     for event in events:
         if event.kind == "checkpoint":

@@ -1,7 +1,7 @@
-"""The dataset and the model that a job is given by id: whose they are, and where they lie.
+"""The dataset and the model that a job refers to by id: who owns them, and where they are stored.
 
-Their paths are the server's own and no person could name them; they go into the config here, and whoever
-checks a config's paths lets exactly these pass.
+Their paths are internal to the server and no user could name them. They are added to the config here, and the
+check of a config's paths accepts exactly these paths.
 """
 
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ def _with_path(part: Any, name: str, field: str, path: str | None) -> Any:
     if part.get(field):
         raise InvalidInput.for_field(
             f"config.{name}.{field}",
-            f"Leave {name}.{field} out: {name}_id or the path, one of the two.",
+            f"Remove {name}.{field}: send either {name}_id or {name}.{field}, not both.",
             code="contradictory_fields",
         )
     return {**part, field: path}
@@ -90,7 +90,7 @@ async def find_inputs(
     dataset_id: UUID | None,
     model_id: UUID | None,
 ) -> Inputs:
-    """One's own dataset and model, ready to be used; what belongs to somebody else is not found."""
+    """The user's own dataset and model, ready for use. Those of other users are not found."""
     dataset = dataset_path = model = model_path = None
     if dataset_id is not None:
         with _as_field("dataset_id"):
@@ -105,7 +105,7 @@ async def find_inputs(
 
 @contextmanager
 def _as_field(field: str) -> Iterator[None]:
-    """What is in the way of using it is what is wrong with that field of the form."""
+    """Report a conflict as an error of this field of the request."""
     try:
         yield
     except Conflict as conflict:
@@ -118,4 +118,4 @@ async def find_use(session: AsyncSession, kind: StoredKind, row_id: UUID) -> str
     name = await session.scalar(
         select(TrainingJob.name).where(column == row_id, TrainingJob.status.not_in(ENDED)).limit(1)
     )
-    return None if name is None else f"The job {name} needs it."
+    return None if name is None else f"The job {name} still uses this {kind}."

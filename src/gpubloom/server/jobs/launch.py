@@ -91,14 +91,15 @@ def read_config(
     if config.checkpoint.directory is not None:
         raise InvalidInput.for_field(
             "config.checkpoint.directory",
-            "A server keeps checkpoints in the run's own directory.",
+            "Leave checkpoint.directory empty. Jobs on a server keep their checkpoints in the run directory.",
             code="not_on_a_server",
         )
 
     if config.cluster is not None:
         raise InvalidInput.for_field(
             "config.cluster",
-            "Jobs run on this server's machines and on connected providers; bloom train --ray uses clusters.",
+            "Jobs on a server run on the server's machines or on connected providers. To train on a "
+            "cluster, use `bloom train --ray`.",
             code="not_on_a_server",
         )
 
@@ -183,7 +184,9 @@ async def check_backend(config: TrainConfig) -> None:
     for backend in await anyio.to_thread.run_sync(available_backends):
         if backend.name == config.backend and not backend.available:
             raise CannotRun.for_field(
-                "config.backend", backend.reason or "It cannot run here.", code="backend_unavailable"
+                "config.backend",
+                backend.reason or "This backend cannot run on this machine.",
+                code="backend_unavailable",
             )
 
 
@@ -198,7 +201,9 @@ def _readable(field: str, path: str, settings: Settings) -> str:
     """An absolute path that this server may read."""
     if "://" in path:
         raise InvalidInput.for_field(
-            field, "Jobs on this machine read local files. Upload the data first.", code="path_not_local"
+            field,
+            "Jobs on the server's machines read local files only. Upload the data first.",
+            code="path_not_local",
         )
     try:
         checked = check_data_path(path, settings)
@@ -213,7 +218,7 @@ def _slug(name: str) -> str:
 
 
 async def live_machines(session: AsyncSession) -> list[tuple[Hardware, datetime]]:
-    """The machines whose workers were seen lately."""
+    """The machines whose workers were seen recently."""
     rows = await session.scalars(
         select(Worker).where(Worker.last_seen_at > database_time(-WORKER_SEEN_WITHIN)).order_by(Worker.name)
     )
@@ -234,8 +239,8 @@ async def decide(
         if not candidates:
             raise CannotRun.for_field(
                 "host_memory",
-                f"No machine of this server has {host_memory} GB of memory; "
-                f"the largest has {largest / _GIGABYTE:.0f} GB.",
+                f"No machine of this server has {host_memory} GB of memory. The largest has "
+                f"{largest / _GIGABYTE:.0f} GB.",
                 code="not_enough_host_memory",
             )
     try:
@@ -275,10 +280,12 @@ def _with_gpu(machines: list[Hardware], gpu_type: str) -> list[Hardware]:
             found.append(machine.model_copy(update={"gpus": gpus}))
     if not found:
         present = sorted({gpu.name for machine in machines for gpu in machine.gpus})
-        has = (
-            f"It has {', '.join(present)}." if present else "It has no GPU; leave GPU type empty for the CPU."
+        reason = (
+            f"This server has no GPU named {gpu_type}. Available: {', '.join(present)}."
+            if present
+            else "This server has no GPU. Leave the GPU type empty to train on the CPU."
         )
-        raise CannotRun.for_field("gpu_type", f"This server has no {gpu_type}. {has}", code="gpu_not_found")
+        raise CannotRun.for_field("gpu_type", reason, code="gpu_not_found")
     return found
 
 
@@ -297,7 +304,7 @@ _SPREAD = {"low": 0.7, "likely": 1.0, "high": 1.6}
 
 
 class TakesOffers(Protocol):
-    """Somebody who can rent machines."""
+    """Something that can rent machines."""
 
     async def take(self, session: AsyncSession, principal: Principal, offer: OfferTaken) -> dict[str, Any]:
         """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""

@@ -1,4 +1,4 @@
-"""The addresses where a training begins: machines, trainers, the plan, the launch."""
+"""The HTTP routes that start a training job: machines, backends, the plan, the launch."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ router = APIRouter(tags=["jobs"])
 
 @router.get("/machines")
 async def list_machines(session: ReadSession) -> Machines:
-    """The machines that have a worker now, and their GPUs."""
+    """List the machines that have a running worker, and their GPUs."""
     return Machines(
         items=[
             Machine(
@@ -71,7 +71,7 @@ async def list_machines(session: ReadSession) -> Machines:
 
 @router.get("/backends")
 async def list_backends() -> Backends:
-    """What can train here, and what to do for those that cannot."""
+    """List the training backends. A backend that cannot run here says what to install."""
     found = await anyio.to_thread.run_sync(available_backends)
     return Backends(
         items=[
@@ -85,7 +85,7 @@ async def list_backends() -> Backends:
 async def plan_job(
     body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> PlanAnswer:
-    """Does it fit, how much memory of which kind, how fast? Nothing is started."""
+    """Estimate memory use and speed, and check whether the job fits. Nothing is started."""
     data_path = await _project_data(body, principal, database)
     defaults = None
     try:
@@ -117,7 +117,7 @@ async def plan_job(
 async def plan_script(
     body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> Script:
-    """The script that a job of this config would run, and what it needs. Nothing is started."""
+    """Return the script that a job with this config would run, and its requirements. Nothing is started."""
     data_path = await _project_data(body, principal, database)
     name = str(body.config.get("name") or "Training")[:120]
     launch = await _decide(body, principal, database, settings, name=name, data_path=data_path)
@@ -195,16 +195,16 @@ async def create_job(
     offer_service: CurrentOfferService,
     creation: CurrentCreation,
 ) -> QueuedJob:
-    """Queue a job for a project, or for a new project that is created in the same transaction."""
+    """Queue a job for an existing project, or for a new project that is created together with the job."""
     if (body.project_id is None) == (body.project is None):
         raise InvalidInput.for_field(
             "project_id",
-            "Name a project, or describe a new one: one of the two.",
+            "Send exactly one of project_id and project.",
             code="contradictory_fields",
         )
     if body.finder is not None and body.kind != "find_learning_rate":
         raise InvalidInput.for_field(
-            "finder", "Only kind find_learning_rate has a finder.", code="contradictory_fields"
+            "finder", "Send finder only together with kind find_learning_rate.", code="contradictory_fields"
         )
     data_path = (
         body.project.training_data_path if body.project else await _project_data(body, principal, database)
@@ -249,17 +249,19 @@ async def create_job(
 async def _take(
     body: NewJob, principal: Principal, database: Database, offer_service: TakesOffers
 ) -> dict[str, Any] | None:
-    """Where the job goes, if somebody rents a machine for it."""
+    """The rented offer of the job, if it has one."""
     if body.offer is None:
         return None
     if body.kind != "train":
         raise InvalidInput.for_field(
-            "offer", "A learning rate is found on a machine of this server.", code="not_for_this_kind"
+            "offer",
+            "The learning-rate finder runs on the server's machines only. Remove the offer.",
+            code="not_for_this_kind",
         )
     if body.gpu_type is not None or body.host_memory is not None:
         raise InvalidInput.for_field(
             "offer",
-            "The offer says which GPU: leave gpu_type and host_memory empty.",
+            "The offer already sets the GPU. Leave gpu_type and host_memory empty.",
             code="contradictory_fields",
         )
     async with database.read() as session:

@@ -139,7 +139,7 @@ async def lease_holders(session: AsyncSession, machine: str) -> set[str]:
 
 
 async def expire_leases(session: AsyncSession, machine: str, *, workers: Collection[str]) -> None:
-    """End the leases of workers that are known to be gone, so that nobody waits for them."""
+    """End the leases of workers that are known to be gone, so that no job waits for them to expire."""
     await session.execute(
         update(TrainingJob)
         .where(TrainingJob.machine == machine, TrainingJob.worker.in_(workers))
@@ -149,7 +149,7 @@ async def expire_leases(session: AsyncSession, machine: str, *, workers: Collect
 
 
 async def renew(session: AsyncSession, job_id: UUID, token: UUID) -> bool:
-    """Keep the lease; says whether it is still held."""
+    """Renew the lease; returns whether it is still held."""
     renewed = await session.execute(
         update(TrainingJob)
         .where(TrainingJob.id == job_id, TrainingJob.lease_token == token)

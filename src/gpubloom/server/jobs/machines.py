@@ -1,9 +1,9 @@
-"""The machines with workers: which are heard of, which are gone, and what that means for a job.
+"""The machines that have workers: which are alive, which are gone, and what that means for a job.
 
-A machine is gone when an operator says so (`bloom machines forget`), or when nothing was heard of it for
-BLOOM_MACHINE_TIMEOUT_MINUTES and none of its leases is held. A job on such a machine has nobody to carry out
-what is asked of it. `gone_at` stays until the machine comes back and has stopped what it ran: a job is taken
-from a machine once, and the machine learns of it (docs/jobs.md, Machines that are gone).
+A machine is gone when an operator says so (`bloom server machines forget`), or when it was silent for
+BLOOM_MACHINE_TIMEOUT_MINUTES and none of its leases is held. No worker can carry out a command for a job on
+such a machine. `gone_at` stays until the machine comes back and has stopped what it ran: a job is taken from
+a machine once, and the machine learns of it (docs/jobs.md, Machines that are gone).
 """
 
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ async def note_machine(session: AsyncSession, name: str) -> None:
 
 
 def lease_ran_out() -> ColumnElement[bool]:
-    """Whether nobody holds a job."""
+    """Whether no worker holds the job."""
     return or_(TrainingJob.lease_expires.is_(None), TrainingJob.lease_expires < database_time())
 
 
 def silent_machines(silent_for: timedelta) -> Select[Machine]:
-    """Machines with jobs that nothing was heard of for so long, and that nobody called gone yet."""
+    """Machines with jobs that were silent for this long and are not marked as gone yet."""
     here = TrainingJob.machine == Machine.name
     return select(Machine).where(
         Machine.gone_at.is_(None),
@@ -50,7 +50,7 @@ def silent_machines(silent_for: timedelta) -> Select[Machine]:
 
 
 async def is_lost(session: AsyncSession, job: TrainingJob, silent_for: timedelta) -> bool:
-    """Whether nobody is left to follow a job that runs, as far as the database knows."""
+    """Whether no worker is left to follow a running job, as far as the database knows."""
     if job.status not in ACTIVE:
         return False
     gone = or_(Machine.gone_at.is_not(None), Machine.last_seen_at < database_time(-silent_for))
@@ -75,7 +75,9 @@ def let_go(job: TrainingJob) -> None:
 
 def gone_sentence(machine: Machine) -> str:
     """Which machine, and since when."""
-    return f"Machine {machine.name} is gone; it was last heard of at {_minute(machine.last_seen_at)}."
+    return (
+        f"Machine {machine.name} is gone. The server last heard from it at {_minute(machine.last_seen_at)}."
+    )
 
 
 def _minute(moment: datetime) -> str:

@@ -73,7 +73,7 @@ async def forget_machine(
 
 
 async def lost_jobs(session: AsyncSession, machine: str) -> list[TrainingJob]:
-    """Jobs of other machines that are gone, which wait for a machine that can go on with them."""
+    """Jobs of other machines that are gone, which wait for a machine that can continue them."""
     rows = await session.scalars(
         select(TrainingJob)
         .join(Machine, Machine.name == TrainingJob.machine)
@@ -92,7 +92,7 @@ async def lost_jobs(session: AsyncSession, machine: str) -> list[TrainingJob]:
 async def take_over(
     session: AsyncSession, job_id: UUID, lost: str, machine: str | None, *, anew: bool
 ) -> bool:
-    """Move a lost job to a machine; None: to any. Says whether it was still lost."""
+    """Move a lost job to a machine; None: to any. Returns whether the job was still lost."""
     if (job := await _still_lost(session, job_id, lost)) is None:
         return False
     if machine is None and job.status != "queued":
@@ -107,7 +107,7 @@ async def take_over(
 
 
 async def fail_lost(session: AsyncSession, job_id: UUID, lost: str) -> bool:
-    """Fail a lost job that no machine can go on with. Says whether it was still lost."""
+    """Fail a lost job that no machine can continue. Returns whether the job was still lost."""
     if (job := await _still_lost(session, job_id, lost)) is None:
         return False
     machine = await session.get_one(Machine, lost)
@@ -118,8 +118,8 @@ async def fail_lost(session: AsyncSession, job_id: UUID, lost: str) -> bool:
         job.end_time = now()
     job.error_code = GONE
     job.error_message = (
-        f"{gone_sentence(machine)} No other machine can read the files of this job. Start the worker of that "
-        "machine again and resume the job, or start a new job."
+        f"{gone_sentence(machine)} No other machine can read the files of this job. Start the worker "
+        "of that machine again and resume the job, or start a new job."
     )
     job.summary = with_waiting(job.summary, None)
     await announce(session, job)
@@ -135,17 +135,19 @@ async def _still_lost(session: AsyncSession, job_id: UUID, lost: str) -> Trainin
 
 
 async def keep_settling(database: Database, silent_for: timedelta) -> None:
-    """Until cancelled: without any worker there is nobody else to end what was cancelled."""
+    """Runs until cancelled. Needed because without any worker nothing else ends cancelled jobs."""
     while True:
         await asyncio.sleep(SETTLE_SECONDS)
         try:
             await settle_cancelled(database, silent_for)
         except (SQLAlchemyError, OSError) as problem:
-            log.warning("cancelled jobs wait for the database", reason=type(problem).__name__)
+            log.warning(
+                "waiting for the database before ending cancelled jobs", reason=type(problem).__name__
+            )
 
 
 async def settle_cancelled(database: Database, silent_for: timedelta) -> int:
-    """End jobs that were cancelled and whose machine is not there to do it; says how many."""
+    """End jobs that were cancelled and whose machine is gone; returns how many."""
     async with database.read() as session:
         waiting = await session.scalars(
             select(TrainingJob).where(TrainingJob.status == "cancelling", lease_ran_out())

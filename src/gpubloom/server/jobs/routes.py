@@ -1,4 +1,4 @@
-"""The addresses of jobs: list and read them, and tell one what to do."""
+"""The HTTP routes of jobs: list and read jobs, and control them."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,13 +47,18 @@ async def list_jobs(
     page: AskedPage,
     kind: Annotated[
         list[Kind] | None,
-        Query(description="Trainings and scripts unless said; with parent_id, every kind of task."),
+        Query(
+            description="Kind of job. Default: training jobs and scripts; with parent_id, tasks of "
+            "every kind."
+        ),
     ] = None,
-    parent_id: Annotated[UUID | None, Query(description="Only tasks about this job.")] = None,
+    parent_id: Annotated[
+        UUID | None, Query(description="Return only the tasks that belong to this job.")
+    ] = None,
     project_id: Annotated[UUID | None, Query()] = None,
     status: Annotated[list[Status] | None, Query()] = None,
 ) -> Jobs:
-    """One's jobs, newest first."""
+    """List the user's jobs, newest first."""
     wanted = JobFilter(
         kinds=kind or (() if parent_id is not None else TOP_LEVEL_KINDS),
         parent_id=parent_id,
@@ -66,7 +71,7 @@ async def list_jobs(
 
 @router.get("/jobs/totals")
 async def read_totals(principal: CurrentPrincipal, session: ReadSession) -> JobTotals:
-    """How many trainings there are, and how long they took."""
+    """Count the training jobs by state, and add up their training time."""
     return await listing.count_jobs(session, principal)
 
 
@@ -74,7 +79,7 @@ async def read_totals(principal: CurrentPrincipal, session: ReadSession) -> JobT
 async def read_job(
     job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> JobOut:
-    """One job."""
+    """Return one job."""
     job, project = await service.get_job(session, principal, job_id)
     return await job_out(session, settings, job, project)
 
@@ -85,11 +90,13 @@ async def read_metrics(
     principal: CurrentPrincipal,
     session: ReadSession,
     series: Annotated[list[str] | None, Query(max_length=64)] = None,
-    first: Annotated[int | None, Query(alias="from", ge=0, le=2**53, description="First step.")] = None,
-    last: Annotated[int | None, Query(alias="to", ge=0, le=2**53, description="Last step.")] = None,
-    points: Annotated[int, Query(ge=10, le=5_000, description="Most points of one curve.")] = 1_000,
+    first: Annotated[
+        int | None, Query(alias="from", ge=0, le=2**53, description="First step to return.")
+    ] = None,
+    last: Annotated[int | None, Query(alias="to", ge=0, le=2**53, description="Last step to return.")] = None,
+    points: Annotated[int, Query(ge=10, le=5_000, description="Maximum number of points per curve.")] = 1_000,
 ) -> Curves:
-    """A job's curves, thinned with minimum and maximum kept."""
+    """Return the curves of a job. Long curves are thinned; the minimum and maximum are kept."""
     job, _ = await service.get_job(session, principal, job_id)
     names = [name for name in series or [] if name.isprintable()]
     curves = await read_curves(session, job.id, names=names, first=first, last=last, points=points)
@@ -98,7 +105,7 @@ async def read_metrics(
 
 @router.get("/jobs/{job_id}/checkpoints")
 async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> Checkpoints:
-    """A job's checkpoints, newest first."""
+    """List the checkpoints of a job, newest first."""
     job, _ = await service.get_job(session, principal, job_id)
     rows = await service.list_checkpoints(session, job.id)
     return Checkpoints(
@@ -111,7 +118,7 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
 async def read_script(
     job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> Script:
-    """The script that does this job, and what it needs: run by hand, it gives the same result."""
+    """Return the script of this job and its requirements. Run by hand, it gives the same result."""
     job, _ = await service.get_job(session, principal, job_id)
     if job.kind == "script":
         return await anyio.to_thread.run_sync(_own_script, run_directory(settings, job.id), job.config)
@@ -126,7 +133,7 @@ async def read_script(
         )
     except ValueError as error:
         raise Conflict(
-            "This job was made by another version of GPU Bloom; its script lies in its run directory.",
+            "Another version of GPU Bloom created this job. Its script is in the run directory of the job.",
             code="other_version",
         ) from error
     return Script(
@@ -140,7 +147,7 @@ def _own_script(run_dir: Path, config: dict[str, Any]) -> Script:
         text = read_text(run_dir, task.entry, _MOST_SHOWN)
     except OSError as problem:
         raise NotFound(
-            f"{task.entry} is not in the job's folder any more.", code="entry_not_found"
+            f"{task.entry} is no longer in the folder of this job.", code="entry_not_found"
         ) from problem
     packages = "".join(f"{name}\n" for name in task.packages)
     return Script(script=text, requirements=packages, config=task.model_dump_json(indent=2))
@@ -163,7 +170,7 @@ async def _ask(
 async def pause(
     job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> JobOut:
-    """Save a checkpoint, stop, and free the device."""
+    """Save a checkpoint, stop the run and free the device."""
     return await _ask("pause", job_id, principal, session, settings)
 
 
@@ -171,7 +178,7 @@ async def pause(
 async def resume(
     job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> JobOut:
-    """Go on from the newest checkpoint."""
+    """Continue from the newest checkpoint."""
     return await _ask("resume", job_id, principal, session, settings)
 
 
@@ -179,7 +186,7 @@ async def resume(
 async def cancel(
     job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> JobOut:
-    """Stop for good; checkpoints stay."""
+    """Stop the job for good. Checkpoints are kept."""
     return await _ask("cancel", job_id, principal, session, settings)
 
 
@@ -191,7 +198,7 @@ async def extend(
     session: WriteSession,
     settings: CurrentSettings,
 ) -> JobOut:
-    """Train a completed job further."""
+    """Train a completed job for more epochs or steps."""
     job, project = await service.extend(
         session, principal, job_id, epochs=body.epochs, max_steps=body.max_steps
     )
@@ -215,10 +222,10 @@ async def change_settings(
     session: WriteSession,
     settings: CurrentSettings,
 ) -> JobOut:
-    """Change settings while the job trains."""
+    """Change settings of a running training job."""
     changes = body.model_dump(exclude_none=True)
     if not changes:
-        raise InvalidInput("Name at least one setting to change.", code="nothing_to_change")
+        raise InvalidInput("Send at least one setting to change.", code="nothing_to_change")
     job, project = await service.change_settings(session, principal, job_id, changes)
     return await job_out(session, settings, job, project)
 
@@ -231,7 +238,7 @@ async def delete_job(
     settings: CurrentSettings,
     after: BackgroundTasks,
 ) -> None:
-    """Delete a job that has ended, with its run directory, checkpoints and model, and the tasks about it."""
+    """Delete an ended job together with its run directory, checkpoints, model and tasks."""
     job, _ = await service.get_job(session, principal, job_id)
     was_remote = read_summary(job.summary).cost is not None
     gone = await service.delete_job(session, principal, job_id, machine_timeout=settings.machine_timeout)

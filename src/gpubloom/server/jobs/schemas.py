@@ -18,26 +18,33 @@ from gpubloom.server.schema import CAMEL_CASE, Line, MetricNumber, Schema, Span,
 
 
 class PlanRequest(Writable):
-    """A config and the machine it is for."""
+    """A training config and the machine that should run it."""
 
     config: Annotated[dict[str, Any], described_as(TrainConfig)] = Field(
-        default_factory=dict, description="What differs from the defaults; camelCase is accepted."
+        default_factory=dict,
+        description="The config fields that differ from the defaults. camelCase names are accepted.",
     )
-    project_id: UUID | None = Field(None, description="Its data path is used when the config names none.")
-    dataset_id: UUID | None = Field(None, description="A dataset of one's own, in place of a data path.")
-    model_id: UUID | None = Field(None, description="A model of one's own, in place of model.path.")
+    project_id: UUID | None = Field(
+        None, description="If the config has no data path, the data path of this project is used."
+    )
+    dataset_id: UUID | None = Field(None, description="One of your datasets, instead of a data path.")
+    model_id: UUID | None = Field(None, description="One of your models, instead of model.path.")
     gpu_type: Annotated[Line, Field(min_length=1, max_length=64)] | None = Field(
-        None, description="A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU."
+        None,
+        description="The GPU by name, such as H200. If empty: a GPU if the server has one, "
+        "otherwise the CPU.",
     )
-    host_memory: Annotated[int, Field(gt=0, le=1_000_000)] | None = Field(None, description="GB of RAM.")
+    host_memory: Annotated[int, Field(gt=0, le=1_000_000)] | None = Field(
+        None, description="Required host memory (RAM) in GB."
+    )
 
 
 class Finder(Schema, SweepSettings):
-    """The sweep of a learning-rate finder."""
+    """The range and number of steps of a learning-rate finder."""
 
 
 class OfferTaken(Schema):
-    """Which of the offers somebody takes; `POST /offers` shows them."""
+    """The offer to rent. `POST /offers` lists the offers."""
 
     provider: Annotated[Line, Field(min_length=1, max_length=32)]
     gpu: Annotated[Line, Field(min_length=1, max_length=100)]
@@ -51,34 +58,38 @@ Hours = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]
 
 
 class NewJob(PlanRequest):
-    """A job for a project that exists, or for one that is created with it."""
+    """A new job, for an existing project or for a new project that is created together with the job."""
 
     READ_ONLY = frozenset(
         {"id", "user_id", "status", "start_time", "end_time", "error_message", "created_at", "updated_at"}
     )
 
     kind: Literal["train", "find_learning_rate"] = "train"
-    finder: Finder | None = Field(None, description="Only of kind find_learning_rate.")
+    finder: Finder | None = Field(None, description="Only for kind find_learning_rate.")
     project: ProjectIn | None = None
     name: Annotated[Line, Field(min_length=1, max_length=120)] | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] = 5
-    offer: OfferTaken | None = Field(None, description="A rented machine; None: a machine of this server.")
-    budget: Dollars | None = Field(None, description="US dollars; it is paused before it costs more.")
-    max_hours: Hours | None = Field(None, description="It is paused after so many billed hours.")
+    offer: OfferTaken | None = Field(
+        None, description="The offer of a rented machine. If empty: a machine of this server."
+    )
+    budget: Dollars | None = Field(
+        None, description="Budget in US dollars. The job is paused before its cost exceeds the budget."
+    )
+    max_hours: Hours | None = Field(None, description="The job is paused after this number of billed hours.")
 
 
 class Nearest(Schema):
-    """The nearest setting that fits, and what to expect of it."""
+    """The nearest settings that fit, and their plan."""
 
     changes: dict[str, JsonValue] = Field(
-        description="Fields of the config by their path, and their new values."
+        description="The config fields to change, by path, with their new values."
     )
     plan: Plan
     machine: str
 
 
 class PlanAnswer(Schema):
-    """Whether it fits, and what to expect; `reason` says why not, `nearest` what would."""
+    """Whether the job fits, and its plan. If it does not fit, see `reason` and `nearest`."""
 
     fits: bool
     code: str | None = None
@@ -87,17 +98,37 @@ class PlanAnswer(Schema):
     machine: str | None
     nearest: Nearest | None = None
     defaults: dict[str, JsonValue] | None = Field(
-        None, description="What the job would use for each field that the config leaves out."
+        None, description="The values that the job would use for the fields that the config leaves out."
     )
 
 
 class Extension(Schema):
-    epochs: Annotated[int, Field(ge=1, le=limits.MAX_EPOCHS, description="How many in all.")] | None = None
-    max_steps: Annotated[int, Field(ge=1, le=limits.MAX_STEPS, description="How many in all.")] | None = None
+    epochs: (
+        Annotated[
+            int,
+            Field(
+                ge=1,
+                le=limits.MAX_EPOCHS,
+                description="Total number of epochs, including those already trained.",
+            ),
+        ]
+        | None
+    ) = None
+    max_steps: (
+        Annotated[
+            int,
+            Field(
+                ge=1,
+                le=limits.MAX_STEPS,
+                description="Total number of steps, including those already trained.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class LiveSettings(Schema):
-    """What can change while a run trains; what is left out stays as it is."""
+    """Settings that can change while a job trains. Fields that are left out keep their values."""
 
     learning_rate: Annotated[float, Field(gt=0, le=limits.MAX_LEARNING_RATE, allow_inf_nan=False)] | None = (
         None
@@ -109,7 +140,7 @@ class LiveSettings(Schema):
 
     @classmethod
     def stored(cls, settings: Mapping[str, Any]) -> "LiveSettings":
-        """Those of a job's row; a setting of another version is left out."""
+        """Read the settings from a job's row. Settings of other versions are left out."""
         return cls(**{name: value for name, value in settings.items() if name in cls.model_fields})
 
 
@@ -125,14 +156,14 @@ class CheckpointOut(Schema):
 
 
 class Checkpoints(Schema):
-    """`facts`: what the run says about itself, such as device, precision and placement."""
+    """`facts`: facts about the run, such as device, precision and placement."""
 
     items: list[CheckpointOut]
     facts: dict[str, JsonValue]
 
 
 class CheckpointOfJob(CheckpointOut):
-    """A checkpoint, and the run that it belongs to."""
+    """A checkpoint and the job that saved it."""
 
     job_id: UUID
     job_name: str
@@ -152,12 +183,12 @@ class CheckpointPage(Schema):
 
 
 class JobOffer(Schema):
-    """The offer of a rented machine that was taken for a job. Amounts are US dollars."""
+    """The offer of a rented machine that a job uses. Amounts are in US dollars."""
 
     # Offers of earlier versions held more.
     model_config = ConfigDict(extra="ignore")
 
-    target: str = Field(description="The service that is called.")
+    target: str = Field(description="The provider whose API starts the instance.")
     provider: str
     title: str
     gpu: str
@@ -168,11 +199,11 @@ class JobOffer(Schema):
     hourly: float
     billing: Granularity
     start_up_seconds: float
-    estimate: Span | None = Field(None, description="What the whole job would cost.")
+    estimate: Span | None = Field(None, description="Estimated cost of the whole job.")
 
 
 class JobListItem(Schema):
-    """A job, as lists show it."""
+    """A job in a list."""
 
     id: UUID
     kind: Kind
@@ -182,10 +213,12 @@ class JobListItem(Schema):
     dataset_name: str | None
     name: str
     status: Status
-    provider: str | None = Field(description="Whose rented machine it runs on; None: one of this server.")
+    provider: str | None = Field(
+        description="The provider of the rented machine. None: a machine of this server."
+    )
     attempt: int
     phase: str | None
-    waiting: str | None = Field(description="Why nothing runs yet, where that is known.")
+    waiting: str | None = Field(description="Why the job is waiting, if known.")
     step: int | None
     total_steps: int | None
     epoch: MetricNumber | None
@@ -194,8 +227,10 @@ class JobListItem(Schema):
     loss: MetricNumber | None
     rows_used: int | None
     rows_total: int | None
-    cost_so_far: MetricNumber | None = Field(description="US dollars, of a job on rented machines.")
-    export_form: str | None = Field(description="Of an export: adapter, merged or gguf.")
+    cost_so_far: MetricNumber | None = Field(
+        description="Cost in US dollars so far. Only for jobs on rented machines."
+    )
+    export_form: str | None = Field(description="Only for exports: adapter, merged or gguf.")
     queue_position: int | None
     error_code: str | None
     error_message: str | None
@@ -206,7 +241,7 @@ class JobListItem(Schema):
 
 
 class JobOut(Schema):
-    """A job with all that its page shows."""
+    """A job with all details."""
 
     id: UUID
     kind: Kind
@@ -222,17 +257,18 @@ class JobOut(Schema):
     name: str
     status: Status
     config: TrainConfig | None = Field(
-        description="Of a training. None: a task or a script, or a config that this version cannot read."
+        description="Only for training jobs. None for tasks, scripts, and configs that this "
+        "version cannot read."
     )
     requested_config: dict[str, JsonValue] = Field(
-        description="What was set by whoever started the job; defaults are only in config."
+        description="The fields that the user set. The defaults are only in config."
     )
-    task: Task | ScriptTask | None = Field(description="What is asked of a task or a script.")
+    task: Task | ScriptTask | None = Field(description="The parameters of a task or a script.")
     plan: Plan | None
     gpu_type: str | None
     host_memory: int | None
-    target: str = Field(description='"local", or the service that it runs at.')
-    offer: JobOffer | None = Field(description="The offer that was taken.")
+    target: str = Field(description='"local", or the provider that runs the job.')
+    offer: JobOffer | None = Field(description="The offer that the job uses.")
     budget: float | None
     max_hours: float | None
     want: Want
@@ -240,11 +276,17 @@ class JobOut(Schema):
     attempt: int
     max_attempts: int
     summary: RunSummary
-    rows_used: int | None = Field(description="Rows of the training data that the run uses, once it is read.")
-    rows_total: int | None = Field(description="Rows of the training data; None: not a file of examples.")
+    rows_used: int | None = Field(
+        description="Number of training rows that the run uses. Known once the data is read."
+    )
+    rows_total: int | None = Field(
+        description="Number of rows in the training data. None if the data is not a file of examples."
+    )
     warnings: list[RunWarning]
-    warnings_left_out: int = Field(description="Further ones, which only the output has.")
-    result: TaskResult | None = Field(description="A task's answer, once it is there.")
+    warnings_left_out: int = Field(
+        description="Number of further warnings that are only in the job's output."
+    )
+    result: TaskResult | None = Field(description="The result of a task, once available.")
     position: int
     queue_position: int | None
     has_model: bool
@@ -257,9 +299,11 @@ class JobOut(Schema):
 
 
 class QueuedJob(JobOut):
-    """A job that was just made."""
+    """A job that was just created."""
 
-    ignored: list[str] = Field([], description="Fields of the request that only the server sets.")
+    ignored: list[str] = Field(
+        [], description="Fields of the request that were ignored because only the server sets them."
+    )
 
 
 class Jobs(Schema):
@@ -268,7 +312,7 @@ class Jobs(Schema):
 
 
 class CamelNewJob(NewJob):
-    """A job as the product's first description spells it; also one that was once read."""
+    """A new job in camelCase. A job that was read earlier is accepted too."""
 
     model_config = CAMEL_CASE
     READ_ONLY = frozenset(
@@ -279,7 +323,7 @@ class CamelNewJob(NewJob):
 
 
 class CamelJob(Schema):
-    """A job as the product's first description spells it."""
+    """A job in camelCase."""
 
     model_config = CAMEL_CASE
 
@@ -288,7 +332,7 @@ class CamelJob(Schema):
     user_id: UUID
     name: str
     status: Status
-    config: dict[str, JsonValue] = Field(description="What was set by whoever started the job.")
+    config: dict[str, JsonValue] = Field(description="The config fields that the user set.")
     gpu_type: str | None
     host_memory: int | None
     start_time: datetime | None
@@ -299,9 +343,11 @@ class CamelJob(Schema):
 
 
 class CamelQueuedJob(CamelJob):
-    """A job that was just made."""
+    """A job that was just created."""
 
-    ignored: list[str] = Field([], description="Fields of the request that only the server sets.")
+    ignored: list[str] = Field(
+        [], description="Fields of the request that were ignored because only the server sets them."
+    )
 
 
 class CamelJobs(Schema):
@@ -310,7 +356,7 @@ class CamelJobs(Schema):
 
 
 class JobTotals(Schema):
-    """What the dashboard counts."""
+    """The totals on the dashboard."""
 
     running: int
     queued: int
@@ -320,7 +366,7 @@ class JobTotals(Schema):
 
 
 class LastPoint(Schema):
-    """The newest value of a curve, as it was reported."""
+    """The newest value of a curve, as the run reported it."""
 
     x: float
     attempt: int
@@ -328,7 +374,9 @@ class LastPoint(Schema):
 
 
 class CurveOut(Schema):
-    """Where points were thinned, `value` is their mean, and `low` and `high` are their extremes."""
+    """One curve. Where points were thinned, `value` is their mean, `low` their minimum and `high` their
+    maximum.
+    """
 
     name: str
     rank: int
@@ -342,14 +390,14 @@ class CurveOut(Schema):
 
 
 class Curves(Schema):
-    """`position`: the stream continues after this."""
+    """The curves of a job. `position`: follow the stream from this position."""
 
     position: int
     series: list[CurveOut]
 
 
 class MetricRow(Schema):
-    """One step with its curves in columns, as the product's first description spells it."""
+    """One step with its metrics in columns, in camelCase."""
 
     model_config = CAMEL_CASE
 
@@ -370,7 +418,9 @@ class MetricRows(Schema):
 
 
 class LogPage(Schema):
-    """A part of the output. `start` and `end` are byte positions; ask again with `after=end` to follow."""
+    """A part of the output. `start` and `end` are byte positions. To follow the output, send `after=end`
+    next.
+    """
 
     lines: list[str]
     start: int
@@ -383,7 +433,7 @@ class LogMatches(Schema):
 
 
 class Script(Schema):
-    """The files that make the run."""
+    """The files that start the run."""
 
     script: str
     requirements: str
@@ -401,11 +451,11 @@ class ModelFiles(Schema):
 
 
 class Machine(Schema):
-    """A machine with a worker on it."""
+    """A machine with a running worker."""
 
     name: str
     gpus: list[str]
-    gpu_memory_bytes: list[int] = Field(description="Of each GPU, in the order of their names.")
+    gpu_memory_bytes: list[int] = Field(description="Memory of each GPU, in the order of `gpus`.")
     cpu_cores: int
     host_memory_bytes: int
     last_seen_at: datetime
@@ -421,7 +471,7 @@ class ShareOut(Schema):
 
 
 class NewShare(Schema):
-    """The link is shown once."""
+    """A new share link. The link is returned only once."""
 
     link: str
     share: ShareOut

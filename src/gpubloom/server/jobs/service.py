@@ -1,4 +1,4 @@
-"""What people do with jobs. Whose they are is part of every query; states move by the one table."""
+"""Operations on jobs. Every query filters by the owner; states change only as `states.py` allows."""
 
 from datetime import timedelta
 from typing import Any
@@ -38,10 +38,10 @@ def visible_to(principal: Principal) -> Select[TrainingJob, Project]:
 
 
 async def get_job(session: AsyncSession, principal: Principal, job_id: UUID) -> tuple[TrainingJob, Project]:
-    """One job; somebody else's does not exist."""
+    """One job. Jobs of other users are not found."""
     row = (await session.execute(visible_to(principal).where(TrainingJob.id == job_id))).one_or_none()
     if row is None:
-        raise NotFound("There is no such job.")
+        raise NotFound("This job does not exist.")
     return row[0], row[1]
 
 
@@ -58,7 +58,7 @@ async def lock_own_job(
         )
     ).one_or_none()
     if row is None:
-        raise NotFound("There is no such job.")
+        raise NotFound("This job does not exist.")
     return row[0], row[1]
 
 
@@ -79,7 +79,7 @@ async def create_job(
     max_hours: float | None = None,
     requested_config: dict[str, Any] | None = None,
 ) -> TrainingJob:
-    """Queue a training, or a short one that finds a learning rate for it."""
+    """Queue a training job or a learning-rate finder."""
     job = TrainingJob(
         id=uuid4(),
         project_id=project.id,
@@ -104,7 +104,7 @@ async def create_job(
 
 
 async def queue_job(session: AsyncSession, principal: Principal, job: TrainingJob) -> TrainingJob:
-    """Store a new job, for whoever is next to take it."""
+    """Store a new job for the next worker that can take it."""
     job.status, job.position = "queued", 0
     session.add(job)
     await session.flush()
@@ -113,7 +113,7 @@ async def queue_job(session: AsyncSession, principal: Principal, job: TrainingJo
 
 
 async def tell_of_change(session: AsyncSession, principal: Principal, job: TrainingJob, action: str) -> None:
-    """In the audit trail, and to whoever watches the job."""
+    """Record a change in the audit trail, and notify the viewers of the job."""
     record(
         session,
         action,
@@ -130,7 +130,7 @@ async def tell_of_change(session: AsyncSession, principal: Principal, job: Train
 async def ask(
     session: AsyncSession, principal: Principal, job_id: UUID, action: Action, *, machine_timeout: timedelta
 ) -> tuple[TrainingJob, Project]:
-    """Pause, resume or cancel: stored here, carried out by whoever holds the lease."""
+    """Pause, resume or cancel: stored here, carried out by the worker that holds the lease."""
     job, project = await lock_own_job(session, principal, job_id)
     check_can_be_asked(job.kind, action, job.config)
     if await is_lost(session, job, machine_timeout):
@@ -148,7 +148,7 @@ async def ask(
 
 
 def _change_lost(job: TrainingJob, action: Action) -> None:
-    """Nobody is left to carry it out: it is done here."""
+    """Carry out a request here because no worker is left to do it."""
     let_go(job)
     if (action, job.status) != ("cancel", "cancelled"):
         job.status = after(action, job.status)
@@ -176,12 +176,14 @@ async def extend(
     config = dict(job.config)
     if epochs is None and max_steps is None:
         raise InvalidInput.for_field(
-            "epochs", "Say how many epochs or steps there should be in all.", code="length_missing"
+            "epochs", "Send the total number of epochs or steps.", code="length_missing"
         )
     if epochs is not None:
         if epochs < config["epochs"]:
             raise InvalidInput.for_field(
-                "epochs", f"It already has {config['epochs']} epochs: ask for more.", code="already_trained"
+                "epochs",
+                f"The job already has {config['epochs']} epochs. Send a larger number.",
+                code="already_trained",
             )
         config["epochs"] = epochs
         config["max_steps"] = None
@@ -189,12 +191,16 @@ async def extend(
         taken = read_summary(job.summary).step or 0
         if max_steps <= taken:
             raise InvalidInput.for_field(
-                "max_steps", f"It already took {taken} steps.", code="already_trained"
+                "max_steps",
+                f"The job has already trained {taken} steps. Send a larger number.",
+                code="already_trained",
             )
         config["max_steps"] = max_steps
     if config == job.config:
         raise InvalidInput.for_field(
-            "epochs", "It was already trained for that long: ask for more.", code="already_trained"
+            "epochs",
+            "The job has already trained for this long. Send a larger number of epochs or steps.",
+            code="already_trained",
         )
     job.config = config
     if job.requested_config is not None:
@@ -214,11 +220,11 @@ async def extend(
 async def change_settings(
     session: AsyncSession, principal: Principal, job_id: UUID, settings: dict[str, Any]
 ) -> tuple[TrainingJob, Project]:
-    """Change live settings; the run obeys at its next step."""
+    """Change live settings. The run applies them at its next step."""
     job, project = await lock_own_job(session, principal, job_id)
     check_can_be_asked(job.kind, "settings", job.config)
     if job.status in ENDED:
-        raise Conflict(f"A job that is {job.status} has no settings to change.", code="wrong_state")
+        raise Conflict(f"The job is {job.status}. Its settings can no longer be changed.", code="wrong_state")
     job.settings = {**job.settings, **settings}
     job.control_version += 1
     await tell_of_change(session, principal, job, "training_job.settings")
@@ -230,7 +236,9 @@ async def save_now(session: AsyncSession, principal: Principal, job_id: UUID) ->
     job, project = await lock_own_job(session, principal, job_id)
     check_can_be_asked(job.kind, "save", job.config)
     if job.status != "running":
-        raise Conflict(f"A job that is {job.status} cannot save.", code="wrong_state")
+        raise Conflict(
+            f"The job is {job.status}. Only a running job can save a checkpoint.", code="wrong_state"
+        )
     job.saves += 1
     job.control_version += 1
     await tell_of_change(session, principal, job, "training_job.save")
@@ -240,19 +248,21 @@ async def save_now(session: AsyncSession, principal: Principal, job_id: UUID) ->
 async def delete_job(
     session: AsyncSession, principal: Principal, job_id: UUID, *, machine_timeout: timedelta
 ) -> list[UUID]:
-    """Remove a job that has ended, or never started, with the tasks about it; says which jobs that were."""
+    """Delete a job that has ended or never started, with its tasks. Returns the ids of the deleted jobs."""
     job, _ = await lock_own_job(session, principal, job_id)
     if await is_lost(session, job, machine_timeout):
         let_go(job)
     if job.status not in ENDED and job.status != "paused":
-        raise Conflict("Cancel the job first: it is still " + job.status + ".", code="wrong_state")
+        raise Conflict(f"The job is still {job.status}. Cancel the job first.", code="wrong_state")
     tasks = list(await session.scalars(select(TrainingJob).where(TrainingJob.parent_id == job.id)))
     for task in tasks:
         if await is_lost(session, task, machine_timeout):
             let_go(task)
         if task.status not in ENDED:
             raise Conflict(
-                f"Its {name_of(task.kind)} is still {task.status}. Cancel that first.", code="task_in_the_way"
+                f"The job's {name_of(task.kind)} is still {task.status}. Cancel the "
+                f"{name_of(task.kind)} first.",
+                code="task_in_the_way",
             )
     record(
         session,

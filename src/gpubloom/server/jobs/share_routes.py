@@ -32,7 +32,7 @@ public_router = APIRouter(prefix="/shared", tags=["sharing"])
 
 @router.get("")
 async def list_shares(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> Shares:
-    """The links to a job that still work."""
+    """List the share links of a job that still work."""
     job, _ = await service.get_job(session, principal, job_id)
     rows = await session.scalars(
         select(JobShare).where(JobShare.job_id == job.id).order_by(JobShare.created_at)
@@ -44,11 +44,11 @@ async def list_shares(job_id: UUID, principal: CurrentPrincipal, session: ReadSe
 async def create_share(
     job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> NewShare:
-    """Make a read-only link; this response is the only place that shows it."""
+    """Create a read-only link. Only this response contains the link."""
     job, _ = await service.get_job(session, principal, job_id)
     if job.kind != "train":
         # A task shows prompts and answers, which are often somebody's data.
-        raise Conflict("Only trainings can be shared.", code="not_for_this_kind")
+        raise Conflict("Only training jobs can be shared.", code="not_for_this_kind")
     secret = new_secret()
     share = JobShare(job_id=job.id, fingerprint=fingerprint(secret))
     session.add(share)
@@ -63,13 +63,13 @@ async def create_share(
 async def revoke_share(
     job_id: UUID, share_id: UUID, principal: CurrentPrincipal, session: WriteSession
 ) -> None:
-    """Make a link stop working."""
+    """Revoke a share link."""
     job, _ = await service.get_job(session, principal, job_id)
     ended = await session.execute(
         delete(JobShare).where(JobShare.id == share_id, JobShare.job_id == job.id).returning(JobShare.id)
     )
     if ended.one_or_none() is None:
-        raise NotFound("There is no such link.")
+        raise NotFound("This share link does not exist.")
 
 
 async def _shared_job(
@@ -85,7 +85,7 @@ async def _shared_job(
             )
         ).one_or_none()
     if row is None:
-        raise NotFound("This link is not valid, or was revoked.", code="link_invalid")
+        raise NotFound("This link is invalid or was revoked.", code="link_invalid")
     return row[0], row[1]
 
 
@@ -94,7 +94,7 @@ SharedJob = Annotated[tuple[TrainingJob, Project], Depends(_shared_job)]
 
 @public_router.get("/job")
 async def read_shared_job(shared: SharedJob, session: ReadSession, settings: CurrentSettings) -> JobOut:
-    """The job behind a link. What could hold a path of the server is left out."""
+    """Return the job of a share link. Fields that may contain server paths are left out."""
     out = await job_out(session, settings, *shared)
     facts = _without_locations(out.summary.facts)
     summary = out.summary.model_copy(update={"error": None, "findings": [], "facts": facts})
@@ -114,7 +114,7 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
 
 
 def _without_paths(config: TrainConfig, model_name: str | None) -> TrainConfig:
-    """Where data and models lie stays here; the model's name, or that of its folder, says which it is."""
+    """The paths of data and models are left out; the model's name or folder name says which model it is."""
     model = config.model
     if model.path is not None:
         model = model.model_copy(update={"path": model_name or PurePath(model.path).name})
@@ -122,7 +122,7 @@ def _without_paths(config: TrainConfig, model_name: str | None) -> TrainConfig:
 
 
 def _without_locations(facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """What a run says about itself, less what is a path."""
+    """The facts about a run, without paths."""
     return {name: value for name, value in facts.items() if not str(value).startswith("/")}
 
 
@@ -132,6 +132,6 @@ async def read_shared_metrics(
     session: ReadSession,
     points: Annotated[int, Query(ge=10, le=5_000)] = 1_000,
 ) -> Curves:
-    """The curves of the job behind a link."""
+    """Return the curves of the job of a share link."""
     curves = await read_curves(session, shared[0].id, points=points)
     return Curves(position=shared[0].position, series=[CurveOut.model_validate(curve) for curve in curves])

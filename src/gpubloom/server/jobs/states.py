@@ -1,4 +1,4 @@
-"""The states of a job with the one table of moves between them, and the kinds of jobs."""
+"""The states of a job, the table of transitions between them, and the kinds of jobs."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -58,12 +58,12 @@ _DONE: dict[Action, str] = {
     "resume": "resumed",
     "cancel": "cancelled",
     "extend": "extended",
-    "reopen": "opened again",
+    "reopen": "reopened",
     "start": "started",
     "complete": "completed",
     "fail": "failed",
     "stop": "stopped",
-    "retry": "tried again",
+    "retry": "retried",
 }
 Kind = Literal["train", "find_learning_rate", "evaluate", "export", "serve", "script"]
 # What people come to see; the others are tasks about one of these, or about a model.
@@ -84,33 +84,33 @@ _NAMES: dict[Kind, str] = {
 _ONLY_OF_TRAININGS: dict[str, str] = {
     "pause": "paused; cancel it instead",
     "extend": "extended",
-    "settings": "changed while it runs",
-    "save": "asked to save",
+    "settings": "changed while running",
+    "save": "told to save a checkpoint",
 }
 
 
 def can(action: Action, status: Status) -> bool:
-    """Whether a job in this state can be moved so."""
+    """Whether this action is possible in this state."""
     return status in _MOVES[action]
 
 
 def after(action: Action, status: Status) -> Status:
-    """The state that follows; a sentence when there is none."""
+    """The next state. Raises Conflict if the action is not possible."""
     try:
         return _MOVES[action][status]
     except KeyError:
-        raise Conflict(f"A job that is {status} cannot be {_DONE[action]}.", code="wrong_state") from None
+        raise Conflict(f"The job is {status}. It cannot be {_DONE[action]}.", code="wrong_state") from None
 
 
 def name_of(kind: Kind) -> str:
-    """What a person calls it."""
+    """The name of a kind of job in sentences."""
     return _NAMES[kind]
 
 
 def check_can_be_asked(
     kind: Kind, what: Action | Literal["settings", "save"], config: Mapping[str, Any]
 ) -> None:
-    """Raises a sentence for what makes no sense for this kind of job, or for this one."""
+    """Raises Conflict if this kind of job, or this job, does not support the action."""
     if kind == "train" or what not in _ONLY_OF_TRAININGS:
         return
     if kind == "script" and what == "pause":
@@ -118,7 +118,7 @@ def check_can_be_asked(
         if config.get("resumes"):
             return
         raise Conflict(
-            "Nothing in this script goes on from a checkpoint, so it cannot be paused; cancel it instead.",
+            "This script does not resume from a checkpoint, so it cannot be paused. Cancel it instead.",
             code="cannot_resume",
         )
     article = "An" if _NAMES[kind][0] in "aeiou" else "A"

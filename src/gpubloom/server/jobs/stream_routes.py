@@ -1,4 +1,4 @@
-"""The addresses that follow a job: its changes as server-sent events (SSE), and its output."""
+"""The HTTP routes that follow a job: its changes as server-sent events (SSE), and its output."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -41,7 +41,9 @@ class EventStream(StreamingResponse):
 @router.get(
     "/jobs/{job_id}/stream",
     response_class=EventStream,
-    responses={200: {"model": JobUpdate, "description": "Server-sent events: `delta`, or an empty `reset`."}},
+    responses={
+        200: {"model": JobUpdate, "description": "Server-sent events: `delta`, or `reset` without data."}
+    },
 )
 async def stream_job(
     request: Request,
@@ -51,10 +53,11 @@ async def stream_job(
     last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None,
     after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
 ) -> EventStream:
-    """A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on.
+    """Follow the changes of a job. `after`, or Last-Event-ID on reconnecting, is the position to continue
+    from.
 
-    The data of each event `delta` is a JobUpdate, and its id the job's position. After an event `reset` the
-    job and its curves have to be loaded anew.
+    The data of each `delta` event is a JobUpdate, and its id is the position of the job. After a `reset`
+    event, load the job and its curves again.
     """
     streams = cast("JobStreams", request.app.state.streams)
     position = last_event_id if last_event_id is not None else after
@@ -75,10 +78,10 @@ async def stream_job(
 async def read_logs(
     job_id: OwnJobId,
     settings: CurrentSettings,
-    after: Annotated[int | None, Query(ge=0, le=2**53, description="Byte position to go on from.")] = None,
+    after: Annotated[int | None, Query(ge=0, le=2**53, description="Byte position to continue from.")] = None,
     limit: Annotated[int, Query(ge=1, le=2_000)] = 500,
 ) -> LogPage:
-    """The end of a job's output, or what came after a position."""
+    """Return the end of a job's output, or the output after a position."""
     part = await anyio.to_thread.run_sync(
         lambda: read_output(run_directory(settings, job_id), after=after, most_lines=limit)
     )
@@ -92,7 +95,7 @@ async def search_logs(
     text: Annotated[str, Query(min_length=1, max_length=200), Storable],
     limit: Annotated[int, Query(ge=1, le=2_000)] = 500,
 ) -> LogMatches:
-    """The newest lines of the output that contain a text."""
+    """Return the newest lines of the output that contain a text."""
     found, more = await anyio.to_thread.run_sync(
         lambda: search_output(run_directory(settings, job_id), text, most=limit)
     )

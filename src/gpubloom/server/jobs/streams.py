@@ -75,7 +75,7 @@ class _Tailer:
             except SQLAlchemyError as error:
                 # The database is away for a moment; browsers wait.
                 log.warning(
-                    "the job stream could not be read", job=str(self._job_id), reason=type(error).__name__
+                    "could not read the changes of a job", job=str(self._job_id), reason=type(error).__name__
                 )
                 await asyncio.sleep(1)
                 continue
@@ -113,7 +113,7 @@ class _Tailer:
         return _delta(state.position, update)
 
     async def _advance(self) -> bool:
-        """Tell of what is new; says whether the job is still there."""
+        """Send what is new to the viewers; returns whether the job still exists."""
         before = self._state
         async with self._database.read() as session:
             newest = await session.scalar(select(TrainingJob.position).where(TrainingJob.id == self._job_id))

@@ -32,7 +32,7 @@ _LONGEST_WARNING = 1_000
 
 
 class Tolerant(BaseModel):
-    """A value of the wrong type becomes the field's default."""
+    """A value of the wrong type becomes the default of the field."""
 
     model_config = ConfigDict(extra="ignore", json_schema_serialization_defaults_required=True)
 
@@ -81,68 +81,70 @@ def _only_objects(value: Any) -> Any:
 class LastValue(Tolerant):
     """The newest value of a series."""
 
-    step: Whole | None = Field(None, description="The step that it was reported for.")
+    step: Whole | None = Field(None, description="The step of this value.")
     value: MetricNumber
 
 
 class RunError(Tolerant):
-    """The exception that ended the run, as the run reported it."""
+    """The exception that ended the run."""
 
     type: str | None = Field(None, description="The class of the exception.")
-    message: str | None = Field(None, description="Its text.")
-    traceback: str | None = Field(None, description="Where it was raised, as Python prints it.")
-    cause: str | None = Field(None, description="A code for the likely cause, where one is recognised.")
-    advice: str | None = Field(None, description="What to do about that cause.")
+    message: str | None = Field(None, description="The message of the exception.")
+    traceback: str | None = Field(None, description="The Python traceback.")
+    cause: str | None = Field(None, description="A code for the likely cause, if recognised.")
+    advice: str | None = Field(None, description="What to do about the likely cause.")
 
 
 class Mark(Tolerant):
-    """A moment that charts mark."""
+    """An event that charts mark."""
 
     kind: str = Field("", description="resumed, applied (live settings), or budget (a warning).")
-    attempt: Whole = Field(1, description="The attempt that it happened in.")
-    step: Whole = Field(0, description="The step that it happened at.")
+    attempt: Whole = Field(1, description="The attempt in which the event happened.")
+    step: Whole = Field(0, description="The step at which the event happened.")
     settings: Annotated[dict[str, Number], BeforeValidator(_only_numbers)] = Field(
-        {}, description="Of the kind applied: the live settings in force."
+        {}, description="Only for applied: the live settings in force."
     )
     refused: dict[str, str] = Field(
-        {}, description="Of the kind applied: settings that the trainer did not take, and why."
+        {}, description="Only for applied: the settings that the trainer did not accept, and why."
     )
-    percent: Whole | None = Field(None, description="Of the kind budget: how much of the budget is spent.")
-    scope: str | None = Field(None, description="Of the kind budget: user, project or job.")
-    sentence: str | None = Field(None, description="Of the kind budget: the warning.")
+    percent: Whole | None = Field(None, description="Only for budget: spent share of the budget, in percent.")
+    scope: str | None = Field(None, description="Only for budget: user, project or job.")
+    sentence: str | None = Field(None, description="Only for budget: the text of the warning.")
 
 
 class Finding(Tolerant):
-    """What diagnosis found wrong with the run."""
+    """A problem that the diagnosis found in the run."""
 
-    kind: str = Field("", description="The rule that found it, such as diverging or stalled.")
+    kind: str = Field("", description="The rule that found the problem, such as diverging or stalled.")
     severity: str = Field("info", description="critical, warning or info.")
     sentence: str = Field("", description="What is wrong, and what to do about it.")
-    evidence: dict[str, JsonValue] = Field({}, description="The figures behind it.")
-    since: Number | None = Field(None, description="Seconds since 1970; None: nobody knows.")
+    evidence: dict[str, JsonValue] = Field({}, description="The numbers behind the finding.")
+    since: Number | None = Field(
+        None, description="Start of the problem, in seconds since 1970. None if unknown."
+    )
 
 
 class Cost(Tolerant):
-    """What a job on rented instances has cost; US dollars."""
+    """The cost of a job on rented instances, in US dollars."""
 
-    so_far: Number = Field(0.0, description="All instances of the job together.")
-    hourly: Number = Field(0.0, description="What an hour costs now.")
-    estimated: Span | None = Field(None, description="The whole job, as estimated at its start.")
+    so_far: Number = Field(0.0, description="Cost of all instances of the job so far.")
+    hourly: Number = Field(0.0, description="Current cost per hour.")
+    estimated: Span | None = Field(None, description="Cost of the whole job, as estimated at its start.")
     limit: Number | None = Field(None, description="The job's budget.")
-    provider: str | None = Field(None, description="Who rents out the instance.")
-    gpu: str | None = Field(None, description="The kind of GPU.")
-    gpus: Whole | None = Field(None, description="How many.")
-    region: str | None = Field(None, description="Where the instance is.")
+    provider: str | None = Field(None, description="The provider of the instance.")
+    gpu: str | None = Field(None, description="The type of GPU.")
+    gpus: Whole | None = Field(None, description="Number of GPUs.")
+    region: str | None = Field(None, description="The region of the instance.")
     kind: str | None = Field(None, description="on_demand or spot.")
-    billed_seconds: Number = Field(0.0, description="The billed time of all instances together.")
+    billed_seconds: Number = Field(0.0, description="Billed time of all instances of the job, in seconds.")
     running: Flag = Field(False, description="Whether an instance is billed now.")
-    detail: str | None = Field(None, description="What the provider says of the instance.")
-    page: str | None = Field(None, description="The instance's page at the provider.")
-    warnings: list[Whole] = Field([], description="Percents of the budget that were warned about.")
+    detail: str | None = Field(None, description="The state of the instance, as reported by the provider.")
+    page: str | None = Field(None, description="Link to the instance on the provider's website.")
+    warnings: list[Whole] = Field([], description="Percentages of the budget for which a warning was given.")
 
 
 class RunWarning(Tolerant):
-    """A warning or an error that the run logged; `attempt`: the first that did."""
+    """A warning or an error that the run logged. `attempt` is the first attempt that logged it."""
 
     level: Literal["warning", "error"] = "warning"
     line: str = ""
@@ -150,36 +152,42 @@ class RunWarning(Tolerant):
 
 
 class SummaryFields(Tolerant):
-    """The fields of a summary that change as a whole."""
+    """The parts of a summary that are replaced as a whole."""
 
     phase: str | None = Field(None, description="What the run is doing, such as training or evaluating.")
-    waiting: str | None = Field(None, description="Why nothing runs yet, where somebody knows.")
+    waiting: str | None = Field(None, description="Why the job is waiting, if known.")
     step: Whole | None = Field(None, description="The newest step.")
-    total_steps: Whole | None = Field(None, description="How many steps there will be.")
+    total_steps: Whole | None = Field(None, description="Planned number of steps.")
     epoch: Number | None = Field(None, description="The epoch of the newest step.")
-    epochs: Number | None = Field(None, description="How many epochs there will be.")
-    eta_seconds: Number | None = Field(None, description="Seconds left at the speed of the last minutes.")
-    restart_count: Whole = Field(0, description="How often the run was started again.")
-    resumed_from_step: Whole | None = Field(None, description="The step that this attempt resumed from.")
-    control_version: Whole | None = Field(None, description="The newest command that the run has applied.")
-    updated_at: Number | None = Field(None, description="The run's last event; seconds since 1970.")
-    facts: dict[str, JsonValue] = Field({}, description="What the run says about itself.")
-    dropped: Annotated[dict[str, Whole], BeforeValidator(_only_numbers)] = Field(
-        {}, description="How many events the run could not record, by kind."
+    epochs: Number | None = Field(None, description="Planned number of epochs.")
+    eta_seconds: Number | None = Field(
+        None, description="Estimated seconds left, from the speed of the last minutes."
     )
-    damaged_lines: Whole = Field(0, description="Lines of the run's events that cannot be read.")
+    restart_count: Whole = Field(0, description="How often the run was restarted.")
+    resumed_from_step: Whole | None = Field(None, description="The step from which this attempt resumed.")
+    control_version: Whole | None = Field(
+        None, description="Version of the newest command that the run applied."
+    )
+    updated_at: Number | None = Field(
+        None, description="Time of the run's last event, in seconds since 1970."
+    )
+    facts: dict[str, JsonValue] = Field({}, description="Facts about the run, such as device and precision.")
+    dropped: Annotated[dict[str, Whole], BeforeValidator(_only_numbers)] = Field(
+        {}, description="Number of events that the run could not record, by kind."
+    )
+    damaged_lines: Whole = Field(0, description="Number of unreadable lines in the run's events.")
     error: RunError | None = Field(None, description="The exception that ended the run.")
     marks: Annotated[list[Mark], BeforeValidator(_only_objects)] = Field(
-        [], description="Moments that charts mark, oldest first."
+        [], description="Events that charts mark, oldest first."
     )
     findings: Annotated[list[Finding], BeforeValidator(_only_objects)] = Field(
-        [], description="What is wrong with the run, worst first."
+        [], description="Problems of the run, worst first."
     )
-    cost: Cost | None = Field(None, description="What the job has cost; None: nothing was rented for it.")
+    cost: Cost | None = Field(None, description="The cost of the job. None if nothing was rented.")
 
 
 class RunSummary(SummaryFields):
-    """What a job's run says and what the server knows of it, as the job's page shows it."""
+    """The state of a run, from its own reports and from the server."""
 
     values: Annotated[dict[str, LastValue], BeforeValidator(_only_measured)] = Field(
         {}, description="The newest value of each series of rank 0."
@@ -228,7 +236,7 @@ def read_summary(stored: Mapping[str, Any]) -> StoredSummary:
 
 
 def summarize(before: StoredSummary, latest: Mapping[str, Any] | None, damaged_lines: int) -> StoredSummary:
-    """The new summary; what latest.json does not say is kept from the one before."""
+    """The new summary; fields that latest.json does not have keep their old values."""
     changes: dict[str, Any] = {}
     if latest is not None:
         # NaN and the infinities are named, as on file: no database holds them in JSON.

@@ -20,7 +20,7 @@ NonFinite = Literal["NaN", "Infinity", "-Infinity"]
 
 
 class TrainingJob(Identified, Table):
-    """What somebody wants done, a training or a task about one, and how far it is."""
+    """A training job or a task, and its progress."""
 
     __tablename__ = "training_jobs"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""Tasks about a trained model: evaluate it, export it. Their JSON, their addresses, and queueing them.
+"""Tasks for a trained model: evaluate it, export it. Their JSON, their routes, and queueing them.
 
 The playground queues its serve jobs through `create_task` as well.
 """
@@ -36,12 +36,12 @@ from gpubloom.traincard.safe_paths import is_folder_beneath
 Prompt = Annotated[str, Field(min_length=1, max_length=limits.MAX_PROMPT_CHARACTERS), Storable]
 Prompts = Annotated[list[Prompt], Field(max_length=limits.MAX_PROMPTS)]
 OfCheckpoint = Annotated[
-    UUID | None, Field(description="One checkpoint of the job; without one, its finished model.")
+    UUID | None, Field(description="A checkpoint of the job. If empty: the finished model.")
 ]
 
 
 class NewEvaluation(Schema, EvaluationSettings):
-    """What to measure: perplexity on held-out data, answers to prompts, benchmarks."""
+    """What to measure: perplexity on an eval split, answers to prompts, benchmarks."""
 
     checkpoint_id: OfCheckpoint = None
     prompts: Prompts = Field(default_factory=list)
@@ -52,14 +52,14 @@ class NewEvaluation(Schema, EvaluationSettings):
 
 
 class HubPush(Schema):
-    """A repository to push to, with the token stored under Settings."""
+    """The Hugging Face repository to push to. Uses the token that is stored under Settings."""
 
     repository: Annotated[RepositoryName, Trimmed]
     private: Flag = True
 
 
 class NewExport(Schema, ExportSettings):
-    """The form that others read."""
+    """The file format of the export."""
 
     checkpoint_id: OfCheckpoint = None
     prompts: Prompts = Field(default_factory=list)
@@ -81,7 +81,7 @@ class Backends(Schema):
 
 @dataclass(frozen=True)
 class Subject:
-    """What a task is about: a training's finished model, one of its checkpoints, or a model of its own."""
+    """The model of a task: a finished training job, one of its checkpoints, or a stored model."""
 
     path: Path
     name: str
@@ -98,16 +98,19 @@ async def subject_of(
     job_id: UUID,
     checkpoint_id: UUID | None,
 ) -> Subject:
-    """A training and which of its states; a sentence when there is nothing to work with yet."""
+    """A training job and one of its checkpoints. Raises when there is no model yet."""
     job, project = await service.get_job(session, principal, job_id)
     if job.kind != "train":
-        raise Conflict(f"This is about trainings; the job is {name_of(job.kind)}.", code="not_a_training")
+        raise Conflict(
+            f"Only training jobs have a model. This job is of kind {name_of(job.kind)}.",
+            code="not_a_training",
+        )
     run_dir = run_directory(settings, job.id)
     if checkpoint_id is None:
         if job.status != "completed" or not has_model(settings, job.id):
             raise Conflict(
-                f"The job is {job.status} and has no finished model yet. Choose one of its checkpoints, "
-                "or wait for its end.",
+                f"The job is {job.status} and has no finished model yet. Choose one of its "
+                "checkpoints, or wait until the job ends.",
                 code="no_model_yet",
             )
         return Subject(run_dir, job.name, project, parent=job)
@@ -120,7 +123,7 @@ async def subject_of(
     folder = Path(checkpoint.path).name
     if checkpoint.removed or not is_folder_beneath(run_dir, f"checkpoints/{folder}"):
         raise Conflict(
-            f"The checkpoint of step {checkpoint.step:,} was removed; newer ones are kept.",
+            f"The checkpoint of step {checkpoint.step:,} was removed. Choose a newer checkpoint.",
             code="checkpoint_removed",
         )
     name = f"{job.name[:100]}, step {checkpoint.step:,}"
@@ -181,7 +184,7 @@ async def evaluate(
     settings: CurrentSettings,
     creation: CurrentCreation,
 ) -> JobOut:
-    """Measure a trained model against what it was tuned from; the answer becomes the new job's result."""
+    """Evaluate a trained model and compare it with its base model. The new job holds the result."""
     if (made_id := await creation.find_made(session)) is not None:
         return await job_out(session, settings, *await service.get_job(session, principal, made_id))
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
@@ -200,14 +203,14 @@ async def export(
     settings: CurrentSettings,
     creation: CurrentCreation,
 ) -> JobOut:
-    """Write a trained model in the form that others read; its files are downloaded from the new job."""
+    """Export a trained model. The new job holds the files to download."""
     if (made_id := await creation.find_made(session)) is not None:
         return await job_out(session, settings, *await service.get_job(session, principal, made_id))
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
     # Only whether there is one: the worker writes it into the task's folder, just before that begins.
     if body.hub is not None and await open_hub_token(session, settings, principal.id) is None:
         raise Conflict(
-            "There is no token for the hub to push with. Store one under Settings first.",
+            "No Hugging Face token is stored. Add a token under Settings first.",
             code="no_hub_token",
         )
     fields = {"kind": "export", **body.model_dump(exclude={"checkpoint_id"})}

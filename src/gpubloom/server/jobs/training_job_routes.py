@@ -1,7 +1,7 @@
-"""Trainings at the addresses and in the camelCase of the product's first description.
+"""Training jobs under `/training-jobs`, in camelCase.
 
-They do what `/jobs` does, with the same code. Everything else that was once below `/training-jobs` is gone:
-only pages of an earlier version of the web app ask for it.
+These routes do what `/jobs` does, with the same code. Everything else that was once below `/training-jobs` is
+gone: only pages of an earlier version of the web app ask for it.
 """
 
 from typing import Annotated, NoReturn
@@ -42,7 +42,7 @@ async def list_training_jobs(
     page: AskedPage,
     project_id: Annotated[UUID | None, Query(alias="projectId")] = None,
 ) -> CamelJobs:
-    """One's trainings, newest first."""
+    """List the user's training jobs, newest first."""
     own: Select[TrainingJob] = service.visible_to(principal).with_only_columns(TrainingJob)
     own = own.where(TrainingJob.kind == "train").order_by(TrainingJob.created_at.desc(), TrainingJob.id)
     if project_id is not None:
@@ -60,7 +60,7 @@ async def create_training_job(
     offer_service: CurrentOfferService,
     creation: CurrentCreation,
 ) -> CamelQueuedJob:
-    """Queue a training for a project, or for a new project that is created in the same transaction."""
+    """Queue a training job for an existing project, or for a new project that is created with it."""
     made = await launch_routes.create_job(body, principal, database, settings, offer_service, creation)
     return CamelQueuedJob(
         **made.model_dump(include=set(CamelJob.model_fields) - {"config"}),
@@ -71,7 +71,7 @@ async def create_training_job(
 
 @router.get("/{job_id}")
 async def read_training_job(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> CamelJob:
-    """One training."""
+    """Return one training job."""
     job, _ = await service.get_job(session, principal, job_id)
     return training_of(job)
 
@@ -83,7 +83,7 @@ async def read_metric_rows(
     session: ReadSession,
     limit: Annotated[int, Query(ge=1, le=5_000)] = 1_000,
 ) -> MetricRows:
-    """The newest steps of a training, a row each."""
+    """Return the newest steps of a training job, one row per step."""
     job, _ = await service.get_job(session, principal, job_id)
     steps = read_summary(job.summary).facts.get("steps_per_epoch")
     steps_per_epoch = steps if isinstance(steps, int) else None
@@ -101,5 +101,5 @@ router.add_api_route("/{job_id}/stream", stream_job, methods=["GET"], response_c
     response_model=None,
 )
 async def moved(path: str) -> NoReturn:
-    """What pages of an earlier version ask for."""
-    raise Gone("GPU Bloom was updated. Reload the page.", code="reload_page")
+    """Tell pages of an earlier version of the web app to reload."""
+    raise Gone("GPU Bloom was updated. Reload this page.", code="reload_page")

@@ -1,1 +1,1 @@
-"""Jobs that run people's own files, here or on rented machines. Spelled in snake_case, as was asked for."""
+"""Script jobs: they run users' own files, on the server's machines or on rented machines."""

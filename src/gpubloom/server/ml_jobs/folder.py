@@ -27,10 +27,10 @@ class Folder:
 
 
 def read_folder(body: NewMlJob) -> Folder:
-    """InvalidInput: which file is wrong, and why."""
+    """Read the files of a request. Raises InvalidInput with the file and the reason."""
     if (body.code is None) == (not body.files):
         raise InvalidInput.for_field(
-            "files", "Send code, or files: one of the two.", code="contradictory_fields"
+            "files", "Send exactly one of code and files.", code="contradictory_fields"
         )
     if body.code is not None:
         files = {_checked("entry", body.entry or "train.py"): body.code.encode()}
@@ -38,14 +38,18 @@ def read_folder(body: NewMlJob) -> Folder:
         files = _decoded(body)
     entry = _checked("entry", body.entry) if body.entry else _found_entry(files)
     if entry not in files:
-        raise InvalidInput.for_field("entry", f"There is no {entry} among the files.", code="entry_not_found")
+        raise InvalidInput.for_field(
+            "entry", f"The entry {entry} is not among the files.", code="entry_not_found"
+        )
     text = _text(files[entry])
     if entry.endswith(".ipynb") or (not entry.endswith(".py") and text is not None and is_notebook(text)):
         return _from_notebook(files, entry)
     if text is not None and entry.endswith(".py") and is_notebook(text):
         try:
             return Folder(
-                {**files, entry: from_notebook(text).encode()}, entry, ("The notebook became a script.",)
+                {**files, entry: from_notebook(text).encode()},
+                entry,
+                ("The notebook was converted to a script.",),
             )
         except ScriptProblem as problem:
             raise InvalidInput.for_field("code", str(problem), code=problem.code) from None
@@ -53,10 +57,10 @@ def read_folder(body: NewMlJob) -> Folder:
 
 
 def read_requirements(folder: Folder, arguments: list[str]) -> Requirements:
-    """What the script needs. Takes a moment of computing."""
+    """The requirements of the script. Takes some CPU time."""
     text = _text(folder.files[folder.entry])
     if text is None:
-        raise InvalidInput.for_field("entry", f"{folder.entry} is no text in UTF-8.", code="not_utf8")
+        raise InvalidInput.for_field("entry", f"{folder.entry} is not UTF-8 text.", code="not_utf8")
     siblings: dict[str, str] = {}
     for name, content in folder.files.items():
         is_read = name.endswith(_READ_ENDINGS) or name.rpartition("/")[2].startswith("requirements")
@@ -76,10 +80,10 @@ def _decoded(body: NewMlJob) -> dict[str, bytes]:
         field = f"files.{number}"
         path = _checked(f"{field}.path", file.path)
         if path in files:
-            raise InvalidInput.for_field(f"{field}.path", f"{path} is there twice.", code="duplicate_file")
+            raise InvalidInput.for_field(f"{field}.path", f"{path} is listed twice.", code="duplicate_file")
         if (file.text is None) == (file.base64 is None):
             raise InvalidInput.for_field(
-                field, f"{path} needs text or base64: one of the two.", code="contradictory_fields"
+                field, f"Send exactly one of text and base64 for {path}.", code="contradictory_fields"
             )
         try:
             files[path] = (
@@ -89,13 +93,13 @@ def _decoded(body: NewMlJob) -> dict[str, bytes]:
             )
         except (binascii.Error, UnicodeEncodeError):
             raise InvalidInput.for_field(
-                field, f"The content of {path} cannot be decoded.", code="not_base64"
+                field, f"The base64 content of {path} cannot be decoded.", code="not_base64"
             ) from None
     for path in files:
         parent = path.rpartition("/")[0]
         if parent in files:
             raise InvalidInput.for_field(
-                "files", f"{parent} is a file and a folder at once.", code="duplicate_file"
+                "files", f"{parent} is used both as a file and as a folder.", code="duplicate_file"
             )
     return files
 
@@ -107,7 +111,7 @@ def _found_entry(files: Mapping[str, bytes]) -> str:
     scripts = [name for name in files if name.endswith((".py", ".ipynb")) and "/" not in name]
     if len(scripts) != 1:
         raise InvalidInput.for_field(
-            "entry", "Say which file to run: there is no train.py.", code="entry_missing"
+            "entry", "There is no train.py. Set entry to the file to run.", code="entry_missing"
         )
     return scripts[0]
 
@@ -121,9 +125,11 @@ def _from_notebook(files: Mapping[str, bytes], entry: str) -> Folder:
     name = f"{entry.rpartition('.')[0] or entry}.py"
     if name in files:
         raise InvalidInput.for_field(
-            "entry", f"{entry} would become {name}, which is there already.", code="duplicate_file"
+            "entry",
+            f"{entry} would be converted to {name}, but a file with this name already exists.",
+            code="duplicate_file",
         )
-    note = f"{entry} became the script {name}."
+    note = f"{entry} was converted to the script {name}."
     return Folder({**files, name: script.encode()}, name, (note,))
 
 

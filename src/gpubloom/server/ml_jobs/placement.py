@@ -1,4 +1,4 @@
-"""Where a script job runs: on this server's machine, or on one that is rented for it; and why there."""
+"""Where a script job runs: on the server's machine or on a rented machine, and the reasons."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """Somebody's job, what it needs, and who and what there is."""
+    """The job of a user, its requirements, and the machines and providers that could run it."""
 
     body: NewMlJob
     found: Requirements
@@ -57,11 +57,11 @@ class PlacementRequest:
 
 
 def apply_overrides(found: Requirements, said: Overrides | None) -> Requirements:
-    """What a person says counts; it is stated then."""
+    """Values that the user set replace detected ones and count as stated."""
     if said is None:
         return found
     values: dict[str, Any] = {
-        name: Detected(value=value, confidence="stated", reason="You said so.")
+        name: Detected(value=value, confidence="stated", reason="Set by you.")
         for name, value in said.model_dump(
             exclude_none=True, exclude={"framework", "timeout_seconds"}
         ).items()
@@ -80,14 +80,12 @@ async def decide(session: AsyncSession, request: PlacementRequest) -> Placement:
         known = ", ".join(sorted(request.prices.providers))
         raise InvalidInput.for_field(
             "provider",
-            f"There is no provider {body.provider!r}; there are: {known}.",
+            f"Unknown provider {body.provider!r}. Known providers: {known}.",
             code="unknown_provider",
         )
     if body.provider is None and (request.found.gpus.value == 0 or _machine_for(request) is not None):
         here = _here(request)
-        return replace(
-            here, reasons=("This server's machine can run it, and that costs nothing.", *here.reasons)
-        )
+        return replace(here, reasons=("The server's machine can run this job at no cost.", *here.reasons))
     return await _best(session, request)
 
 
@@ -96,14 +94,14 @@ def _here(request: PlacementRequest) -> Placement:
     machine = _machine_for(request)
     cautions = _cautions(request)
     if wanted == 0:
-        return Placement(None, _FREE, ("It needs no GPU.", *cautions))
+        return Placement(None, _FREE, ("The job needs no GPU.", *cautions))
     if machine is None:
         have = "no GPU" if not any(each.gpus for each in request.machines) else "no GPU that is large enough"
-        sees_none = f"This server's machine has {have}: the script sees none and runs on the CPU."
+        sees_none = f"The server's machine has {have}. The script runs on the CPU."
         return Placement(None, _FREE, (sees_none, *cautions))
     gpus = min(wanted, len(machine.gpus))
-    fewer = f" It would take {wanted} where there are more." if gpus < wanted else ""
-    gets = f"It gets {gpus} GPU of this server's machine ({machine.gpus[0].name}).{fewer}"
+    fewer = f" The job could use {wanted} GPUs on a larger machine." if gpus < wanted else ""
+    gets = f"The job gets {gpus}× {machine.gpus[0].name} of the server's machine.{fewer}"
     return Placement(None, _FREE, (gets, *cautions), gpus)
 
 
@@ -112,10 +110,16 @@ def _cautions(request: PlacementRequest) -> Iterator[str]:
     packages = request.body.packages
     needed = [each.value for each in request.found.packages] if packages is None else packages
     if missing := [name for name in needed if not _is_installed(name)]:
-        yield f"Not installed here: {', '.join(missing)}. Install it beside the server, or rent a machine."
+        yield (
+            f"Not installed on the server's machine: {', '.join(missing)}. Install the missing "
+            "packages there, or rent a machine."
+        )
     if request.found.models and not request.body.network:
         names = ", ".join(each.value for each in request.found.models)
-        yield f"It names {names}; without the network it cannot fetch that here."
+        yield (
+            f"The script loads {names}. Without network access it cannot download them on the server's "
+            "machine."
+        )
 
 
 def _is_installed(package: str) -> bool:
@@ -146,7 +150,7 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
         where = f"{request.body.provider} has" if request.body.provider else "There is"
         raise InvalidInput.for_field(
             "provider",
-            f"{where} nothing that can run this unattended. Look at the offers for the reasons.",
+            f"{where} no offer that can run this job unattended. The list of offers shows the reasons.",
             code="no_offer",
         )
     refusals: dict[str, InvalidInput] = {}
@@ -159,14 +163,14 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
         except InvalidInput as refusal:
             refusals[offer.provider] = refusal
             continue
-        skipped = tuple(f"Not {name}: {refusal.detail}" for name, refusal in refusals.items())
+        skipped = tuple(f"Skipped {name}: {refusal.detail}" for name, refusal in refusals.items())
         return replace(placement, reasons=(*placement.reasons, *skipped))
     first = next(iter(refusals.values()))
     if request.body.provider is not None:
         raise first
     raise InvalidInput.for_field(
         "provider",
-        f"{first.detail} Connect a service under Providers, or choose provider local.",
+        f"{first.detail} Connect a provider under Providers, or choose provider local.",
         code=first.errors[0].code if first.errors else first.code,
     )
 
@@ -182,11 +186,11 @@ async def _take(
         offer = same[0] if same else None
     if offer is None:
         return Placement(
-            taken_offer, _FREE, ("What it will cost cannot be told: the offer does not suit the job.",)
+            taken_offer, _FREE, ("The cost cannot be estimated because the offer does not fit the job.",)
         )
     cost = offer.cost.total
     estimate = {"low": round(cost.low, 4), "likely": round(cost.likely, 4), "high": round(cost.high, 4)}
-    reasons = offer.reasons or (f"{offer.name} was asked for.",)
+    reasons = offer.reasons or (f"You chose {offer.name}.",)
     return Placement({**taken_offer, "estimate": estimate}, cost, (*reasons, *offer.cautions))
 
 

@@ -1,4 +1,4 @@
-"""The addresses of script jobs. A folder may have megabytes: read in a thread, once the caller is known."""
+"""The HTTP routes of script jobs. A folder may have megabytes: read in a thread, once the caller is known."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -68,7 +68,7 @@ _BODY = {
 
 @router.get("/templates")
 async def list_templates() -> Templates:
-    """Folders to start from; each runs as it is."""
+    """List template folders. Each one runs without changes."""
     return Templates(items=[TemplateOut.model_validate(template) for template in templates()])
 
 
@@ -116,7 +116,7 @@ CheckedJob = Annotated[Prepared, Depends(_prepare)]
 
 @router.post("/quote", openapi_extra={"requestBody": _BODY})
 async def quote(prepared: CheckedJob) -> Quote:
-    """Where a job would run, why there, and what it would cost. Nothing is started or stored."""
+    """Return where a job would run, why, and the cost. Nothing is started or stored."""
     offer = prepared.placement.offer
     return Quote(
         provider=prepared.placement.provider,
@@ -137,7 +137,7 @@ async def submit(
     settings: CurrentSettings,
     creation: CurrentCreation,
 ) -> StartedMlJob:
-    """Queue somebody's own script: where they say, or where it is best, with what that will cost."""
+    """Queue a script on the given provider, or on the recommended one, and return the estimated cost."""
     async with database.write() as session:
         job_id = await creation.find_made(session)
         if job_id is None:
@@ -169,7 +169,7 @@ def _read(content: bytes) -> tuple[NewMlJob, Folder]:
         body = NewMlJob.model_validate_json(content)
     except ValidationError as error:
         if any(item["type"] == "json_invalid" for item in error.errors(include_input=False)):
-            raise MalformedRequest("The body is not valid JSON.", code="malformed_json") from None
+            raise MalformedRequest("The request body is not valid JSON.", code="malformed_json") from None
         raise invalid_fields(error.errors(include_input=False)) from None
     return body, read_folder(body)
 
@@ -178,7 +178,7 @@ def _read(content: bytes) -> tuple[NewMlJob, Folder]:
 async def read_status(
     job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> MlJobStatus:
-    """How far a job is, what it printed last, and what it has cost."""
+    """Return the state of a script job, its newest output and its cost."""
     job, _ = await get_job(session, principal, job_id)
     output = await anyio.to_thread.run_sync(
         lambda: read_output(run_directory(settings, job.id), after=None, most_lines=_MOST_LINES)

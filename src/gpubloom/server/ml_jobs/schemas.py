@@ -1,4 +1,4 @@
-"""The JSON of script jobs. Amounts are US dollars."""
+"""The JSON of script jobs. Amounts are in US dollars."""
 
 from typing import Annotated
 from uuid import UUID
@@ -21,7 +21,7 @@ _Hours = Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False)]
 
 
 class FileIn(Schema):
-    """A file of the job's folder, as text or as base64: one of the two."""
+    """A file of the job's folder. Send exactly one of text and base64."""
 
     path: _Path
     text: str | None = None
@@ -29,7 +29,7 @@ class FileIn(Schema):
 
 
 class Overrides(Schema):
-    """What a person knows better than what was read from the script."""
+    """Values that replace those found in the script."""
 
     gpu_memory_gb: Annotated[Number, Field(ge=0, le=100_000, allow_inf_nan=False)] | None = Field(
         None, validation_alias=AliasChoices("gpu_memory_gb", "gpu_memory")
@@ -39,10 +39,10 @@ class Overrides(Schema):
     interactive: Flag | None = None
     multi_node: Flag | None = None
     timeout_seconds: Annotated[Number, Field(gt=0, le=360_000_000, allow_inf_nan=False)] | None = Field(
-        None, description="The same as max_hours, which counts where both are given."
+        None, description="The same limit as max_hours, in seconds. If both are set, max_hours is used."
     )
     framework: _Name | None = Field(
-        None, description="Changes nothing: the script's own imports say what it needs."
+        None, description="Ignored. The imports of the script decide which packages it needs."
     )
 
     @property
@@ -51,36 +51,43 @@ class Overrides(Schema):
 
 
 class NewMlJob(Schema):
-    """A script, or a folder with one in it, and where it should run."""
+    """A script or a folder with a script, and where to run it."""
 
     code: Annotated[str, Field(max_length=1_000_000), Storable] | None = Field(
         None, description="One script or notebook, instead of files."
     )
     files: list[FileIn] = Field([], max_length=MOST_FILES)
-    entry: _Path | None = Field(None, description="The file to run; by default train.py, or the only one.")
-    arguments: _Words = Field([], description="The script's command line.")
+    entry: _Path | None = Field(None, description="The file to run. Default: train.py, or the only file.")
+    arguments: _Words = Field([], description="The command-line arguments of the script.")
     name: Annotated[Line, Field(min_length=1, max_length=120)] | None = None
-    project_id: UUID | None = Field(None, description="Without one: the project Scripts, made when needed.")
+    project_id: UUID | None = Field(
+        None, description="Default: the project Scripts, which is created if needed."
+    )
     provider: _Name | None = Field(
-        None, description="A service, `local` for this server's machine; null: the recommended offer."
+        None, description="A provider, or `local` for the server's machine. Null: the recommended offer."
     )
     offer: OfferTaken | None = None
     constraints: Preferences = Preferences()
     requirements: Overrides | None = None
     packages: Annotated[list[_Name], Field(max_length=200)] | None = Field(
-        None, description="What pip installs on a rented machine; null: what the script seems to need."
+        None,
+        description="The packages that pip installs on a rented machine. Null: the packages that "
+        "the script imports.",
     )
     environment: Annotated[dict[str, str], Field(max_length=100)] = Field(
-        {}, description="Variables of the script; stored in plain text, so no secrets."
+        {},
+        description="Environment variables of the script. They are stored as plain text: do not "
+        "put secrets here.",
     )
     datasets: Annotated[list[_Name], Field(max_length=20)] = Field(
-        [], description="Named datasets, put into data/NAME beside the script."
+        [], description="Named datasets, copied to data/NAME next to the script."
     )
     budget: _Dollars | None = None
     max_hours: _Hours | None = None
-    network: Flag = Field(False, description="Here only, and for admins: the machine's own network.")
+    network: Flag = Field(False, description="Network access on the server's machine. Admins only.")
     confirmed: Flag = Field(
-        False, description="An admin's word to run it here where no sandbox can be built."
+        False,
+        description="An admin confirms that the script may run on the server's machine without a sandbox.",
     )
 
     @model_validator(mode="after")
@@ -96,24 +103,24 @@ class NewMlJob(Schema):
 
 
 class StartedMlJob(Schema):
-    """`reasons`: why it runs there, and what is good to know."""
+    """A queued script job. `reasons`: why the job runs there, and cautions."""
 
     job_id: UUID
     provider: str
     estimated_cost: Span
     status_url: str
     reasons: list[str]
-    ignored: list[str] = Field([], description="Fields of the request that change nothing here.")
+    ignored: list[str] = Field([], description="Fields of the request that have no effect.")
 
 
 class Quote(Schema):
-    """Where a job would run; `offer` is what to send to get just that, null for this server's machine."""
+    """Where a job would run. Send `offer` to get this placement; null means the server's machine."""
 
     provider: str
     offer: OfferTaken | None
     estimated_cost: Span
     reasons: list[str]
-    ignored: list[str] = Field([], description="Fields of the request that change nothing here.")
+    ignored: list[str] = Field([], description="Fields of the request that have no effect.")
 
 
 class Progress(Schema):
@@ -126,7 +133,7 @@ class Progress(Schema):
 
 
 class MlJobStatus(Schema):
-    """`logs`: the newest lines. `estimated_total`: likely cost of the whole job, where that is known."""
+    """The state of a script job. `logs`: newest lines. `estimated_total`: likely total cost, if known."""
 
     id: UUID
     provider: str
@@ -144,7 +151,7 @@ class TemplateFileOut(Schema):
 
 
 class TemplateOut(Schema):
-    """A folder that runs as it is; `provider`: where its values are meant for."""
+    """A template folder that runs without changes. `provider`: the provider that its values are made for."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""Makes a job of somebody's folder: the row, the files, and the checks before either."""
+"""Create a job from a user's folder: the row, the files, and the checks before either."""
 
 import shutil
 from dataclasses import dataclass
@@ -44,8 +44,9 @@ async def choose_sandbox(body: NewMlJob, principal: Principal, placement: Placem
     is_admin = "admin" in principal.scopes
     if body.network and not is_admin:
         raise Forbidden(
-            "On this server's machine only an admin can give a script the network: it reaches whatever the "
-            "machine itself reaches. Bring the data along, name a dataset, or rent a machine.",
+            "Only admins can give a script network access on the server's machine, because the script "
+            "can then reach everything that the machine can reach. Upload the data with the script, "
+            "use a named dataset, or rent a machine.",
             code="network_for_admins",
         )
     reason = await anyio.to_thread.run_sync(why_no_sandbox)
@@ -53,10 +54,10 @@ async def choose_sandbox(body: NewMlJob, principal: Principal, placement: Placem
         return SandboxChoice()
     if is_admin and body.confirmed:
         return SandboxChoice(sandboxed=False, confirmed=True)
-    confirming = "Or confirm" if is_admin else "An admin can confirm"
+    confirming = "Confirm" if is_admin else "An admin can confirm"
     raise Forbidden(
-        f"People's own scripts run on this server's machine in a sandbox only. {reason} {confirming} that "
-        "this one runs without; it can then do all that the server can.",
+        f"Scripts run on the server's machine only inside a sandbox. {reason} {confirming} to run this "
+        "script without a sandbox; it then has all rights of the server.",
         code="no_sandbox",
     )
 
@@ -116,7 +117,7 @@ async def project_of(
         id=uuid4(),
         user_id=principal.id,
         name=_PROJECT,
-        description="Jobs that run files of your own.",
+        description="Script jobs.",
         model_architecture="custom",
         model_size=min(max(parameters, 1e-6), 10_000),
     )

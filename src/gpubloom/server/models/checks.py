@@ -17,7 +17,7 @@ _SECONDS = 30
 
 
 class CheckFailed(Exception):
-    """The check itself did not come to an end; says why."""
+    """The check did not finish; says why."""
 
 
 async def check_folder(folder: Path) -> dict[str, Any]:
@@ -27,7 +27,7 @@ async def check_folder(folder: Path) -> dict[str, Any]:
             _MODULE, {"folder": str(folder), "cpu_seconds": _SECONDS}, seconds=_SECONDS
         )
     except children.ChildFailed as error:
-        raise CheckFailed(f"The check did not come to an end. {error}") from error
+        raise CheckFailed(f"The check of the model did not finish. {error}") from error
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Where a model lies: in a folder of the server's own naming, or in one that the operator allowed."""
+"""Where a model is stored: in a folder that the server named, or in one that the operator allowed."""
 
 import shutil
 from pathlib import Path
@@ -30,12 +30,13 @@ def allowed_folder(path: str, settings: Settings) -> Path:
     """A folder that the operator allowed; DataPathRefused says why another is not."""
     if "://" in path:
         raise DataPathRefused(
-            "path_not_local", "This is an address, not a folder. Models of a hub are added by their id."
+            "path_not_local",
+            "This is a URL, not a folder. To add a model from the Hugging Face Hub, enter its id.",
         )
     checked = check_data_path(path, settings)
     folder = Path(checked).expanduser() if checked.startswith("/") else settings.uploads / checked
     if not folder.is_dir():
-        raise DataPathRefused("folder_not_found", "There is no such folder on this server.")
+        raise DataPathRefused("folder_not_found", "This folder does not exist on the server.")
     # A link inside may lead elsewhere, and would be loaded as well.
     check_data_files(folder.iterdir(), settings)
     return folder.resolve()

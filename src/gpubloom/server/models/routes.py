@@ -1,4 +1,4 @@
-"""The addresses of models."""
+"""The HTTP routes of models."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -51,7 +51,7 @@ async def _shown(settings: Settings, model: Model) -> ModelOut:
 
 @router.get("/catalogue")
 async def read_catalogue(principal: CurrentPrincipal) -> CatalogueOut:
-    """Models that people usually start from, with what they need."""
+    """List common base models and their memory requirements."""
     # Computed by the planner the first time, which takes a moment.
     families = await anyio.to_thread.run_sync(catalogue)
     return CatalogueOut(
@@ -66,7 +66,7 @@ async def list_models(
     settings: CurrentSettings,
     page: AskedPage,
 ) -> Models:
-    """One's own models, the newest first."""
+    """List your models, newest first."""
     rows, total = await service.list_models(session, principal, page)
     return Models(items=[await _shown(settings, row) for row in rows], total=total)
 
@@ -80,7 +80,7 @@ async def add_model(
     readers: Readers,
     creation: CurrentCreation,
 ) -> ModelOut:
-    """Add a model: fetched from a hub, in a folder of this machine, or uploaded file by file."""
+    """Add a model: download it from the Hugging Face Hub, use a folder on the server, or upload its files."""
     check = None
     if body.source == "folder":
         assert body.path is not None
@@ -112,7 +112,7 @@ async def _checked(folder: Path) -> dict[str, Any]:
 async def read_model(
     model_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> ModelOut:
-    """One model."""
+    """Return one model."""
     return await _shown(settings, await service.get_model(session, principal, model_id))
 
 
@@ -125,7 +125,7 @@ async def delete_model(
     uses: Uses,
     after: BackgroundTasks,
 ) -> None:
-    """Delete a model and the files that were fetched or uploaded; a folder of this machine stays."""
+    """Delete a model and its downloaded or uploaded files. A folder on the server is kept."""
     model = await service.delete_model(session, principal, model_id, uses)
     after.add_task(anyio.to_thread.run_sync, remove_model, settings, model.id)
 
@@ -138,7 +138,7 @@ async def check_model(
     settings: CurrentSettings,
     readers: Readers,
 ) -> ModelOut:
-    """Look again what is wrong with a model's folder."""
+    """Check the folder of a model again."""
     async with database.read() as session:
         model = await service.get_model(session, principal, model_id)
         folder = await service.folder_to_read(session, principal, settings, model_id)
@@ -153,7 +153,9 @@ async def check_model(
 def _announced(settings: Settings, model: Model, path: str) -> Arriving:
     # Looked up in the list, never joined to a folder: no name can lead elsewhere.
     if path not in model.files:
-        raise NotFound("The model was announced without such a file.", code="file_not_found")
+        raise NotFound(
+            "This file is not in the file list that was sent when the model was added.", code="file_not_found"
+        )
     return arriving_file(settings, model, path)
 
 
@@ -161,7 +163,7 @@ def _announced(settings: Settings, model: Model, path: str) -> Arriving:
 async def read_offset(
     model_id: UUID, path: str, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> Response:
-    """How many bytes of a file are here, in the header Upload-Offset."""
+    """Return the number of uploaded bytes of a file in the header Upload-Offset."""
     model = await service.get_model(session, principal, model_id)
     received = await anyio.to_thread.run_sync(_announced(settings, model, path).received)
     return offset_answer(received, status=200)
@@ -183,7 +185,7 @@ async def upload_file(
     settings: CurrentSettings,
     readers: Readers,
 ) -> Response:
-    """Append bytes to a file at an offset. With the last byte of the last file the model is checked."""
+    """Append bytes to a file at an offset. After the last byte of the last file, the model is checked."""
     async with database.read() as session:
         model = await service.get_model(session, principal, model_id)
     file = _announced(settings, model, path)

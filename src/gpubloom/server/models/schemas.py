@@ -23,14 +23,14 @@ _MOST_FILES = 1_000
 
 
 class ModelFile(Schema):
-    """A file of a model's folder that will be uploaded."""
+    """A file of a model that will be uploaded."""
 
     path: Annotated[str, Field(min_length=1, max_length=300)]
     size: Annotated[Whole, Field(ge=1, le=LARGEST_OFFSET)]
 
 
 class NewModel(Schema):
-    """A model by its id on a hub, by a folder of this machine, or by the files that will be uploaded."""
+    """A model on the Hugging Face Hub, in a folder on the server, or as files to upload."""
 
     source: Source
     name: Name | None = None
@@ -44,10 +44,10 @@ class NewModel(Schema):
         if self.source == "hub" and self.repository is None:
             raise PydanticCustomError(
                 "repository_missing",
-                "A model of a hub needs its id in 'repository', such as Qwen/Qwen3-0.6B.",
+                "Set 'repository' to the id of the model on the Hugging Face Hub, such as Qwen/Qwen3-0.6B.",
             )
         if self.source == "folder" and self.path is None:
-            raise PydanticCustomError("path_missing", "A model in a folder needs the folder in 'path'.")
+            raise PydanticCustomError("path_missing", "Set 'path' to the folder of the model.")
         if self.source == "upload":
             _check_files([file.path for file in self.files])
         return self
@@ -58,23 +58,21 @@ def _check_files(names: list[str]) -> None:
         if not FILE_NAME.fullmatch(name):
             raise PydanticCustomError(
                 "wrong_suffix",
-                f"{name[:100]!r} is no file of a model that is read here. Upload .safetensors, .json, "
-                ".jinja, .txt and .model files, without folders.",
+                f"{name[:100]!r} is not a supported model file. Upload .safetensors, .json, .jinja, "
+                ".txt and .model files, without folders.",
             )
     if len({name.lower() for name in names}) < len(names):
         raise PydanticCustomError("duplicate_file", "Two files have the same name.")
     if "config.json" not in names:
         raise PydanticCustomError(
-            "not_a_model_folder", "There is no config.json among the files: a model's folder has one."
+            "not_a_model_folder", "The file config.json is missing. Upload it together with the weights."
         )
     if not any(name.endswith(".safetensors") for name in names):
-        raise PydanticCustomError(
-            "no_safetensors", "There are no weights among the files: they end with .safetensors."
-        )
+        raise PydanticCustomError("no_safetensors", "The weights are missing. Upload the .safetensors files.")
 
 
 class FindingOut(Schema):
-    """`error`: it cannot be trained. `warning`: it can, but one should know. `note`: how it is read."""
+    """`error`: the model cannot be trained. `warning`: it can, but with a caveat. `note`: how it is read."""
 
     code: str
     severity: Literal["error", "warning", "note"]
@@ -82,7 +80,7 @@ class FindingOut(Schema):
 
 
 class CheckOut(Schema):
-    """What a model's folder is and what is wrong with it."""
+    """The report about a model folder and its problems."""
 
     ok: bool
     findings: list[FindingOut]
@@ -92,9 +90,7 @@ class CheckOut(Schema):
     vocab_size: int | None
     chat_template: bool
     bytes: int
-    memory: Annotated[
-        dict[Method, int] | None, Field(description="The least GPU memory in bytes, by method.")
-    ]
+    memory: Annotated[dict[Method, int] | None, Field(description="Minimum GPU memory in bytes, by method.")]
 
 
 class ModelOut(Schema):
@@ -136,7 +132,7 @@ class FamilyOut(Schema):
 
 
 class CatalogueOut(Schema):
-    """Models that people usually start from; `setting` says what the memory figures are for."""
+    """Common base models. `setting` says which settings the memory figures apply to."""
 
     setting: str
     families: list[FamilyOut]

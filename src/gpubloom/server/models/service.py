@@ -1,4 +1,4 @@
-"""What can be done with models. Whose they are is part of every query."""
+"""Operations on models. Every query filters by the owner."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,22 +36,22 @@ async def list_models(session: AsyncSession, principal: Principal, page: Page) -
 
 
 async def get_model(session: AsyncSession, principal: Principal, model_id: UUID) -> Model:
-    """One model; somebody else's does not exist."""
+    """One model. Models of other users are not found."""
     model = await session.scalar(visible_to(principal).where(Model.id == model_id))
     if model is None:
-        raise NotFound("There is no such model.")
+        raise NotFound("This model does not exist.")
     return model
 
 
 async def get_ready_model(session: AsyncSession, principal: Principal, model_id: UUID) -> Model:
-    """One model that can be loaded; says what is wrong with another."""
+    """One model that can be loaded. Raises with the reason if it cannot."""
     model = await get_model(session, principal, model_id)
     if model.status != "ready":
-        raise Conflict(f"The model is {model.status}, not ready.", code="model_not_ready")
+        raise Conflict(f"The model is not ready (status: {model.status}).", code="model_not_ready")
     for finding in (model.check or {}).get("findings", []):
         if finding["severity"] == "error":
             raise Conflict(
-                f"The model cannot be loaded: {finding['sentence']}", code=f"model_{finding['code']}"
+                f"The model cannot be loaded. {finding['sentence']}", code=f"model_{finding['code']}"
             )
     return model
 
@@ -70,7 +70,7 @@ async def folder_to_read(
     """The folder of a person's own model, for whatever only reads its tokenizer and template."""
     model = await get_model(session, principal, model_id)
     if model.status != "ready":
-        raise Conflict(f"The model is {model.status}, not ready.", code="model_not_ready")
+        raise Conflict(f"The model is not ready (status: {model.status}).", code="model_not_ready")
     return readable_folder(settings, model)
 
 
@@ -119,7 +119,7 @@ async def note_received(session: AsyncSession, model_id: UUID, received: int) ->
 
 
 async def note_check(session: AsyncSession, model_id: UUID, check: dict[str, Any]) -> None:
-    """A model whose files are all here, and what was found in them."""
+    """Store the check of a model whose files are complete."""
     await session.execute(
         update(Model)
         .where(Model.id == model_id, Model.status.in_(("uploading", "ready")))

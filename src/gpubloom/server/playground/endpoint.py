@@ -14,7 +14,7 @@ _USED_FILE = "used"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A process that holds a model. It listens on loopback only, and only to whoever has its token."""
+    """A process that serves a model. It listens on loopback only, and only for requests with its token."""
 
     port: int
     token: str
@@ -44,7 +44,7 @@ def read_endpoint(run_dir: Path) -> Endpoint | None:
 
 
 def note_use(run_dir: Path) -> None:
-    """Remember that somebody asks right now; a directory that is gone is nobody's concern."""
+    """Record the time of a request. A directory that is gone is ignored."""
     try:
         (run_dir / _USED_FILE).touch()
     except OSError:
@@ -52,7 +52,7 @@ def note_use(run_dir: Path) -> None:
 
 
 def last_use(run_dir: Path) -> datetime | None:
-    """When somebody asked last."""
+    """The time of the last request."""
     try:
         return datetime.fromtimestamp((run_dir / _USED_FILE).stat().st_mtime, UTC)
     except OSError:

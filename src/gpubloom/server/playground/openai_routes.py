@@ -41,7 +41,7 @@ _MOST_LISTED = 100
 
 
 class _OpenAiRoute(APIRoute):
-    """Tells problems in the form that OpenAI's clients read."""
+    """Returns problems in OpenAI's error format."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -69,7 +69,9 @@ def _error(problem: Problem) -> JSONResponse:
 async def authenticate_program(request: Request) -> Principal:
     """Programs only: a page could make a browser send its cookie here."""
     if "authorization" not in request.headers:
-        raise NotSignedIn("Send an API token: Authorization: Bearer bloom_… (Settings, API tokens).")
+        raise NotSignedIn(
+            "Send an API token: Authorization: Bearer bloom_… Create a token under Settings, API tokens."
+        )
     return await authenticate(request)
 
 
@@ -86,7 +88,7 @@ router = APIRouter(
 async def list_served_models(
     principal: ProgramPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> ModelList:
-    """What can be named as `model`: playgrounds, and trainings that have a finished model."""
+    """List the values for `model`: playgrounds, and training jobs with a finished model."""
     return ModelList(data=await list_models(session, principal, settings))
 
 
@@ -114,7 +116,9 @@ def _name_there(endpoint: Endpoint, which: str | None) -> str:
     if which is None:
         return "tuned" if "tuned" in endpoint.models else endpoint.models[0]
     if which not in endpoint.models:
-        raise NotFound(f"This model has no {which}: leave :{which} out.", code="model_not_found")
+        raise NotFound(
+            f"This model has no {which} version. Remove :{which} from the model name.", code="model_not_found"
+        )
     return which
 
 
@@ -129,8 +133,9 @@ async def chat(
     database: CurrentDatabase,
     settings: CurrentSettings,
 ) -> Response:
-    """OpenAI's chat completions. `model`: the id or name of a playground or a training; `:base` behind it
-    asks what it was tuned from."""
+    """Chat completions, compatible with OpenAI. `model`: id or name of a playground or a training job. Append
+    `:base` for its base model.
+    """
     return await _talk("/v1/chat/completions", body, request, principal, database, settings)
 
 
@@ -142,7 +147,7 @@ async def complete(
     database: CurrentDatabase,
     settings: CurrentSettings,
 ) -> Response:
-    """OpenAI's completions; `model` as for chats."""
+    """Completions, compatible with OpenAI. `model` as for chat completions."""
     return await _talk("/v1/completions", body, request, principal, database, settings)
 
 
@@ -174,7 +179,7 @@ async def open_served(
     elif job.model_id is not None:
         wanted = OpenPlayground(model_id=job.model_id)
     else:
-        raise NotFound("The model behind this playground was deleted.", code="model_not_found")
+        raise NotFound("The model of this playground was deleted.", code="model_not_found")
     opened, _ = await open_playground(session, principal, settings, wanted)
     return Served(opened.id, which)
 
@@ -184,7 +189,7 @@ async def _find(session: AsyncSession, principal: Principal, model: object) -> t
     if not isinstance(model, str) or not model or len(model) > 200 or not model.isprintable():
         raise InvalidInput.for_field(
             "model",
-            "Name a model: the id or the name of a playground or a training.",
+            "Set model to the id or the name of a playground or a training job.",
             code="missing",
         )
     name, _, suffix = model.rpartition(":")
@@ -201,7 +206,7 @@ async def _find(session: AsyncSession, principal: Principal, model: object) -> t
     row = (await session.execute(newest.limit(1))).first()
     if row is None:
         raise NotFound(
-            f"There is no model {name!r} of yours. GET /v1/models lists what there is.",
+            f"You have no model named {name!r}. GET /v1/models lists your models.",
             code="model_not_found",
         )
     return row[0], which

@@ -86,7 +86,7 @@ async def forward(
 async def _unless_client_leaves(
     request: Request, client: httpx2.AsyncClient, asking: httpx2.Request
 ) -> httpx2.Response | None:
-    """An answer that is not streamed begins when all of it was written: until then somebody may have left."""
+    """An answer that is not streamed arrives all at once; until then the client may disconnect."""
     sending = asyncio.ensure_future(client.send(asking, stream=True))
     try:
         while not (await asyncio.wait({sending}, timeout=_LOOK_SECONDS))[0]:
@@ -95,8 +95,8 @@ async def _unless_client_leaves(
         return sending.result()
     except httpx2.HTTPError as problem:
         raise NotReady(
-            f"The process that holds the model does not answer ({type(problem).__name__}). "
-            "It may have just ended; try again in a moment."
+            f"The model process does not answer ({type(problem).__name__}). It may have just ended. "
+            "Try again in a moment."
         ) from problem
     finally:
         if not sending.done():
@@ -120,7 +120,7 @@ async def _refusal(answer: httpx2.Response) -> Problem:
         error = json.loads(content)["error"]
         sentence, code = str(error["message"])[:2_000], error.get("code")
     except (ValueError, KeyError, TypeError):
-        sentence = f"The process that holds the model answered {answer.status_code} without saying why."
+        sentence = f"The model process answered with status {answer.status_code} and gave no reason."
         code = None
     if answer.status_code == 429:
         return TooManyRequests(sentence, retry_after=1)
@@ -156,7 +156,7 @@ class _Relay(StreamingResponse):
             # The headers are out: only the body can still say it.
             if not self._is_events:
                 raise
-            sentence = "The model was unloaded in the middle of its answer."
+            sentence = "The model was unloaded before the answer was complete."
             broken = {
                 "error": {"message": sentence, "type": "server_error", "param": None, "code": "cut_off"}
             }

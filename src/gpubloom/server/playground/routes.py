@@ -1,4 +1,4 @@
-"""The web app's way to a model: open a playground, see how far it is, talk."""
+"""The web app's routes to a model: open a playground, follow its start, generate text."""
 
 from typing import Any, cast
 from uuid import UUID
@@ -48,7 +48,7 @@ async def _shown(session: AsyncSession, settings: Settings, row: service.Row) ->
 async def list_playgrounds(
     principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> Playgrounds:
-    """The models that are loaded, or on their way."""
+    """List the playgrounds that are loaded or loading."""
     rows = await service.list_playgrounds(session, principal)
     return Playgrounds(items=[await _shown(session, settings, row) for row in rows])
 
@@ -57,7 +57,7 @@ async def list_playgrounds(
 async def open_playground(
     body: OpenPlayground, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> JobOut:
-    """Load a model to talk to; the one that is loaded already, if it is."""
+    """Load a model into a playground. If the model is already loaded, return its playground."""
     async with database.write() as session:
         row = await service.open_playground(session, principal, settings, body)
         return await job_out(session, settings, *row)
@@ -67,7 +67,7 @@ async def open_playground(
 async def read_playground(
     job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> PlaygroundOut:
-    """One playground and how far it is."""
+    """Return one playground and its state."""
     return await _shown(session, settings, await service.get_playground(session, principal, job_id))
 
 
@@ -97,7 +97,7 @@ async def chat(
     database: CurrentDatabase,
     settings: CurrentSettings,
 ) -> Response:
-    """OpenAI's chat completions; with `stream`, token by token. `model`: base or tuned."""
+    """Chat completions, compatible with OpenAI. `stream` sends token by token. `model`: base or tuned."""
     return await _talk("/v1/chat/completions", job_id, body, request, principal, database, settings)
 
 
@@ -110,5 +110,5 @@ async def complete(
     database: CurrentDatabase,
     settings: CurrentSettings,
 ) -> Response:
-    """OpenAI's completions; with `stream`, token by token."""
+    """Completions, compatible with OpenAI. `stream` sends token by token."""
     return await _talk("/v1/completions", job_id, body, request, principal, database, settings)

@@ -13,18 +13,20 @@ State = Literal["waiting", "loading", "ready", "stopping", "ended"]
 
 
 class OpenPlayground(Schema):
-    """A training, one checkpoint of it, or a model: what to talk to."""
+    """The model to load: a training job, one of its checkpoints, or a stored model."""
 
     job_id: UUID | None = None
-    checkpoint_id: UUID | None = Field(None, description="Of that job; without one, its finished model.")
+    checkpoint_id: UUID | None = Field(
+        None, description="A checkpoint of the job. If empty: the finished model."
+    )
     model_id: UUID | None = None
     idle_minutes: Annotated[float, Field(gt=0, le=10_080, allow_inf_nan=False)] = Field(
-        10.0, description="It is unloaded when nobody asks for so long."
+        10.0, description="Unload the model after this number of minutes without a request."
     )
 
 
 class PlaygroundOut(Schema):
-    """A model that is loaded, or on its way. `models`: what a request may name, once it is ready."""
+    """A model that is loaded or loading. `models`: the names that a request may use, once it is ready."""
 
     job: JobOut
     state: State
@@ -39,7 +41,7 @@ class Playgrounds(Schema):
 
 
 class ModelCard(BaseModel):
-    """A model as OpenAI clients list it; `name` and `ready` are ours."""
+    """A model in OpenAI's list format. `name` and `ready` are our additions."""
 
     id: str
     object: Literal["model"] = "model"

@@ -53,7 +53,7 @@ async def get_playground(session: AsyncSession, principal: Principal, job_id: UU
     """One playground of one's own, running or not."""
     job, project = await jobs.get_job(session, principal, job_id)
     if job.kind != "serve":
-        raise NotFound("There is no such playground.")
+        raise NotFound("This playground does not exist.")
     return job, project
 
 
@@ -102,12 +102,12 @@ async def _subject(
         await jobs.lock_own_job(session, principal, wanted.job_id)
         return await subject_of(session, principal, settings, wanted.job_id, wanted.checkpoint_id)
     raise InvalidInput.for_field(
-        "job_id", "Name a training or a model: one of the two.", code="contradictory_fields"
+        "job_id", "Send exactly one of job_id and model_id.", code="contradictory_fields"
     )
 
 
 async def _project(session: AsyncSession, principal: Principal, settings: Settings) -> Project:
-    """Every job belongs to a project; a model that nobody trained here has none."""
+    """The project of a playground: every job needs one, also for a model that was not trained here."""
     found = await session.scalar(
         visible_projects(principal).where(Project.name == _PROJECT).order_by(Project.created_at).limit(1)
     )
@@ -115,7 +115,7 @@ async def _project(session: AsyncSession, principal: Principal, settings: Settin
         return found
     body = ProjectIn(
         name=_PROJECT,
-        description="Models that were talked to without being trained here.",
+        description="Playgrounds of models that were not trained here.",
         model_architecture="custom",
         model_size=1.0,
     )
@@ -169,14 +169,16 @@ def state_of(job: TrainingJob, endpoint: Endpoint | None) -> State:
 async def ready_endpoint(
     database: Database, settings: Settings, job_id: UUID, *, wait_seconds: float = 0.0
 ) -> Endpoint:
-    """Where to ask, now or within some seconds; else a sentence that says what stands in the way."""
+    """The endpoint of a playground, waiting some seconds if needed. Raises with the reason if it is not
+    ready.
+    """
     deadline = time.monotonic() + wait_seconds
     run_dir = run_directory(settings, job_id)
     while True:
         async with database.read() as session:
             job = await session.get(TrainingJob, job_id)
         if job is None:
-            raise NotFound("There is no such playground.")
+            raise NotFound("This playground does not exist.")
         endpoint = await anyio.to_thread.run_sync(read_endpoint, run_dir)
         state = state_of(job, endpoint)
         if state == "ready" and endpoint is not None:
@@ -185,9 +187,9 @@ async def ready_endpoint(
             raise Conflict(_gone(job), code="not_running")
         if time.monotonic() >= deadline:
             raise NotReady(
-                "The model waits for a device. Try again in a while."
+                "The model is waiting for a free device. Try again later."
                 if state == "waiting"
-                else "The model is being loaded. Try again in a few seconds."
+                else "The model is loading. Try again in a few seconds."
             )
         await asyncio.sleep(_LOOK_SECONDS)
 
@@ -196,4 +198,4 @@ def _gone(job: TrainingJob) -> str:
     if job.status == "failed":
         return f"The model could not be loaded. {job.error_message or ''}".strip()
     why = f" {job.error_message}" if job.error_message else ""
-    return f"The model is not loaded any more.{why} Open the playground again."
+    return f"The model is no longer loaded.{why} Open the playground again."

@@ -1,1 +1,1 @@
-"""Projects: what somebody wants to train, and with which data."""
+"""Projects: what to train, and with which data."""

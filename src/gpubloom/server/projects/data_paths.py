@@ -17,13 +17,13 @@ REMOTE_SCHEMES = frozenset({"s3", "gs", "az", "hf", "https"})
 
 
 class DataPathRefused(InputError):
-    """A path that a project may not name; says why."""
+    """A path that a project may not use; says why."""
 
 
 def check_data_path(path: str, settings: Settings) -> str:
     """The path as it is stored; raises when it may not be used."""
     if ".." in _decoded(path).replace("\\", "/").split("/"):
-        raise DataPathRefused("path_outside_folder", "A data path cannot contain '..'.")
+        raise DataPathRefused("path_outside_folder", "A data path must not contain '..'.")
     if "://" in path:
         return _check_remote(path)
     candidate = Path(path).expanduser() if path.startswith("/") else settings.uploads / path
@@ -32,7 +32,7 @@ def check_data_path(path: str, settings: Settings) -> str:
 
 
 def check_data_files(files: Iterable[Path], settings: Settings) -> None:
-    """Raises when one of these lies, in the end, where this server may not read data for people."""
+    """Raises when one of these paths leads, through links, outside the folders that users may read."""
     uploads, home = settings.uploads.resolve(), settings.home.resolve()
     roots = [uploads, *(root.resolve() for root in settings.data_roots)]
     for file in files:
@@ -40,15 +40,15 @@ def check_data_files(files: Iterable[Path], settings: Settings) -> None:
             # Symbolic links are followed: what counts is where the data lies in the end.
             resolved = file.resolve()
         except (OSError, RuntimeError, ValueError) as error:
-            raise DataPathRefused("unreadable_file", "This path cannot be read.") from error
+            raise DataPathRefused("unreadable_file", "The server cannot read this path.") from error
         # The home folder holds emails, runs and the database; an allowed root around it does not open it.
         private = resolved.is_relative_to(home) and not resolved.is_relative_to(uploads)
         if private or not any(resolved.is_relative_to(root) for root in roots):
             raise DataPathRefused(
                 "path_not_allowed",
-                "This path is outside the folders that this server may read. Use a path in the uploads "
-                "folder, a remote address such as s3://bucket/folder/, or ask the operator to add the folder "
-                "to BLOOM_DATA_ROOTS.",
+                "The server may not read this path. Use a path in the uploads folder or a remote "
+                "address such as s3://bucket/folder/, or ask the operator to add the folder to "
+                "BLOOM_DATA_ROOTS.",
             )
 
 
@@ -63,16 +63,17 @@ def _check_remote(path: str) -> str:
     try:
         parts = urlsplit(path)
     except ValueError as error:
-        raise DataPathRefused("invalid_address", "This is not a valid address.") from error
+        raise DataPathRefused("invalid_address", "This address is not valid.") from error
     if parts.scheme not in REMOTE_SCHEMES:
         allowed = ", ".join(f"{scheme}://" for scheme in sorted(REMOTE_SCHEMES))
         raise DataPathRefused(
-            "scheme_not_allowed", f"Addresses of this kind are not allowed. Use one of {allowed} or a path."
+            "scheme_not_allowed", f"This type of address is not supported. Use {allowed}, or a path."
         )
     if not parts.netloc:
-        raise DataPathRefused("invalid_address", "The address names no bucket or host.")
+        raise DataPathRefused("invalid_address", "The address has no bucket or host.")
     if parts.username or parts.password:
         raise DataPathRefused(
-            "password_in_address", "Leave user name and password out of the address: it is stored as it is."
+            "password_in_address",
+            "Remove the user name and password from the address: the address is stored as plain text.",
         )
     return path

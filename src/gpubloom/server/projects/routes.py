@@ -1,4 +1,4 @@
-"""The addresses of projects."""
+"""The HTTP routes of projects."""
 
 from uuid import UUID
 
@@ -20,7 +20,7 @@ async def list_projects(
     session: ReadSession,
     page: AskedPage,
 ) -> Projects:
-    """One's own projects, the one changed last first."""
+    """List the user's projects, last changed first."""
     rows, total = await service.list_projects(session, principal, page)
     return Projects(items=[ProjectOut.model_validate(row) for row in rows], total=total)
 
@@ -43,7 +43,7 @@ async def create_project(
 
 @router.get("/{project_id}")
 async def read_project(project_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> ProjectOut:
-    """One project."""
+    """Return one project."""
     return ProjectOut.model_validate(await service.get_project(session, principal, project_id))
 
 
@@ -55,7 +55,7 @@ async def replace_project(
     session: WriteSession,
     settings: CurrentSettings,
 ) -> ProjectOut:
-    """Change a project: all its fields are replaced."""
+    """Replace all fields of a project."""
     project = await service.change_project(session, principal, project_id, body, settings)
     return ProjectOut.model_validate(project)
 

@@ -14,12 +14,13 @@ LARGEST_MODEL = 10_000
 
 Name = Annotated[Line, Field(min_length=1, max_length=120)]
 Billions = Annotated[
-    Number, Field(gt=0, le=LARGEST_MODEL, allow_inf_nan=False, description="Billions of parameters.")
+    Number,
+    Field(gt=0, le=LARGEST_MODEL, allow_inf_nan=False, description="Number of parameters, in billions."),
 ]
 
 
 class ProjectIn(Writable):
-    """What a person says about a project."""
+    """A project, as a user describes it."""
 
     name: Name
     description: Annotated[Text, Field(max_length=2000)] | None = None
@@ -34,14 +35,14 @@ class ProjectIn(Writable):
 
 
 class CamelProjectIn(ProjectIn):
-    """What a person says about a project; also one that was once read."""
+    """A project, as a user describes it. A project that was read earlier is accepted too."""
 
     model_config = CAMEL_CASE
     READ_ONLY = frozenset({"id", "userId", "createdAt", "updatedAt"})
 
 
 class ProjectChange(CamelProjectIn):
-    """What should be different about a project; what is left out stays as it is."""
+    """The fields of a project to change. Fields that are left out keep their values."""
 
     # Never used: only fields that were sent are changed. None of them can be null.
     name: Name = ""

@@ -1,4 +1,4 @@
-"""What can be done with projects. Whose they are is part of every query."""
+"""Operations on projects. Every query filters by the owner."""
 
 from uuid import UUID, uuid4
 
@@ -32,10 +32,10 @@ async def list_projects(session: AsyncSession, principal: Principal, page: Page)
 
 
 async def get_project(session: AsyncSession, principal: Principal, project_id: UUID) -> Project:
-    """One project; somebody else's does not exist."""
+    """One project. Projects of other users are not found."""
     project = await session.scalar(visible_to(principal).where(Project.id == project_id))
     if project is None:
-        raise NotFound("There is no such project.")
+        raise NotFound("This project does not exist.")
     return project
 
 
@@ -74,7 +74,7 @@ async def create_project(
 async def change_project(
     session: AsyncSession, principal: Principal, project_id: UUID, body: ProjectIn, settings: Settings
 ) -> Project:
-    """Change what a project says: all of it, or with a ProjectChange what was sent."""
+    """Change a project: all fields, or with a ProjectChange only the fields that were sent."""
     # Looks at files, so it comes before the first statement, which begins the transaction.
     fields = _fields(body, settings)
     project = await get_project(session, principal, project_id)
@@ -92,6 +92,6 @@ async def delete_project(session: AsyncSession, principal: Principal, project_id
         await session.execute(delete(Project).where(Project.id == project.id))
     except IntegrityError as error:
         raise Conflict(
-            "This project has jobs. Delete them first, then the project.", code="project_in_use"
+            "This project has jobs. Delete the jobs first, then the project.", code="project_in_use"
         ) from error
     _record(session, principal, "project.deleted", project)

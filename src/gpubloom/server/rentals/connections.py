@@ -27,7 +27,7 @@ _LONGEST_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Checked:
-    """What a service said about credentials: whose they are, or what is wrong."""
+    """The provider's answer about credentials: the account they belong to, or what is wrong."""
 
     account: str | None
     fault: Fault | None
@@ -49,13 +49,16 @@ def storage_state(settings: Settings) -> StorageReady:
     """Whether jobs can run on rented instances at all."""
     if settings.storage is not None and find_spec("obstore") is None:
         return StorageReady(
-            ready=False, reason="The bucket needs obstore. The operator runs: pip install 'gpubloom[storage]'"
+            ready=False,
+            reason="The storage bucket needs the package obstore. Ask the operator to run: pip "
+            "install 'gpubloom[storage]'",
         )
     if settings.storage is not None:
         return StorageReady(ready=True, reason=None)
     return StorageReady(
         ready=False,
-        reason="Jobs elsewhere need a bucket: the operator sets BLOOM_STORAGE_BUCKET, _KEY and _SECRET.",
+        reason="Jobs on rented machines need a storage bucket. Ask the operator to set "
+        "BLOOM_STORAGE_BUCKET, BLOOM_STORAGE_KEY and BLOOM_STORAGE_SECRET.",
     )
 
 
@@ -84,7 +87,7 @@ async def credentials_of(session: AsyncSession, user_id: UUID) -> Mapping[str, P
 
 
 async def check(provider: CloudProvider) -> Checked:
-    """Ask a service whose credentials these are. Starts nothing, and never raises a Fault."""
+    """Ask a provider which account these credentials belong to. Starts nothing, and never raises a Fault."""
     try:
         async with asyncio.timeout(_LONGEST_SECONDS):
             return Checked(await provider.check(), None)
@@ -92,14 +95,14 @@ async def check(provider: CloudProvider) -> Checked:
         return Checked(None, fault)
     except TimeoutError:
         return Checked(
-            None, Fault("timed_out", f"{provider.name} did not answer within a minute. Try again.")
+            None, Fault("timed_out", f"{provider.name} did not answer within one minute. Try again.")
         )
     finally:
         await provider.close()
 
 
 def refuse(fault: Fault) -> Conflict | InvalidInput:
-    """What a person is told whose credentials will not do, or cannot be tried now."""
+    """The message for a user whose credentials are wrong or cannot be checked now."""
     if fault.kind in {"bad_credentials", "refused", "quota"}:
         return InvalidInput(str(fault), code=fault.kind)
     return Conflict(str(fault), code=fault.kind)
@@ -133,13 +136,14 @@ async def note_check(session: AsyncSession, user_id: UUID, provider: str, checke
 
 
 async def forget(session: AsyncSession, principal: Principal, provider: str) -> None:
-    """Conflict while machines run there: without the credentials nobody here could end them."""
+    """Raises Conflict while machines run there: without the credentials they could not be terminated."""
     running = exists().where(
         Rental.user_id == principal.id, Rental.provider == provider, Rental.state.in_(BILLED)
     )
     if await session.scalar(select(running)):
         raise Conflict(
-            "Machines of yours still run there, and could not be ended any more. Cancel their jobs first.",
+            "Your machines at this provider are still running, and could no longer be terminated. "
+            "Cancel their jobs first.",
             code="machines_running",
         )
     await session.execute(

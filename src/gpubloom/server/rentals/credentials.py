@@ -31,7 +31,9 @@ def usable(kind: ProviderSpec, values: Mapping[str, str]) -> dict[str, str]:
     entered = {name: value.strip() for name, value in values.items() if value.strip()}
     errors = [
         FieldError(
-            field=f"values.{name}", code="extra_forbidden", message=f"{kind.title} asks for no {name}."
+            field=f"values.{name}",
+            code="extra_forbidden",
+            message=f"{kind.title} has no credential field named {name}.",
         )
         for name in sorted(entered.keys() - known.keys())
     ]
@@ -45,7 +47,7 @@ def usable(kind: ProviderSpec, values: Mapping[str, str]) -> dict[str, str]:
         FieldError(
             field=f"values.{name}",
             code="invalid_credentials",
-            message="It has characters that credentials do not have.",
+            message="This value contains characters that credentials cannot have. Copy it again.",
         )
         for name, value in entered.items()
         if not value.isascii() or not value.isprintable()
@@ -70,12 +72,16 @@ def open_provider(settings: Settings, user_id: UUID, provider: str, sealed: str 
     if (reason := kind.why_not()) is not None:
         raise Fault("refused", reason)
     if sealed is None:
-        raise Fault("bad_credentials", f"{kind.title} is not connected. Enter your credentials for it first.")
+        raise Fault(
+            "bad_credentials", f"{kind.title} is not connected. Enter your credentials under Providers first."
+        )
     try:
         values = json.loads(Vault.of(settings.home).open(sealed, _context(user_id, provider)))
     except CannotOpen:
         # A restored database without its key.
         raise Fault(
-            "bad_credentials", f"Your credentials for {kind.title} cannot be read any more. Enter them again."
+            "bad_credentials",
+            f"The stored credentials for {kind.title} can no longer be read. Enter them again "
+            "under Providers.",
         ) from None
     return kind.open(values)

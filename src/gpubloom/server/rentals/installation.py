@@ -1,8 +1,8 @@
-"""Notices a database that was copied: under one name, two installations would end each other's machines.
+"""Detects a copied database: two installations with one name would terminate each other's machines.
 
-The database records its own address. Found at another one, it was moved or is a copy. With no machine
-rented that makes no difference: it takes a new name. Otherwise its operator has to say (`bloom db moved`,
-`… copied`).
+The database records its own location. If the location changed, the database was moved or is a copy. With no
+rented machine that makes no difference: the installation takes a new name. Otherwise the operator has to say
+what happened (`bloom server database moved`, `… copied`).
 """
 
 import hashlib
@@ -24,7 +24,8 @@ from gpubloom.server.rentals.metering import end_rental
 from gpubloom.server.rentals.tables import BILLED, Installation, Rental
 
 _GOES_ON_THERE = (
-    "This installation is a copy, and the job goes on at the original. Resume it to train it here, too."
+    "This server runs on a copied database. The job continues on the original server. Resume the job "
+    "here to train it here as well."
 )
 _MACHINE_ID = Path("/etc/machine-id")
 
@@ -36,7 +37,7 @@ class InstallationMoved(CodedError):
 
 
 async def settle(database: Database) -> None:
-    """Before anything starts. FoundElsewhere: nothing may, until its operator said what happened."""
+    """Called before anything starts. Raises FoundElsewhere until the operator says what happened."""
     async with database.write() as session:
         installation = await _installation(session)
         here = await _identity(session, database)
@@ -46,9 +47,10 @@ async def settle(database: Database) -> None:
         if before is not None:
             if await session.scalar(select(exists().where(Rental.state.in_(BILLED)))):
                 raise InstallationMoved(
-                    f"This database rents machines, and lies elsewhere than before: it was {before}, "
-                    f"now it is {here}. If it was moved, run `bloom db moved`. If it is a copy, run "
-                    "`bloom db copied`: it then leaves the machines to the original."
+                    f"This database has rented machines, and its location changed from {before} to "
+                    f"{here}. If you moved the database, run `bloom server database moved`. If it is a "
+                    "copy, run `bloom server database copied`: the copy then leaves the machines to "
+                    "the original."
                 )
             installation.id = uuid4()
         installation.lies_at = here
@@ -68,7 +70,11 @@ async def become_another(database: Database) -> int:
         installation = await _installation(session)
         installation.id, installation.lies_at = uuid4(), await _identity(session, database)
         for rental in await session.scalars(select(Rental).where(Rental.state.in_(BILLED))):
-            end_rental(rental, rental.metered_at or now(), "It belongs to the installation that was copied.")
+            end_rental(
+                rental,
+                rental.metered_at or now(),
+                "This machine belongs to the server whose database was copied.",
+            )
         jobs = list(
             await session.scalars(
                 select(TrainingJob).where(
@@ -93,7 +99,7 @@ async def _installation(session: AsyncSession) -> Installation:
 
 
 async def _identity(session: AsyncSession, database: Database) -> str:
-    """In words, the same for everybody who uses this database."""
+    """The location of the database in words, the same for every process that uses it."""
     if database.kind == "sqlite":
         return _file(database.url.database or "")
     name = await session.scalar(text("SELECT current_database()"))

@@ -1,4 +1,4 @@
-"""The names that machines carry at a service: whose they are, for which attempt of which job."""
+"""The names of machines at a provider: installation, job and attempt."""
 
 import re
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ class MachineKey:
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """None: somebody else named it."""
+        """None: the key has another format, so the machine is not ours."""
         found = _KEY.fullmatch(text)
         return None if found is None else cls(found[1], UUID(hex=found[2]), int(found[3]))
 
 
 async def installation_name(session: AsyncSession) -> str:
-    """Eight digits that tell this installation from another one with the same account at a service."""
+    """Eight digits that tell this installation from another one with the same account at a provider."""
     found = (await session.scalars(select(Installation.id).order_by(Installation.id))).first()
     assert found is not None, "the migration made it"
     return found.hex[:8]

@@ -47,7 +47,7 @@ def note_instance(rental: Rental, instance: Instance, at: datetime) -> None:
 
 
 def end_rental(rental: Rental, at: datetime, detail: str) -> None:
-    """Nothing runs for it, and nobody can say more about it."""
+    """End a rental of which nothing runs and nothing more can be learned."""
     rental.state, rental.detail = "ended", detail
     if rental.billed_from is not None:
         rental.billed_to = rental.billed_to or at

@@ -22,9 +22,9 @@ router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 
 
 class Move(Schema):
-    """Where to; what is left out of the limits stays as it is."""
+    """The new machine. Limits that are left out keep their values."""
 
-    offer: OfferTaken | None = Field(None, description="None: a machine of this server.")
+    offer: OfferTaken | None = Field(None, description="The offer to rent. None: a machine of this server.")
     budget: Dollars | None = None
     max_hours: Hours | None = None
 
@@ -38,7 +38,7 @@ async def move_job(
     settings: CurrentSettings,
     offer_service: CurrentOfferService,
 ) -> JobOut:
-    """Let a job that waits, was paused or was ended go on elsewhere: same job, one timeline."""
+    """Move a job that is waiting, paused or ended to another machine. Its history is kept."""
     async with database.read() as session:
         job, _ = await get_job(session, principal, job_id)
         _check_can_move(job)
@@ -64,7 +64,10 @@ async def move_job(
 
 def _check_can_move(job: TrainingJob) -> None:
     if job.kind not in TOP_LEVEL_KINDS:
-        raise Conflict(f"A {name_of(job.kind)} runs where its files lie.", code="not_for_this_kind")
+        raise Conflict(
+            f"A job of kind {name_of(job.kind)} cannot move: it runs where its files are.",
+            code="not_for_this_kind",
+        )
     if job.status != "queued":
         after("resume", job.status)
 

@@ -37,7 +37,7 @@ class OfferService:
         facts = prices.providers.get(offer.provider)
         if facts is None or offer.provider == "local":
             raise InvalidInput.for_field(
-                "offer.provider", f"There is no service {offer.provider!r}.", code="unknown_provider"
+                "offer.provider", f"Unknown provider {offer.provider!r}.", code="unknown_provider"
             )
         target = facts.through or offer.provider
         await self._check_target(session, principal, target)
@@ -45,7 +45,8 @@ class OfferService:
         if found is None:
             raise InvalidInput.for_field(
                 "offer",
-                f"{facts.title} does not offer {offer.gpus}× {offer.gpu} so. Ask for offers again.",
+                f"{facts.title} no longer offers {offer.gpus}× {offer.gpu} with these options. Reload "
+                "the offers.",
                 code="offer_gone",
             )
         return {
@@ -72,7 +73,7 @@ class OfferService:
             raise InvalidInput.for_field("offer", str(storage.reason), code="no_bucket")
         if target not in registry.provider_names():
             raise InvalidInput.for_field(
-                "offer.provider", f"Jobs cannot be sent to {target}.", code="unknown_provider"
+                "offer.provider", f"GPU Bloom cannot start jobs at {target}.", code="unknown_provider"
             )
         # In a thread: a service's own library may take a while to import.
         kind = await anyio.to_thread.run_sync(registry.provider_spec, target)
@@ -83,7 +84,7 @@ class OfferService:
         if await find_sealed(session, principal.id, target) is None:
             raise InvalidInput.for_field(
                 "offer.provider",
-                f"{kind.title} is not connected. Enter your credentials for it first.",
+                f"{kind.title} is not connected. Enter your credentials under Providers first.",
                 code="not_connected",
             )
 

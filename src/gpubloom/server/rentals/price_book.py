@@ -26,7 +26,7 @@ _FORGOTTEN_AFTER = timedelta(days=1)
 
 
 async def read_prices(database: Database, provider: CloudProvider) -> None:
-    """Ask a service for its prices, unless somebody did lately. Raises its Faults."""
+    """Ask a provider for its prices, unless that was done recently. Raises its Faults."""
     if not provider.capabilities.live_prices.can:
         return
     async with database.read() as session:
@@ -68,5 +68,5 @@ class PriceBook:
             return self._shipped.with_rows([PriceRow.model_validate(row) for row in known])
         except (ValidationError, PricesProblem) as problem:
             # Stored by another version of ours.
-            log.warning("prices that services named are left out", reason=str(problem))
+            log.warning("ignored the live prices of providers", reason=str(problem))
             return self._shipped

@@ -1,4 +1,4 @@
-"""The addresses of services: connecting them, and ending what nobody owns there."""
+"""The HTTP routes of providers: connect them, and terminate machines that no job owns."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ ProviderName = Annotated[str, Path(max_length=64)]
 async def list_providers(
     principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> Connections:
-    """The services that rent out GPUs, what each can do, and whether you are connected."""
+    """List the providers, what each supports, and whether you are connected."""
     # In a thread: a service's own library may take a while to import.
     kinds = await anyio.to_thread.run_sync(
         lambda: [registry.provider_spec(name) for name in registry.provider_names()]
@@ -56,7 +56,7 @@ async def connect(
     database: CurrentDatabase,
     settings: CurrentSettings,
 ) -> ConnectionOut:
-    """Connect a service: the credentials are tried, sealed and never given back."""
+    """Connect a provider. The credentials are checked and encrypted, and are never returned."""
     kind = await anyio.to_thread.run_sync(connections.find_kind, provider)
     if (reason := kind.why_not()) is not None:
         raise Conflict(reason, code="provider_unavailable")
@@ -73,7 +73,7 @@ async def connect(
 
 @router.delete("/{provider}/credentials", status_code=204)
 async def disconnect(provider: ProviderName, principal: SessionPrincipal, session: WriteSession) -> None:
-    """Forget the credentials; not while machines of yours run there."""
+    """Delete the credentials of a provider. Not possible while your machines run there."""
     await anyio.to_thread.run_sync(connections.find_kind, provider)
     await connections.forget(session, principal, provider)
 
@@ -82,7 +82,7 @@ async def disconnect(provider: ProviderName, principal: SessionPrincipal, sessio
 async def check_provider(
     provider: ProviderName, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> ConnectionOut:
-    """Ask the service whether the stored credentials are still good."""
+    """Check the stored credentials with the provider."""
     kind = await anyio.to_thread.run_sync(connections.find_kind, provider)
     async with database.read() as session:
         credential = (await connections.credentials_of(session, principal.id)).get(provider)
@@ -106,7 +106,7 @@ async def check_provider(
 async def reconcile_providers(
     principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> Reconciled:
-    """End the machines at your services that no job of yours owns. Workers do so every few minutes."""
+    """Terminate machines at your providers that no job owns. Workers also do this every few minutes."""
     await _RECONCILES.count(database, str(principal.id))
     ended, unseen = await look(database, settings, user_id=principal.id)
     return Reconciled(

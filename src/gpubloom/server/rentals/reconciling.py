@@ -44,14 +44,14 @@ class Ended:
 
 @dataclass(frozen=True)
 class Unseen:
-    """A service that could not be looked at: what runs there is not known."""
+    """A provider that could not be checked: its running machines are unknown."""
 
     provider: str
     reason: str
 
 
 async def reconcile(database: Database, settings: Settings, *, user_id: UUID | None = None) -> list[Ended]:
-    """Look at every connected service of everybody, or of one person; says what was ended."""
+    """Check every connected provider of all users, or of one user; returns the terminated machines."""
     return (await look(database, settings, user_id=user_id))[0]
 
 
@@ -82,14 +82,14 @@ async def look(
                 await account.at_rows()
                 await read_prices(database, cloud)
         except (ProviderError, TimeoutError) as problem:
-            unseen.append(_unseen(credential, str(problem) or "It did not answer in time."))
+            unseen.append(_unseen(credential, str(problem) or "The provider did not answer in time."))
         finally:
             await cloud.close()
     return ended, unseen
 
 
 def _unseen(credential: ProviderCredential, reason: str) -> Unseen:
-    log.warning("a service cannot be looked at", provider=credential.provider, reason=reason)
+    log.warning("could not check the machines at a provider", provider=credential.provider, reason=reason)
     return Unseen(credential.provider, reason)
 
 
@@ -110,13 +110,13 @@ class _Look:
             if key is None or key.installation != self._installation or await self._is_owned(key):
                 continue
             await self._cloud.cancel(instance.id)
-            log.warning("a machine that no job owned was ended", provider=self._provider, key=instance.key)
+            log.warning("terminated a machine that no job owns", provider=self._provider, key=instance.key)
             ended.append(Ended(self._provider, instance.key, instance.id))
             await self._note(instance.key, await self._cloud.status(instance.id), was_ended=True)
         return ended
 
     async def at_rows(self) -> None:
-        """Note what the service ended while nobody attended it."""
+        """Record instances that the provider ended while no worker followed them."""
         async with self._database.read() as session:
             rows: Sequence[Rental] = (
                 await session.scalars(

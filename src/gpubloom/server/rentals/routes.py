@@ -1,4 +1,4 @@
-"""The addresses of rented machines, what they cost, and budgets."""
+"""The HTTP routes of rented machines, their cost, and budgets."""
 
 from typing import Annotated
 from uuid import UUID
@@ -20,33 +20,33 @@ async def list_rentals(
     session: ReadSession,
     page: AskedPage,
     running: Annotated[
-        bool | None, Query(description="Only those that are billed now, or only others.")
+        bool | None, Query(description="True: only machines that are billed now. False: only the others.")
     ] = None,
 ) -> Rentals:
-    """The machines that were rented for your jobs, newest first."""
+    """List the machines rented for your jobs, newest first."""
     items, total = await service.list_rentals(session, principal, page, running=running)
     return Rentals(items=items, total=total)
 
 
 @router.get("/spending")
 async def read_spending(principal: CurrentPrincipal, session: ReadSession) -> SpendingOut:
-    """What your rented machines cost."""
+    """Return the cost of your rented machines."""
     return await service.spending(session, principal)
 
 
 @router.get("/budgets")
 async def list_budgets(principal: CurrentPrincipal, session: ReadSession) -> Budgets:
-    """What may be spent, and how much of it was."""
+    """List your budgets and how much of each is spent."""
     return Budgets(items=await service.list_budgets(session, principal))
 
 
 @router.put("/budgets")
 async def set_budget(body: BudgetIn, principal: CurrentPrincipal, session: WriteSession) -> BudgetOut:
-    """Set a budget. Jobs are warned at 50, 80 and 100 %, and paused after a checkpoint when it ends."""
+    """Set a budget. Jobs get warnings at 50, 80 and 100 %, and pause with a checkpoint when it is spent."""
     return await service.set_budget(session, principal, body)
 
 
 @router.delete("/budgets/{budget_id}", status_code=204)
 async def remove_budget(budget_id: UUID, principal: CurrentPrincipal, session: WriteSession) -> None:
-    """Remove a budget; a job's by the job's id."""
+    """Remove a budget. For a job's budget, send the id of the job."""
     await service.remove_budget(session, principal, budget_id)

@@ -1,4 +1,4 @@
-"""The JSON of services, rented machines and budgets. Amounts are US dollars."""
+"""The JSON of providers, rented machines and budgets. Amounts are in US dollars."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -14,14 +14,14 @@ _Name = Annotated[Line, Field(min_length=1, max_length=64)]
 
 
 class CapabilityOut(Schema):
-    """Whether a service can do something; a "no" says why."""
+    """Whether a provider supports something. If not, `reason` says why."""
 
     can: bool
     reason: str | None
 
 
 class CapabilitiesOut(Schema):
-    """What differs between services. `longest_seconds`: how long one machine may live."""
+    """How providers differ. `longest_seconds`: maximum lifetime of a machine."""
 
     runs_unattended: CapabilityOut
     live_prices: CapabilityOut
@@ -32,7 +32,7 @@ class CapabilitiesOut(Schema):
 
 
 class CredentialFieldOut(Schema):
-    """One thing to enter, such as an API key."""
+    """A credential field, such as an API key."""
 
     name: str
     title: str
@@ -42,23 +42,25 @@ class CredentialFieldOut(Schema):
 
 
 class ConnectionOut(Schema):
-    """A service, and whether one is connected to it. What was entered is never given back."""
+    """A provider, and whether you are connected. Credentials are never returned."""
 
     name: str
     title: str
-    available: bool = Field(description="Whether it can be used on this installation; reason says why not.")
+    available: bool = Field(
+        description="Whether the provider can be used on this server. If not, `reason` says why."
+    )
     reason: str | None
     connected: bool
     account: str | None
     checked_at: datetime | None
-    problem: str | None = Field(description="What the service said when it was asked last.")
-    page: str = Field(description="Where a person finds the credentials.")
+    problem: str | None = Field(description="The result of the last check, if it failed.")
+    page: str = Field(description="The page where you create the credentials.")
     fields: list[CredentialFieldOut]
     capabilities: CapabilitiesOut
 
 
 class StorageReady(Schema):
-    """Whether there is a bucket for jobs elsewhere; without one nothing can be sent."""
+    """Whether a storage bucket is configured. Jobs on rented machines need one."""
 
     ready: bool
     reason: str | None
@@ -70,7 +72,7 @@ class Connections(Schema):
 
 
 class CredentialsIn(Schema):
-    """What a person enters, by the names of the service's fields."""
+    """The credentials, by the names of the provider's fields."""
 
     values: Annotated[dict[_Name, Annotated[SecretStr, Field(max_length=4_000)]], Field(max_length=20)]
 
@@ -107,7 +109,7 @@ class ProviderSpending(Schema):
 
 
 class SpendingOut(Schema):
-    """What was spent; days and months begin at midnight UTC."""
+    """The amounts spent. Days and months begin at midnight UTC."""
 
     currency: Literal["USD"] = "USD"
     today: float
@@ -118,17 +120,17 @@ class SpendingOut(Schema):
 
 
 class BudgetIn(Schema):
-    """A budget for everything, for a project, or for a job; in place of an earlier one."""
+    """A budget for the whole account, a project, or a job. Replaces an earlier budget for the same."""
 
     scope: Literal["user", "project", "job"]
     project_id: UUID | None = None
     job_id: UUID | None = None
     limit: _Amount
-    period: Period = Field("total", description="A job's is always total.")
+    period: Period = Field("total", description="For a job: always total.")
 
 
 class BudgetOut(Schema):
-    """`warned`: percentages that were told already."""
+    """A budget and how much of it is spent. `warned`: percentages for which a warning was given."""
 
     id: UUID
     scope: Literal["user", "project", "job"]
@@ -157,7 +159,7 @@ class UnseenService(Schema):
 
 
 class Reconciled(Schema):
-    """Machines that no job owned, and that were ended; and services that could not be looked at."""
+    """The terminated machines that no job owned, and the providers that could not be checked."""
 
     ended: list[EndedMachine]
     unseen: list[UnseenService]

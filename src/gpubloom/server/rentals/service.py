@@ -1,4 +1,4 @@
-"""What people rented, what it cost, and what it may cost. Whose it is is part of every query."""
+"""Rented machines, their cost, and budgets. Every query filters by the owner."""
 
 import math
 from collections.abc import Sequence
@@ -144,13 +144,18 @@ async def set_budget(session: AsyncSession, principal: Principal, wanted: Budget
     }
     if not given[wanted.scope]:
         raise InvalidInput.for_field(
-            "scope", f"A budget of the scope {wanted.scope} names just that.", code="contradictory_fields"
+            "scope",
+            "For scope user, send neither project_id nor job_id. For scope project, send only "
+            "project_id. For scope job, send only job_id.",
+            code="contradictory_fields",
         )
     _record(session, principal, "budget.set", wanted.scope, wanted.project_id or wanted.job_id)
     if wanted.job_id is not None:
         if wanted.period != "total":
             raise InvalidInput.for_field(
-                "period", "A job's budget is for the whole job.", code="contradictory_fields"
+                "period",
+                "The budget of a job covers the whole job. Set period to total.",
+                code="contradictory_fields",
             )
         job, _ = await lock_own_job(session, principal, wanted.job_id)
         job.budget = wanted.limit
@@ -195,7 +200,7 @@ async def remove_budget(session: AsyncSession, principal: Principal, budget_id: 
         .with_for_update()
     )
     if job is None:
-        raise NotFound("There is no such budget.")
+        raise NotFound("This budget does not exist.")
     job.budget = None
     _tell_again(job)
     _record(session, principal, "budget.removed", "job", job.id)

@@ -31,7 +31,7 @@ class Installation(Identified, Table):
 
 
 class LivePrices(Table):
-    """What a service said last about its prices, to whoever asked; one row for all people."""
+    """The last prices of a provider; one row for all users."""
 
     __tablename__ = "live_prices"
 

@@ -66,7 +66,7 @@ class BodyLimit:
             return
         largest = self.larger.get(scope["path"], self.largest)
         refusal = problem_response(
-            TooLarge(f"The request is larger than {largest // 1024} KiB. Send less at once.")
+            TooLarge(f"The request body is larger than {largest // 1024} KiB. Send a smaller request.")
         )
         declared = Headers(scope=scope).get("content-length", "0")
         # Longer numbers are too large whatever they say, and Python refuses to read the longest.
@@ -129,8 +129,8 @@ class RequestGuard:
         host = headers.get("host", "").lower()
         if _host_name(host) not in self.hosts:
             return MalformedRequest(
-                "This server does not answer to that host name. "
-                "Its operator can allow it with BLOOM_ALLOWED_HOSTS.",
+                "This server does not accept this host name. The operator can allow it with "
+                "BLOOM_ALLOWED_HOSTS.",
                 code="unknown_host",
             )
         if scope["type"] == "http" and scope["method"] in SAFE_METHODS:

@@ -25,7 +25,7 @@ _common: frozenset[str] | None = None
 
 
 def weakness(password: str, *, email: str = "", name: str = "") -> str | None:
-    """Why a password is refused, as a sentence; None when it is fine."""
+    """Why a password is refused, as a sentence; None if it is acceptable."""
     global _common
     if len(password) < SHORTEST:
         return f"Use at least {SHORTEST} characters."
@@ -35,10 +35,10 @@ def weakness(password: str, *, email: str = "", name: str = "") -> str | None:
     if _common is None:
         _common = frozenset((Path(__file__).parent / "common_passwords.txt").read_text().split())
     if folded in _common or len(set(folded)) <= 2 or _is_sequence(folded):
-        return "This password is one of the first that anybody would try. Use a few unrelated words."
+        return "This password is too common. Use a few unrelated words."
     for personal in (email.casefold(), email.casefold().partition("@")[0], name.casefold()):
         if len(personal) >= 4 and personal in folded and len(folded) - len(personal) < 6:
-            return "This password is mostly your name or email address. Use a few unrelated words."
+            return "This password is too similar to your name or email address. Use a few unrelated words."
     return None
 
 

@@ -87,7 +87,9 @@ class Vault:
             whole.unlink()
         key = path.read_bytes()
         if len(key) != _KEY_BYTES:
-            raise CannotOpen(f"{path} does not hold a key of {_KEY_BYTES} bytes. Restore it from a backup.")
+            raise CannotOpen(
+                f"{path} does not contain a key of {_KEY_BYTES} bytes. Restore it from a backup."
+            )
         return cls(key)
 
     def seal(self, text: str, context: str) -> str:
@@ -104,9 +106,9 @@ class Vault:
         except (binascii.Error, ValueError):
             content = b""
         if version != _VERSION or len(content) <= _NONCE_BYTES:
-            raise CannotOpen("This is not a sealed text of this version.")
+            raise CannotOpen("The encrypted value has an unknown format.")
         try:
             nonce, hidden = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
             return self._cipher.decrypt(nonce, hidden, context.encode()).decode()
         except InvalidTag:
-            raise CannotOpen("The sealed text was changed, or sealed with another key.") from None
+            raise CannotOpen("The encrypted value was changed, or encrypted with another key.") from None

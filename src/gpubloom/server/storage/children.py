@@ -42,7 +42,7 @@ def bound_this_process(*, cpu_seconds: int, politely: bool = False) -> None:
 
 
 class ChildFailed(Exception):
-    """A child that ended without an answer; says how."""
+    """A child process that ended without an answer; says how."""
 
 
 class ChildTookTooLong(ChildFailed):
@@ -87,7 +87,7 @@ async def started(module: str, request: dict[str, Any]) -> AsyncIterator[asyncio
 async def answers(
     module: str, request: dict[str, Any], *, seconds: float
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Everything that a child says, line by line; raises when it ends badly or takes too long."""
+    """All answers of a child process, line by line. Raises if it fails or takes too long."""
     async with started(module, request) as child:
         assert child.stdout is not None
         try:
@@ -96,30 +96,32 @@ async def answers(
                     yield json.loads(line)
                 status = await child.wait()
         except TimeoutError as error:
-            raise ChildTookTooLong(f"It took longer than {seconds:,.0f} seconds.") from error
+            raise ChildTookTooLong(f"The process took longer than {seconds:,.0f} seconds.") from error
         except ValueError as error:
-            raise ChildFailed("It answered with something that cannot be read.") from error
+            raise ChildFailed("The process sent an unreadable answer.") from error
     if status != 0:
         raise ChildFailed(
-            f"It was ended by signal {-status}." if status < 0 else f"It ended with code {status}."
+            f"The process was ended by signal {-status}."
+            if status < 0
+            else f"The process ended with exit code {status}."
         )
 
 
 async def answer(module: str, request: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-    """The last thing that a child says."""
+    """The last answer of a child process."""
     last: dict[str, Any] | None = None
     async for said in answers(module, request, seconds=seconds):
         last = said
     if last is None:
-        raise ChildFailed("It said nothing.")
+        raise ChildFailed("The process sent no answer.")
     return last
 
 
 async def output(module: str, request: dict[str, Any]) -> AsyncIterator[bytes]:
-    """A child's output as it comes, however long that takes. Whoever stops listening ends it."""
+    """The output of a child process, without a time limit. Closing the iterator ends the process."""
     async with started(module, request) as child:
         assert child.stdout is not None
         while piece := await child.stdout.read(_READ):
             yield piece
         if await child.wait() != 0:
-            raise ChildFailed("It ended before everything was written.")
+            raise ChildFailed("The process ended before the output was complete.")

@@ -33,7 +33,7 @@ def _say(**fields: Any) -> None:
 
 
 class _Telling:
-    """Tells how far it is, and stops what would become too large."""
+    """Reports the progress, and stops a download that would become too large."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -43,8 +43,9 @@ class _Telling:
         if size > self._most:
             raise HubProblem(
                 "too_large",
-                f"This is {size / 1e9:,.1f} GB, and there is room for {max(0, self._most) / 1e9:,.1f} GB of "
-                "yours. Delete something, or ask the operator to raise BLOOM_USER_QUOTA_GB.",
+                f"The download is {size / 1e9:,.1f} GB, but you have only "
+                f"{max(0, self._most) / 1e9:,.1f} GB of storage left. Delete a dataset or a model, or "
+                "ask the operator to raise BLOOM_USER_QUOTA_GB.",
             )
         if time.monotonic() - self._told > _TELL_EVERY_SECONDS:
             self._told = time.monotonic()
@@ -107,7 +108,7 @@ def main() -> None:
             sentence = sentence.replace(str(path), "the server's disk")
         _say(refused=sentence[:2_000])
     except MemoryError:
-        _say(refused="Joining the files of this dataset needs more memory than a server gives to one.")
+        _say(refused="The server does not have enough memory to join the files of this dataset.")
 
 
 if __name__ == "__main__":

@@ -69,14 +69,14 @@ async def require_room(session: AsyncSession, principal: Principal, settings: Se
     largest = settings.max_upload_gb * GIGABYTE
     if size > largest:
         raise TooLarge(
-            f"This is {gigabytes(size)}; this server takes at most {gigabytes(largest)} at once. Its "
+            f"The file is {gigabytes(size)}, but this server accepts at most {gigabytes(largest)}. The "
             "operator can raise BLOOM_MAX_UPLOAD_GB."
         )
     kept = await _kept(session, principal.id)
     quota = settings.user_quota_gb * GIGABYTE
     if kept + size > quota:
         raise TooLarge(
-            f"Your datasets and models take {gigabytes(kept)} of {gigabytes(quota)}, and this needs "
+            f"Your datasets and models use {gigabytes(kept)} of {gigabytes(quota)}, and this one needs "
             f"{gigabytes(size)} more. Delete some, or ask the operator to raise BLOOM_USER_QUOTA_GB.",
             code="quota_exceeded",
         )
@@ -87,9 +87,9 @@ async def require_room(session: AsyncSession, principal: Principal, settings: Se
     free = await anyio.to_thread.run_sync(free_bytes, settings.home)
     if coming + size > free - SPARE_BYTES:
         raise TooLarge(
-            f"The disk of this server has {gigabytes(max(0, free - SPARE_BYTES - coming))} left for "
-            f"uploads, and this needs {gigabytes(size)}. Delete something, or ask the operator for "
-            "more room.",
+            f"The server's disk has {gigabytes(max(0, free - SPARE_BYTES - coming))} left for uploads, "
+            f"but {gigabytes(size)} are needed. Delete a dataset or a model, or ask the operator for "
+            "more disk space.",
             code="disk_full",
         )
 
@@ -127,7 +127,9 @@ async def require_unused(
     for find in uses:
         use = await find(session, kind, row_id)
         if use is not None:
-            raise Conflict(f"{use} Cancel it or wait for its end, then delete this.", code=f"{kind}_in_use")
+            raise Conflict(
+                f"{use} Cancel that job or wait until it ends, then delete the {kind}.", code=f"{kind}_in_use"
+            )
 
 
 def _readers_of(request: Request) -> anyio.CapacityLimiter:

@@ -38,7 +38,7 @@ _READ_SECONDS = 10.0
 # announced.
 UPLOADS = re.compile(r"/api/(datasets/[0-9a-fA-F-]{36}/content|models/[0-9a-fA-F-]{36}/files/[^/]{1,300})")
 UploadOffset = Annotated[
-    int, Header(ge=0, le=LARGEST_OFFSET, description="The byte at which this piece begins.")
+    int, Header(ge=0, le=LARGEST_OFFSET, description="The byte offset at which this piece begins.")
 ]
 
 
@@ -93,12 +93,13 @@ async def receive(
             if writer.offset == file.size:
                 await anyio.to_thread.run_sync(writer.finish)
         except FileNotFoundError as error:
-            raise NotFound("This was deleted while it was uploaded.", code="deleted_meanwhile") from error
+            raise NotFound("This file was deleted during the upload.", code="deleted_meanwhile") from error
         except OSError as error:
             if error.errno not in _FULL:
                 raise
             raise TooLarge(
-                "The disk of this server is full. Delete something and continue: what has arrived is kept.",
+                "The server's disk is full. Free some space and continue the upload. The uploaded "
+                "bytes are kept.",
                 code="disk_full",
                 headers={OFFSET_HEADER: str(writer.offset)},
             ) from error
@@ -109,8 +110,8 @@ async def receive(
 
 def _more_than_announced(file: Arriving) -> TooLarge:
     return TooLarge(
-        f"The file was announced with {file.size:,} bytes, and this is more. Announce it again with its "
-        "right size.",
+        f"The request has more bytes than the announced file size of {file.size:,} bytes. Start the "
+        "upload again with the correct size.",
         code="more_than_announced",
     )
 
@@ -126,9 +127,11 @@ async def _collected(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             break
         except ClientDisconnect:
-            ended = MalformedRequest("The connection broke before all of this had arrived.", code="cut_off")
+            ended = MalformedRequest(
+                "The connection broke during the upload. Continue the upload.", code="cut_off"
+            )
         except TimeoutError:
-            ended = WentSilent("Nothing arrived for a minute. Ask for the offset and continue there.")
+            ended = WentSilent("No data arrived for one minute. Request the offset and continue from there.")
         else:
             waiting += piece
             if len(waiting) >= _PIECE:
@@ -156,7 +159,9 @@ class _Writer:
             try:
                 descriptor = os.open(file.partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             except FileNotFoundError as error:
-                raise NotFound("This was deleted while it was uploaded.", code="deleted_meanwhile") from error
+                raise NotFound(
+                    "This file was deleted during the upload.", code="deleted_meanwhile"
+                ) from error
             writer = cls._locked(file, descriptor, offset)
             if writer is not None:
                 return writer
@@ -171,8 +176,8 @@ class _Writer:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise Conflict(
-                    "Another request is uploading this file right now. Wait until it ends, ask for the "
-                    "offset, and continue there.",
+                    "Another request is uploading this file. Wait until it ends, request the offset, "
+                    "and continue from there.",
                     code="upload_busy",
                 ) from error
             # Whoever had the lock before may have completed the file, or somebody deleted it.
@@ -216,7 +221,7 @@ class _Writer:
 
 def _wrong_offset(received: int) -> Conflict:
     return Conflict(
-        f"The server has {received:,} bytes of this file. Continue there.",
+        f"The server already has {received:,} bytes of this file. Continue from there.",
         code="wrong_offset",
         headers={OFFSET_HEADER: str(received)},
     )
@@ -226,7 +231,7 @@ async def take_piece(request: Request, file: Arriving, offset: int) -> int:
     """Write the body of a request at its offset; gives how many bytes are here then."""
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
-        raise InvalidInput("Send the file's own bytes, without Content-Encoding.", code="encoded_body")
+        raise InvalidInput("Send the file without Content-Encoding.", code="encoded_body")
     length = request.headers.get("content-length", "")
     declared = int(length) if length.isdecimal() and len(length) <= 18 else None
     pieces = request.stream()
@@ -248,5 +253,5 @@ async def _read_on(pieces: AsyncIterator[bytes]) -> None:
 
 
 def offset_answer(received: int, *, status: int = 204) -> Response:
-    """Says how much is here."""
+    """The header with the number of uploaded bytes."""
     return Response(status_code=status, headers={OFFSET_HEADER: str(received), "Cache-Control": "no-store"})

@@ -40,14 +40,14 @@ class TrainCardTracker(GeneralTracker):  # type: ignore[misc]
 
     @property
     def tracker(self) -> Reporter:
-        """The Reporter; Accelerate's word for it."""
+        """The Reporter, under Accelerate's name for it."""
         if self._reporter is None:
             self._reporter = Reporter(self._run_dir)
         return self._reporter
 
     @property
     def step(self) -> int:
-        """The step that the batch at hand belongs to."""
+        """The step of the current batch."""
         return self._logged_step if self._track is None else self._track.step
 
     def start(self) -> None:
@@ -59,7 +59,7 @@ class TrainCardTracker(GeneralTracker):  # type: ignore[misc]
         self.tracker.describe(values)
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
-        """Called by `accelerator.log`. Without a step, the values belong to the batch at hand."""
+        """Called by `accelerator.log`. Without a step, the values belong to the current batch."""
         if step is None and self._track is None:
             self._logged_step += 1
         if self.tracker.rank == 0:

@@ -27,7 +27,7 @@ _RATES = ("initial_lr", "max_lr", "min_lr")
 
 
 class ControlHandler:
-    """What one training is told. `status`: paused or cancelled once it has to stop; None while it goes on."""
+    """The commands for one training. `status`: paused or cancelled once it must stop; None while it runs."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -43,7 +43,7 @@ class ControlHandler:
         refused: dict[str, str] = {}
         for name, value in command.set.items():
             if name not in setters:
-                refused[name] = f"unknown setting; here there are {', '.join(sorted(setters))}"
+                refused[name] = f"unknown setting; the known settings are {', '.join(sorted(setters))}"
                 continue
             try:
                 setters[name](value)
@@ -103,7 +103,7 @@ def positive(value: Any, most: float = math.inf) -> float:
 def not_negative(value: Any) -> float:
     """A setting that must be a number from 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise InputError("invalid_setting", f"{value!r} is not a number from 0")
+        raise InputError("invalid_setting", f"{value!r} is not a number of at least 0")
     return float(value)
 
 
@@ -111,7 +111,7 @@ def interval(value: Any) -> int | None:
     """A setting that counts steps; None means never."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
-    raise InputError("invalid_setting", f"{value!r} is neither a whole number from 1 nor null")
+    raise InputError("invalid_setting", f"{value!r} is neither a whole number of at least 1 nor null")
 
 
 _decaying: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()
@@ -127,7 +127,7 @@ def set_learning_rate(optimizer: Any, schedulers: Iterable[Any], value: Any) -> 
     base = groups[0].get("max_lr", base)
     if float(base) == 0.0:
         raise InputError(
-            "setting_not_changeable", "the learning rate is 0 now, so its schedule cannot be scaled"
+            "setting_not_changeable", "the learning rate is currently 0, so its schedule cannot be scaled"
         )
     factor = wanted / float(base)
     for group in groups:
@@ -150,7 +150,7 @@ def set_weight_decay(optimizer: Any, value: Any) -> None:
     if not decaying:
         raise InputError(
             "setting_not_changeable",
-            "the optimizer began without weight decay, so which weights decay is not known",
+            "the optimizer was started without weight decay, so it is unknown which weights should decay",
         )
     for number in decaying:
         groups[number]["weight_decay"] = wanted

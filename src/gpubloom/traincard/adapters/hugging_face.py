@@ -24,7 +24,7 @@ _FACTS = ("per_device_train_batch_size", "gradient_accumulation_steps", "learnin
 
 
 class HFTrainCardCallback(TrainerCallback):
-    """Reports a Trainer's run and applies its control.json. Without a Reporter it makes one itself."""
+    """Reports a Trainer's run and applies its control.json. Creates a Reporter if none is given."""
 
     def __init__(self, reporter: Reporter | None = None, *, run_dir: str | Path | None = None) -> None:
         self._reporter = reporter
@@ -37,7 +37,7 @@ class HFTrainCardCallback(TrainerCallback):
 
     @property
     def reporter(self) -> Reporter:
-        """The Reporter in use; asking for it makes one."""
+        """The Reporter; created on first use."""
         if self._reporter is None:
             self._reporter = Reporter(self._run_dir)
         return self._reporter

@@ -22,7 +22,7 @@ from gpubloom.traincard.reporter import Reporter
 
 
 class LightningTrainCardCallback(Callback):
-    """Reports a Lightning run and applies its control.json. Without a Reporter it makes one itself."""
+    """Reports a Lightning run and applies its control.json. Creates a Reporter if none is given."""
 
     def __init__(self, reporter: Reporter | None = None, *, run_dir: str | Path | None = None) -> None:
         self._reporter, self._run_dir = reporter, run_dir
@@ -32,7 +32,7 @@ class LightningTrainCardCallback(Callback):
 
     @property
     def reporter(self) -> Reporter:
-        """The Reporter in use; asking for it makes one."""
+        """The Reporter; created on first use."""
         if self._reporter is None:
             self._reporter = Reporter(self._run_dir)
         return self._reporter

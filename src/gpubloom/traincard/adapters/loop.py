@@ -77,7 +77,8 @@ def load(state: Mapping[str, Any], folder: Path) -> None:
     content = sys.modules["torch"].load(folder / _STATE, map_location="cpu", weights_only=True)
     if missing := sorted(state.keys() - content.keys()):
         raise InputError(
-            "checkpoint_mismatch", f"{folder} holds no state of {', '.join(missing)}: another loop saved it"
+            "checkpoint_mismatch",
+            f"{folder} has no state for {', '.join(missing)}: another training loop saved this checkpoint",
         )
     for name, part in state.items():
         part.load_state_dict(content[name])
@@ -122,7 +123,7 @@ class Track:
 
     @property
     def stopped(self) -> str | None:
-        """Why no more batches come: paused or cancelled; None while the training goes on."""
+        """Why no more batches come: paused or cancelled; None while the training runs."""
         return self._session.control_handler.status
 
     @property
@@ -179,9 +180,11 @@ class Track:
         self._session.evaluated(self.step, metrics)
 
     def save_checkpoint(self) -> None:
-        """Saves now, where the loop said how; otherwise the log says that it did not."""
+        """Save a checkpoint now, if `state` or `save` was given; otherwise log a warning."""
         if self._save is None:
-            self.reporter.log("no checkpoint: track() was given neither `state` nor `save`", level="warning")
+            self.reporter.log(
+                "no checkpoint was saved: track() was given neither `state` nor `save`", level="warning"
+            )
             return
         self._session.saving()
         path = self._session.checkpoints / f"step-{self._done:08d}"

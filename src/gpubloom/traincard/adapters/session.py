@@ -113,7 +113,7 @@ class Session:
         self.reporter.heartbeat(max(_SHORTEST_PROMISE_SECONDS, 10 * seconds))
 
     def report(self, values: Mapping[str, Any], step: int) -> None:
-        """Values of a step. Rank 0 speaks for the run; of the others only the time of a step is kept."""
+        """Record the values of a step. Rank 0 reports for the run; other ranks record only the step time."""
         if self.reporter.rank == 0:
             self.reporter.metrics(values, step)
         elif "step_seconds" in values:

@@ -32,7 +32,8 @@ def export_tensorboard(run_dir: str | os.PathLike[str], out_dir: str | os.PathLi
     if next(out.rglob("*tfevents*"), None) is not None:
         raise InputError(
             "folder_not_empty",
-            f"{out} holds event files already; give an empty folder, or TensorBoard would mix them",
+            f"{out} already contains event files, which TensorBoard would mix with the new ones; "
+            "choose an empty folder",
         )
     several = len({event.attempt for event in read_all(run_dir, ranks=[0]) if event.kind == "start"}) > 1
     written: list[Path] = []
@@ -56,7 +57,7 @@ def export_tensorboard(run_dir: str | os.PathLike[str], out_dir: str | os.PathLi
         if file is not None:
             file.close()
     if not written:
-        raise InputError("no_series", f"{run_dir} holds no series to export")
+        raise InputError("no_series", f"{run_dir} has no series to export")
     return written
 
 
@@ -72,7 +73,7 @@ def import_tensorboard(logdir: str | os.PathLike[str], run_dir: str | os.PathLik
     """
     files = RunFiles(run_dir)
     if files.folder.exists():
-        raise InputError("folder_not_empty", f"{run_dir} holds a run already; give a new folder")
+        raise InputError("folder_not_empty", f"{run_dir} already contains a run; choose a new folder")
     attempts: dict[int, list[tuple[float, int, str, float]]] = {}
     for path in sorted(Path(logdir).rglob("*tfevents*")):
         attempt, prefix = _attempt_and_prefix(path.parent.relative_to(logdir))
@@ -80,7 +81,7 @@ def import_tensorboard(logdir: str | os.PathLike[str], run_dir: str | os.PathLik
             found = attempts.setdefault(attempt, [])
             found.extend((scalars.time, scalars.step, prefix + tag, v) for tag, v in scalars.values.items())
     if not attempts:
-        raise InputError("no_series", f"{logdir} holds no event files with scalars")
+        raise InputError("no_series", f"{logdir} has no event files with scalars")
     files.segments.mkdir(parents=True)
     state = RunState()
     for number, attempt in enumerate(sorted(attempts), start=1):

@@ -100,14 +100,16 @@ class Run:
         values, self._waiting = {**self._waiting, **_flat(data)}, {}
         numbers = {name: value for name, value in values.items() if _is_number(value)}
         for name in values.keys() - numbers.keys():
-            self._warn(name, f"{name!r} is a {type(values[name]).__name__}; only numbers are recorded")
+            self._warn(
+                name, f"{name!r} is a {type(values[name]).__name__}, which is not recorded: only numbers are"
+            )
         if numbers:
             self.reporter.metrics(numbers, self.step)
             self.summary.quietly(numbers)
 
     def define_metric(self, name: str, *_: Any, **options: Any) -> None:
         """Accepted and ignored: every series is drawn over its steps."""
-        self._warn("define_metric", "define_metric does nothing here: every series is drawn over its steps")
+        self._warn("define_metric", "define_metric is ignored: the x-axis of every series is the step")
 
     def finish(self, exit_code: int | None = None, quiet: bool | None = None) -> None:
         """Ends the run: completed, or failed for an exit code other than 0."""
@@ -154,11 +156,11 @@ def init(
     mode: str | None = None,
     **ignored: Any,
 ) -> Run:
-    """Begins a run in `dir`/`project`/`name`, or where BLOOM_RUN_DIR says.
+    """Start a run in `dir`/`project`/`name`, or in BLOOM_RUN_DIR if that is set.
 
-    `resume`: "allow", "must" or True go on with the run of that name; "never" refuses one that exists; else a
-    name that is taken gets a number. FileNotFoundError, FileExistsError: what `resume` asks for is not so.
-    `mode="disabled"`, or WANDB_MODE, records nothing.
+    `resume`: "allow", "must" or True continue the run with this name; "never" refuses an existing run;
+    otherwise a name that is taken gets a number. Raises FileNotFoundError if the run to continue does not
+    exist, and FileExistsError if "never" finds a run. `mode="disabled"`, or WANDB_MODE, records nothing.
     """
     global run
     if run is not None:
@@ -168,7 +170,7 @@ def init(
     reporter = _silent_reporter(where) if is_off else Reporter(where)
     run = Run(reporter, project, name or id or where.name, dict(config or {}))
     if ignored:
-        run._warn("init", f"init ignores {', '.join(sorted(ignored))}")
+        run._warn("init", f"init ignores the arguments {', '.join(sorted(ignored))}")
     return run
 
 
@@ -200,7 +202,7 @@ def _run_dir(
     if resume == "must" and not exists:
         raise FileNotFoundError(f"There is no run to resume in {where}.")
     if resume == "never" and exists:
-        raise FileExistsError(f"{where} holds a run already; choose another name, or resume='allow'.")
+        raise FileExistsError(f"{where} already contains a run. Choose another name, or set resume='allow'.")
     number = 1
     while exists and resume in {None, False}:
         number += 1

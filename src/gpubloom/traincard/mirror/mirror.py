@@ -53,13 +53,13 @@ class Mirror:
         if all(lane.is_complete for lane in self._lanes):
             return True
         logger.warning(
-            "The mirror of %s at %s is not complete. Complete it with: bloom mirror %s %s",
+            "The mirror of %s at %s is not complete. To complete it, run: bloom runs mirror %s %s",
             self.run_dir, self.url, self.run_dir, self.url,
         )  # fmt: skip
         return False
 
     def flush(self, timeout: float) -> bool:
-        """Stores what is small and live now, and goes on; False when that took too long or failed."""
+        """Upload the small live files now; False if that took too long or failed."""
         return self._lanes[0].pass_now(timeout)
 
     def __enter__(self) -> Self:
@@ -111,13 +111,13 @@ class _Lane(threading.Thread):
         except Exception as problem:  # noqa: BLE001 - obstore's errors have no common base but this one
             if not said:
                 logger.warning(
-                    "The run cannot be mirrored to %s now: %s. Training goes on; the mirror tries again.",
+                    "The run cannot be mirrored to %s: %s. Training continues, and the mirror tries again.",
                     self._url,
                     first_line(problem),
                 )
             return False
         if said:
-            logger.info("The run is mirrored to %s again", self._url)
+            logger.info("Mirroring the run to %s works again", self._url)
         return True
 
 

@@ -34,7 +34,9 @@ class Puller:
     def once(self) -> int:
         stored = self._bucket.objects()
         if not any(name.startswith("traincard/") for name in stored):
-            raise MirrorError("run_not_found", f"There is no run at {self._url}: it has no traincard folder.")
+            raise MirrorError(
+                "run_not_found", f"There is no run at {self._url}: the traincard folder is missing."
+            )
         count = 0
         for name, found in sorted(stored.items()):
             if name.startswith(GROWTH) or not self._is_wanted(name):
@@ -51,7 +53,7 @@ class Puller:
         if not is_inside(name):
             raise MirrorError(
                 "path_outside_folder",
-                f"{self._url} holds {name!r}, which would lie outside the folder; nothing is pulled.",
+                f"{self._url} contains {name!r}, which would be outside the folder. Nothing was downloaded.",
             )
         return self._weights or not name.startswith(LARGE_FOLDERS)
 

@@ -48,7 +48,7 @@ class Bucket:
         except ModuleNotFoundError as missing:
             raise MirrorError(
                 "not_installed",
-                "Mirroring needs obstore, which is not installed. Run: pip install 'gpubloom[mirror]'",
+                "Mirroring needs the package obstore. Install it with: pip install 'gpubloom[mirror]'",
             ) from missing
         plain_http = any(environment.get(name, "").startswith("http://") for name in _ENDPOINTS)
         try:
@@ -108,7 +108,8 @@ def check_url(url: str) -> None:
     if parts.scheme not in _SCHEMES or not parts.netloc:
         raise MirrorError(
             "invalid_address",
-            f"{url!r} is no address of a bucket. Use s3://bucket/folder, gs://… or az://container/…",
+            f"{url!r} is not the address of a bucket folder. Use s3://bucket/folder, gs://… or "
+            "az://container/…",
         )
 
 

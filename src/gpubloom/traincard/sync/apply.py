@@ -142,10 +142,10 @@ class RunFolder:
             case "remove":
                 self._remove(name)
             case kind:
-                raise RefusedEntryError(f"entries of the kind {kind!r} are not known; update gpubloom")
+                raise RefusedEntryError(f"unknown kind of entry {kind!r}; update gpubloom")
 
     def differences(self, tree: Mapping[str, Any]) -> list[str]:
-        """Names whose file here is not the one that the sender has."""
+        """Names of files that differ from the sender's files."""
         different = []
         for name, (size, sha256) in sorted(tree.items()):
             if name not in self._accepted:
@@ -166,7 +166,7 @@ class RunFolder:
         if name in self._accepted:
             return True
         if _SERVER_FILES.fullmatch(name):
-            raise RefusedEntryError(f"{name!r} is not for the other side to write")
+            raise RefusedEntryError(f"the sender is not allowed to write {name!r}")
         return False
 
     def _whole(self, name: str, content: bytes) -> None:
@@ -181,17 +181,17 @@ class RunFolder:
             return
         size = self._size(name)
         if size is None or size < offset:
-            raise RefusedEntryError(f"{name!r} should have {offset} bytes already, and has {size or 0}")
+            raise RefusedEntryError(f"{name!r} should already have {offset} bytes, but has {size or 0}")
         self._write_at(name, offset, content)
 
     def _rename(self, name: str, target: str) -> None:
         # A sealed event stream, a rotated log: nothing that an agent renames changes its folder at the top.
         if name.partition("/")[0] != target.partition("/")[0]:
-            raise RefusedEntryError(f"{name!r} cannot become {target!r}")
+            raise RefusedEntryError(f"{name!r} cannot be renamed to {target!r}")
         if self._size(name) is not None:
             move_beneath(self._run_dir, name, target)
         elif self._size(target) is None:
-            raise RefusedEntryError(f"there is no file {name!r} to rename")
+            raise RefusedEntryError(f"the file {name!r} to rename does not exist")
 
     def _done(self, name: str, size: int, sha256: str) -> None:
         staged = _staged(name)
@@ -219,10 +219,10 @@ class RunFolder:
 
     def _folder(self, name: str) -> None:
         if not is_checkpoint_folder(name):
-            raise RefusedEntryError(f"{name!r} is no checkpoint folder")
+            raise RefusedEntryError(f"{name!r} is not a checkpoint folder")
         facts = look_beneath(self._run_dir, name)
         if facts is not None and not stat.S_ISDIR(facts.st_mode):
-            raise RefusedEntryError(f"{name!r} is not a folder here")
+            raise RefusedEntryError(f"{name!r} is not a folder on this machine")
         if facts is not None:
             return
         if look_beneath(self._run_dir, _staged(name)) is not None:
@@ -243,7 +243,7 @@ class RunFolder:
         if facts is None:
             return None
         if not stat.S_ISREG(facts.st_mode):
-            raise RefusedEntryError(f"{name!r} is not a plain file here")
+            raise RefusedEntryError(f"{name!r} is not a regular file on this machine")
         return facts.st_size
 
     def _write_at(self, name: str, offset: int, content: bytes, flags: int = 0) -> None:
@@ -270,4 +270,4 @@ def _must_be_inside(name: str) -> None:
     # One spelling for each file: the lists compare names.
     is_plain = bool(parts) and "/".join(parts) == name and is_inside(name)
     if not is_plain or any(part.startswith(".") for part in parts):
-        raise RefusedEntryError(f"{name!r} is not the name of a file in a run directory")
+        raise RefusedEntryError(f"{name!r} is not a valid file name in a run directory")

@@ -146,8 +146,8 @@ class TrainCardDecorator(StepDecorator):  # type: ignore[misc]
             register_card(self._metadata, *self._task, self._card)
         except Exception as problem:  # noqa: BLE001 - any change inside Metaflow; its own way still works
             self._warn(
-                f"this version of Metaflow stores cards in another way than expected ({problem!r}); "
-                "the card is updated through current.card.refresh(), which costs more"
+                f"this version of Metaflow stores cards in an unexpected way ({problem!r}); the card "
+                "is updated through current.card.refresh(), which is slower"
             )
             return None
         return store

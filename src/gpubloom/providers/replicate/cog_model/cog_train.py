@@ -24,11 +24,11 @@ class TrainingOutput(BaseModel):
 
 
 def train(
-    key: str = Input(description="The name of the attempt, chosen by GPU Bloom"),
-    command: str = Input(description="Starts the agent"),
-    start: Secret = Input(description="Where the job begins"),
-    packages: str = Input(description="What to install first, as on a command line", default=""),
-    longest_seconds: int = Input(description="The longest that it may run; 0: no limit", default=0),
+    key: str = Input(description="ID of the attempt, set by GPU Bloom"),
+    command: str = Input(description="Command that starts the agent"),
+    start: Secret = Input(description="Address of the job description"),
+    packages: str = Input(description="Packages to install first, as pip arguments", default=""),
+    longest_seconds: int = Input(description="Time limit in seconds; 0 means no limit", default=0),
 ) -> TrainingOutput:
     if packages:
         install = [
@@ -55,7 +55,7 @@ def train(
         stop(agent)
         raise
     if code != 0:
-        raise RuntimeError(f"The agent of the job ended with code {code}.")
+        raise RuntimeError(f"The agent of the job ended with exit code {code}.")
     return TrainingOutput(weights=Path(packed(folder)))
 
 

@@ -11,10 +11,10 @@ from typing import Any
 from metaflow.cards import MetaflowCard
 
 _COMPONENTS = (
-    "Components that were added with current.card.append are not shown here. "
-    "Put a @card beside @traincard and append to that one."
+    "This card does not show components that were added with current.card.append. Add a @card next to "
+    "@traincard and append to that card."
 )
-_ALONE = "A card of type train is filled by @traincard: put that on the step instead of @card."
+_ALONE = "Cards of type train need @traincard. Put @traincard on the step instead of @card."
 
 
 class TrainCard(MetaflowCard):  # type: ignore[misc]
