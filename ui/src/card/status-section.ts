@@ -82,7 +82,7 @@ function notices(data: CardData): HTMLElement[] {
     const why = restarted.reason ? ` End of the previous attempt: ${short(restarted.reason)}.` : "";
     items.push(notice("info", status.restart_count > 1 ? `Restarted ${countText(status.restart_count)} times.` : "Restarted once.", `Attempt ${restarted.attempt} started ${from}${repeated}.${why}`));
   }
-  const dropped = Object.entries(status.dropped).map(([kind, count]) => `${countText(count)} ${kind}`);
+  const dropped = Object.entries(status.dropped).map(([kind, count]) => counted(count, `${kind} event`));
   if (dropped.length > 0) items.push(notice("warning", "Some events were lost.", `Dropped: ${dropped.join(", ")}.`));
   for (const note of data.notes ?? []) items.push(notice("info", "Note.", note));
   return items;

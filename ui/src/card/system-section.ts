@@ -99,8 +99,8 @@ function rankTables({ ranks, rank_variance: variance }: CardData): HTMLElement[]
     element(
       "li",
       {},
-      `${one.name}: mean ${numberText(one.mean)}, rank ${one.lowest.rank} lowest with ${numberText(one.lowest.value)}, rank ${one.highest.rank} highest with ${numberText(one.highest.value)}`,
-      one.spread === null ? null : ` (${Math.round(one.spread * 100)} % apart)`,
+      `${one.name}: mean ${numberText(one.mean)}, lowest ${numberText(one.lowest.value)} (rank ${one.lowest.rank}), highest ${numberText(one.highest.value)} (rank ${one.highest.rank})`,
+      one.spread === null ? null : `, ${Math.round(one.spread * 100)} % above the lowest`,
     ),
   );
   const tables: HTMLElement[] = [element("h3", { class: "part" }, "Ranks"), table("Ranks", ["Rank", "Machine", "State", "Step", "Seconds per step", "Last seen"], rows)];

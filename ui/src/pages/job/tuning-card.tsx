@@ -28,7 +28,7 @@ export function tuningFacts(job: Job): [string, string][] {
   add("Base model", job.model_name ?? (path && lastPart(path)));
   add("Dataset", job.dataset_name ?? null);
   add("Method", config && methodWords(config));
-  add("Share of tokens trained on", shareText(summary));
+  add("Share of trained tokens", shareText(summary));
   add("Tokens seen", numberText(lastValue(summary, "train/tokens_seen") ?? null));
   const backend = config?.backend ?? null;
   add("Backend", backend === null || backend === ConfigSchema.backend.default ? null : choiceText("backend", backend));

@@ -137,7 +137,7 @@ function JsonEditor({ text, mistake, onChange }: JsonEditorProps) {
   return (
     <Card>
       <CardHeader title="Config as JSON" note="fields you leave out get recommended values" />
-      <Field label="Training config" error={mistake ?? undefined} help="For example: max_steps, seed, model.layers, optimizer.beta2, eval.every_steps.">
+      <Field label="Training config" error={mistake ?? undefined} help="Example fields: max_steps, seed, model.layers, optimizer.beta2, eval.every_steps.">
         {(control) => (
           <Textarea
             {...control}

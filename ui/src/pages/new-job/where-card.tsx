@@ -82,7 +82,7 @@ export function RentAccordion(props: RentAccordionProps) {
       <summary className="flex cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
         <ChevronRight aria-hidden className="size-3.5 shrink-0 transition-transform duration-150 group-open:rotate-90" />
         Rent an instance
-        <span className="ml-auto text-right text-faint">{open ? "close this section to use this server" : "not rented: runs on this server"}</span>
+        <span className="ml-auto text-right text-faint">{open ? "close this section to run on this server" : "runs on this server"}</span>
       </summary>
       {open && <Rent {...props} />}
     </details>
