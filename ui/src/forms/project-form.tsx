@@ -150,7 +150,7 @@ function ProjectDialog({ open, onOpenChange, project, onSaved }: ProjectDialogPr
       open={open}
       onOpenChange={onOpenChange}
       title={project ? "Edit project" : "New project"}
-      description={project ? undefined : "A project groups a model and its training runs."}
+      description={project ? undefined : "A project groups the training jobs of one model."}
     >
       <ProjectForm
         project={project}

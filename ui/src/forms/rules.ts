@@ -86,7 +86,7 @@ const hubId = ({ pattern }: { readonly pattern: string }, empty: string, wrong: 
     .transform(withoutAddress)
     .pipe(z.string().min(1, empty).regex(new RegExp(pattern), wrong));
 
-export const hubModelId = hubId(NewModel.repository, "Enter the model id.", "Enter a model id such as Qwen/Qwen2.5-0.5B-Instruct.");
+export const hubModelId = hubId(NewModel.repository, "Enter the model ID.", "Enter a model ID such as Qwen/Qwen2.5-0.5B-Instruct.");
 
 /** The oldest datasets have no owner in their id. */
-export const hubDatasetId = hubId(DatasetFromHub.repository, "Enter the dataset id.", "Enter a dataset id such as tatsu-lab/alpaca.");
+export const hubDatasetId = hubId(DatasetFromHub.repository, "Enter the dataset ID.", "Enter a dataset ID such as tatsu-lab/alpaca.");

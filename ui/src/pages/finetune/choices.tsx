@@ -65,7 +65,7 @@ const modelStateText = ({ status }: Model) => ({ ready: "", fetching: ", downloa
 function modelFacts({ check, size }: Model): string {
   const facts = [
     check?.parameters && `${parametersText(check.parameters)} parameters`,
-    check?.context_length && `context length ${countText(check.context_length)} tokens`,
+    check?.context_length && `context length ${countText(check.context_length)}`,
     check && (check.chat_template ? "chat template found" : "no chat template (a default one is used)"),
     size > 0 && bytesText(size),
   ];
@@ -129,7 +129,7 @@ export function DataChoice() {
 }
 
 function datasetStateText({ status, report }: Dataset): string {
-  if (status === "ready") return report?.mapping ? "" : ", needs column mapping";
+  if (status === "ready") return report?.mapping ? "" : ", format unknown";
   return { uploading: ", uploading", fetching: ", downloading", inspecting: ", inspecting", failed: ", failed" }[status];
 }
 

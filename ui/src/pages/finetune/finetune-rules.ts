@@ -26,7 +26,7 @@ export function whatIsMissing({ dataset_id, model_id }: Pick<JobFormValues, "dat
   if (model && model.status !== "ready") return model.status === "failed" ? "Choose another model: this model could not be downloaded." : "Wait until the model is ready.";
   if (dataset_id === "") return "Choose a dataset.";
   if (dataset && dataset.status !== "ready") return dataset.status === "failed" ? "Choose another dataset: this dataset cannot be used." : "Wait until the dataset is ready.";
-  if (dataset?.report && dataset.report.mapping === null) return "Map the columns on the dataset’s page.";
+  if (dataset?.report && dataset.report.mapping === null) return "Assign the columns on the dataset’s page.";
   return null;
 }
 

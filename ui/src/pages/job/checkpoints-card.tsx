@@ -61,7 +61,7 @@ export function CheckpointActions({ subject, onPage }: { subject: Subject; onPag
   const [open, setOpen] = useState<"evaluate" | "export" | null>(null);
   const navigate = useNavigate();
   const { jobId, projectId, checkpoint } = subject;
-  const name = checkpoint ? `step ${countText(checkpoint.step)}` : "the finished model";
+  const name = checkpoint ? `step ${countText(checkpoint.step)}` : "the final model";
   const close = () => setOpen(null);
   // From another page, what was started is shown where it belongs.
   const started = () => {

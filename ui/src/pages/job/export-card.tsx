@@ -130,7 +130,7 @@ function ExportForm({ subject, onClose, onStarted }: Required<ExportDialogProps>
 
 function TokenNote() {
   const token = useQuery(hubTokenQuery);
-  if (token.data?.present === false) return "No Hugging Face token is stored. Add one first under Settings, API tokens.";
+  if (token.data?.present === false) return "No Hugging Face token is stored. Add one first under Settings, Tokens.";
   return "The export is pushed after the check, with your stored Hugging Face token.";
 }
 

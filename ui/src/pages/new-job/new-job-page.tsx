@@ -104,7 +104,7 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
       <OneField
         field={data}
         fieldClassName="sm:col-span-2"
-        placeholder={projectPath ?? "demo text"}
+        placeholder={projectPath ?? "built-in text of the demo"}
         help={
           <>
             A file, a folder or a glob pattern
