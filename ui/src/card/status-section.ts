@@ -1,4 +1,5 @@
 /** Section 1: how the run is doing, in figures and in findings. */
+import { findingTitle } from "@/text/finding-titles";
 import { counted, countText, durationText } from "@/text/numbers";
 import { type CardData, messageOf, type RunStatus } from "./card-data";
 import { element, facts, section } from "./dom";
@@ -73,7 +74,7 @@ function notices(data: CardData): HTMLElement[] {
   }
   for (const finding of data.findings) {
     const since = finding.since === null ? "" : ` Since ${timeText(finding.since)}.`;
-    items.push(notice(finding.severity === "critical" ? "error" : finding.severity, `${sentence(finding.kind)}.`, `${finding.sentence}${since}`));
+    items.push(notice(finding.severity === "critical" ? "error" : finding.severity, findingTitle(finding.kind), `${finding.sentence}${since}`));
   }
   const restarted = data.discontinuities.at(-1);
   if (restarted) {

@@ -5,6 +5,7 @@ import { machinesQuery } from "@/api/jobs";
 import type { Job, RunSummary } from "@/api/types";
 import { cn } from "@/components/class-names";
 import { Notice } from "@/components/notice";
+import { findingTitle } from "@/text/finding-titles";
 import { counted, countText } from "@/text/numbers";
 import type { Connection } from "./use-job-live";
 
@@ -21,15 +22,6 @@ const ADVICE: Record<string, string> = {
 
 const TIMES = ["", "once", "twice"];
 
-const TITLES: Record<string, string> = {
-  stalled: "Stalled.",
-  degraded: "Degraded.",
-  diverging: "Diverging.",
-  data_starved: "Waiting for data.",
-  throttled: "GPU throttled.",
-  out_of_memory_soon: "Memory is running out.",
-};
-
 /** What somebody should know about a job before looking at its charts, most pressing first. */
 export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding[] {
   const { summary } = job;
@@ -43,7 +35,7 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   else if (job.status === "queued") findings.push(waiting(job, machinesSeen));
   summary.findings.forEach((finding, index) => {
     const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
-    findings.push({ key: `${finding.kind}-${index}`, tone, title: TITLES[finding.kind] ?? "", text: finding.sentence });
+    findings.push({ key: `${finding.kind}-${index}`, tone, title: findingTitle(finding.kind), text: finding.sentence });
   });
   const refused = Object.entries(summary.marks.findLast((mark) => mark.kind === "applied")?.refused ?? {});
   if (refused.length > 0) {

@@ -78,7 +78,7 @@ describe("findings", () => {
     ];
     const result = findingsOf(job({ summary: { findings } }), true);
     expect(result.map(({ tone, title, text }) => [tone, title, text])).toEqual([
-      ["bad", "Degraded.", "Rank 3 on node1 is dead."],
+      ["bad", "Training process problem.", "Rank 3 on node1 is dead."],
       ["attention", "GPU throttled.", "GPU 1 is throttled by heat."],
     ]);
   });
