@@ -107,7 +107,7 @@ const PHASES: Record<string, string> = {
   evaluate: "Evaluating.",
   generate: "Generating answers.",
   save: "Writing files.",
-  merge: "Merging the adapter.",
+  merge: "Merging the weights.",
   replay: "Testing prompts.",
   push: "Pushing to the Hugging Face Hub.",
 };
