@@ -12,14 +12,14 @@ def bring(page: Page) -> None:
     """From the dashboard to the page with the folder on it, and what was found in it."""
     page.get_by_role("main").get_by_role("link", name="Run a script").click()
     page.get_by_label("Choose a folder").set_input_files(FOLDER)
-    expect(page.get_by_label("What it needs")).to_contain_text("derived")
+    expect(page.get_by_label("Script requirements")).to_contain_text("derived")
 
 
 def start(page: Page, name: str = FOLDER.name, *, rented: bool = False) -> None:
     """What costs money says how much before it starts."""
     page.get_by_role("button", name="Start the job").first.click()
     if rented:
-        quote = page.get_by_role("dialog", name="Rent this machine?")
+        quote = page.get_by_role("dialog", name="Rent this instance?")
         expect(quote).to_contain_text(re.compile(r"Expected cost\$\d"))
         quote.get_by_role("button", name="Rent and start").click()
     page.wait_for_url(re.compile(r"/projects/[0-9a-f-]{36}/jobs/[0-9a-f-]{36}$"))

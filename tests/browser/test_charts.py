@@ -231,5 +231,5 @@ def test_the_pages_of_a_diverged_job_show_what_is_no_number(
     job = path.rpartition("/")[2]
     other = add_as_job(server, diverged_run, "Again", "failed").rpartition("/")[2]
     page.goto(f"/compare?job={job},{other}")
-    figures = page.get_by_role("region", name="Figures of the runs")
+    figures = page.get_by_role("region", name="Results of the runs")
     expect(figures.get_by_role("row", name="Final loss")).to_contain_text("NaN")

@@ -118,7 +118,7 @@ def _wider_than_the_screen(page: Page) -> bool:
 
 
 def _open_folds(page: Page) -> None:
-    for title in ("Sizes that differ", "Engine: memory"):
+    for title in ("Custom model sizes", "Engine: memory"):
         page.get_by_text(title).click()
 
 
@@ -146,11 +146,11 @@ def test_the_form_plans_for_a_large_gpu_and_mends_what_does_not_fit(
     page.get_by_label("GPU memory limit").fill("")
     page.get_by_label("Model", exact=True).select_option("70b")
     page.get_by_label("Model placement").select_option("resident")
-    expect(card.get_by_text("It cannot run like this")).to_be_visible()
-    expect(card.get_by_text("What would fit")).to_be_visible()
+    expect(card.get_by_text("This job cannot run with these settings")).to_be_visible()
+    expect(card.get_by_text("Settings that would fit")).to_be_visible()
     assert axe_violations(page) == []
     card.get_by_role("button", name="Apply this change").click()
-    expect(card.get_by_text("It fits")).to_be_visible()
+    expect(card.get_by_text("This job fits")).to_be_visible()
     expect(page.get_by_label("Model placement")).to_have_value("auto")
 
     page.get_by_role("radio", name="QLoRA").check(force=True)
@@ -166,8 +166,8 @@ def test_the_form_plans_for_a_large_gpu_and_mends_what_does_not_fit(
     _open_folds(page)
     expect(page.get_by_label("Model placement")).to_have_value("stream")
 
-    page.get_by_label("Model", exact=True).select_option(label="A model folder…")
-    expect(card.get_by_text("Name the folder of the model.")).to_be_visible()
+    page.get_by_label("Model", exact=True).select_option(label="Model folder…")
+    expect(card.get_by_text("Enter the path of the model folder.")).to_be_visible()
     page.get_by_label("Model folder").fill("/etc")
     expect(card.get_by_text("The server may not read this path.")).to_be_visible()
     assert axe_violations(page) == []
@@ -193,7 +193,7 @@ def test_a_job_shows_what_was_planned_beside_what_is_measured(
     expect(compared.get_by_role("row", name="Step")).to_contain_text("+10 %")
     expect(page.get_by_text("waiting for the optimizer 30 %")).to_be_visible()
     engine = page.get_by_label("Engine charts")
-    for title in ("One step", "Host–GPU link", "TFLOP/s", "Memory in use"):
+    for title in ("Step time by activity", "Host–GPU link", "TFLOP/s", "Memory used"):
         expect(engine.get_by_role("heading", name=title)).to_be_visible()
     assert axe_violations(page) == []
     assert not _wider_than_the_screen(page)

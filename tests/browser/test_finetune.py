@@ -47,7 +47,7 @@ def test_a_model_and_a_file_become_a_training_job(
     plan = page.get_by_label("Plan")
     expect(plan).to_contain_text("Choose a dataset.")
     page.get_by_label("Upload a file").set_input_files(_examples(tmp_path))
-    expect(plan.get_by_text("It fits")).to_be_visible()
+    expect(plan.get_by_text("This job fits")).to_be_visible()
     expect(page.get_by_label("Max sequence length")).to_have_attribute("placeholder", "128")
     expect(page.get_by_label("Epochs", exact=True)).to_have_attribute("placeholder", "3")
     expect(page.get_by_label("Learning rate", exact=True)).to_have_attribute("placeholder", "2e-4")
@@ -56,7 +56,7 @@ def test_a_model_and_a_file_become_a_training_job(
 
     page.locator("summary", has_text="Backend").click()
     page.get_by_label("Training backend").select_option("unsloth")
-    expect(plan).to_contain_text("It cannot run like this")
+    expect(plan).to_contain_text("This job cannot run with these settings")
     expect(page.get_by_role("form", name="Fine-tune").get_by_text("Unsloth needs").first).to_be_visible()
     assert flaws_on_every_screen(page) == []
     page.get_by_label("Training backend").select_option("engine")
@@ -64,7 +64,7 @@ def test_a_model_and_a_file_become_a_training_job(
     page.get_by_label("Packing").select_option("No")
     page.get_by_label("Epochs", exact=True).fill("1")
     page.get_by_label("LoRA rank").fill("4")
-    expect(plan.get_by_text("It fits")).to_be_visible()
+    expect(plan.get_by_text("This job fits")).to_be_visible()
 
     page.get_by_role("tab", name="JSON").click()
     written = json.loads(page.get_by_label("Training config").input_value())
@@ -95,7 +95,7 @@ def test_what_is_not_filled_in_is_said_and_gets_the_focus(new_page: NewPage, ser
     page = new_page()
     set_up(page, server)
     page.goto("/jobs/new")
-    page.get_by_role("navigation", name="Kind of training").get_by_role("link", name="Fine-tune").click()
+    page.get_by_role("navigation", name="Type of job").get_by_role("link", name="Fine-tune").click()
     # The page before has a button of the same name.
     expect(page).to_have_url(re.compile(r"/finetune"))
     expect(page.get_by_role("option", name="Choose a model…")).to_be_attached()

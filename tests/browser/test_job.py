@@ -66,7 +66,7 @@ def test_a_job_is_started_watched_steered_paused_resumed_and_downloaded(
     page.get_by_label("Job name").fill("First try")
     page.get_by_role("tab", name="JSON").click()
     page.get_by_label("Training config").fill(json.dumps(CONFIG))
-    expect(page.get_by_label("Plan").get_by_text("It fits")).to_be_visible()
+    expect(page.get_by_label("Plan").get_by_text("This job fits")).to_be_visible()
     page.get_by_role("button", name="Start training").first.click()
     expect(page.get_by_role("heading", name="First try", level=1)).to_be_visible()
 

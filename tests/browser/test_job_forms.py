@@ -75,7 +75,7 @@ def test_a_model_folder_is_trained_with_the_rate_of_its_method_unless_one_is_typ
     _shows(page, "Epochs", "10")
     _shows(page, "Batch size", "32")
 
-    page.get_by_label("Model", exact=True).select_option("A model folder…")
+    page.get_by_label("Model", exact=True).select_option("Model folder…")
     _shows(page, "Learning rate", "2e-5")
     page.get_by_label("Model folder").fill("tiny")
     _shows(page, "Learning rate", "2e-5")
@@ -109,7 +109,7 @@ def test_a_job_that_is_changed_and_started_again_keeps_what_was_typed_and_nothin
 
     page.get_by_role("button", name="Cancel", exact=True).first.click()
     page.get_by_role("button", name="Cancel job").click()
-    page.get_by_role("link", name="Change and start again").click()
+    page.get_by_role("link", name="Copy to new job").click()
     expect(page.get_by_label("Batch size", exact=True)).to_have_value("4")
     expect(page.get_by_label("Host memory, in GB")).to_have_value("1")
     _shows(page, "Learning rate", "0.001")

@@ -58,7 +58,7 @@ def shared_app(
 
 def _write(page: Page, name: str) -> None:
     page.goto("/script")
-    page.get_by_role("button", name="Write or paste one").click()
+    page.get_by_role("button", name="Write or paste a script").click()
     page.get_by_label("Text of train.py").fill(TRAIN)
     page.get_by_label("Job name").fill(name)
 
@@ -101,13 +101,13 @@ def test_a_service_is_connected_on_the_way_and_its_bill_is_watched(
     start(page, "Forty steps", rented=True)
     cost = page.get_by_label("Cost", exact=True)
     expect(cost).to_contain_text("Lambda · A10")
-    expect(cost).to_contain_text("At $5 it saves a checkpoint")
+    expect(cost).to_contain_text("At $5 the job saves a checkpoint")
     assert flaws_on_every_screen(page) == []
     expect(page.get_by_text("Completed").first).to_be_visible(timeout=120_000)
-    expect(cost).to_contain_text("is not billed")
+    expect(cost).to_contain_text("not billed")
     assert lambda_service.running == []
     assert len(lambda_service.instances) == 1
-    expect(page.get_by_role("table", name="Files it made")).to_contain_text("weights.bin")
+    expect(page.get_by_role("table", name="Output files")).to_contain_text("weights.bin")
     page.goto("/providers")
     expect(page.get_by_label("Spending")).to_contain_text(re.compile(r"In all\$0\.0[2-9]"))
     expect(page.get_by_text("No rented machine runs.")).to_be_visible()
@@ -132,11 +132,11 @@ def test_a_job_that_waits_for_a_machine_goes_on_here(
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Cancel job").click()
     expect(page.get_by_text("Cancelled", exact=True).first).to_be_visible()
-    page.get_by_role("button", name="Go on elsewhere").click()
+    page.get_by_role("button", name="Move to another machine").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("Memory of the GPU, in GB")).not_to_have_value("")
     assert flaws_on_every_screen(page) == []
     dialog.get_by_role("radio", name=re.compile("This machine")).check(force=True)
-    dialog.get_by_role("button", name="Go on there").click()
+    dialog.get_by_role("button", name="Move job").click()
     expect(page.get_by_text("Completed").first).to_be_visible(timeout=120_000)
     assert lambda_service.running == []

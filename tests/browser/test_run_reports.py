@@ -48,12 +48,12 @@ def test_the_job_page_says_which_rows_are_used_while_it_trains_and_once_it_is_co
     title = page.get_by_role("heading", level=1)
     # Both at the same moment: the run may end between two looks.
     expect(title).to_have_text(re.compile("Running.*20 of 120 rows used"), timeout=4 * TIMEOUT_MS)
-    warnings = page.get_by_role("region", name="Warnings of the run")
+    warnings = page.get_by_role("region", name="Run warnings")
     expect(warnings).to_contain_text("100 of 120 rows cannot be used")
 
     expect(title).to_have_text(re.compile("Completed.*20 of 120 rows used"), timeout=10 * TIMEOUT_MS)
     expect(warnings).to_contain_text("100 of 120 rows cannot be used")
-    output = page.get_by_role("log", name="Output of the training")
+    output = page.get_by_role("log", name="Job output")
     for line in ("warning: ", "training starts: ", "step 1/", "evaluation at step ", "completed at step "):
         expect(output).to_contain_text(line)
     assert flaws_on_every_screen(page) == []

@@ -85,10 +85,10 @@ def test_runs_are_chosen_laid_over_each_other_and_told_apart(
 
     page.goto("/jobs")
     for name in ("Careful", "Bold"):
-        page.get_by_role("checkbox", name=f"Choose {name} for a comparison").check()
+        page.get_by_role("checkbox", name=f"Select {name} for comparison").check()
     page.get_by_role("link", name="Compare 2 runs").click()
     expect(page.get_by_role("heading", name="Compare runs", level=1)).to_be_visible()
-    figures = page.get_by_role("region", name="Figures of the runs")
+    figures = page.get_by_role("region", name="Results of the runs")
     best = figures.get_by_role("row", name="Best eval loss")
     expect(best.get_by_role("cell").nth(1)).to_contain_text("best")
     expect(best.get_by_role("cell").nth(0)).not_to_contain_text("best")
@@ -109,7 +109,7 @@ def test_runs_are_chosen_laid_over_each_other_and_told_apart(
     assert not page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
 
     page.get_by_role("button", name="Choose runs").click()
-    page.get_by_role("checkbox", name="Choose Reckless for a comparison").check()
+    page.get_by_role("checkbox", name="Select Reckless for comparison").check()
     page.get_by_role("button", name="Compare", exact=True).click()
     expect(page.get_by_role("list", name="Runs").get_by_role("listitem")).to_have_count(3)
 
@@ -118,7 +118,7 @@ def test_runs_are_chosen_laid_over_each_other_and_told_apart(
     expect(rows).to_have_count(1 + len(RUNS))
     page.get_by_label("Search runs").fill("bold")
     expect(rows).to_have_count(2)
-    page.get_by_role("button", name="More for step 60").click()
+    page.get_by_role("button", name="More actions for step 60").click()
     page.get_by_role("menuitem", name="Export").click()
     expect(page.get_by_role("dialog", name="Export step 60")).to_be_visible()
     assert axe_violations(page) == []

@@ -19,11 +19,11 @@ def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, live_app:
     page = new_page()
     set_up(page, live_app)
     bring(page)
-    needs = page.get_by_label("What it needs")
+    needs = page.get_by_label("Script requirements")
     page.get_by_label("Arguments").fill("--max_iters=60 --eval_interval=20")
     expect(needs.get_by_text("60", exact=True)).to_be_visible()
 
-    needs.get_by_role("button", name="Rows at once: show line").click()
+    needs.get_by_role("button", name="Batch size: show line").click()
     editor = page.get_by_label("Text of train.py")
     expect(editor).to_be_focused()
     chosen = "area => area.value.slice(area.selectionStart, area.selectionEnd)"
@@ -31,7 +31,7 @@ def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, live_app:
 
     modal = page.get_by_role("radio", name=re.compile("Modal · T4"))
     expect(modal).to_be_attached()
-    memory = needs.get_by_role("textbox", name="Memory of each GPU, in GB")
+    memory = needs.get_by_role("textbox", name="Memory per GPU, in GB")
     memory.fill("24")
     expect(modal).not_to_be_attached()
     memory.fill("")
@@ -43,7 +43,7 @@ def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, live_app:
     expect(page.get_by_text("Completed").first).to_be_visible()
     expect(page.get_by_label("Progress", exact=True)).to_contain_text("60")
     expect(page.get_by_role("log")).to_contain_text("step 40: train loss")
-    expect(page.get_by_role("table", name="Files it made")).to_contain_text("out/ckpt.pt")
+    expect(page.get_by_role("table", name="Output files")).to_contain_text("out/ckpt.pt")
     assert flaws_on_every_screen(page) == []
 
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, l
     page.get_by_role("button", name="Character-level GPT").click()
     expect(page.get_by_label("Arguments")).to_have_value(re.compile("--n_layer=4"))
     page.get_by_label("Text of train.py").fill("import torch\nx = (1,\n")
-    expect(page.get_by_label("What it needs")).to_contain_text("line 2")
+    expect(page.get_by_label("Script requirements")).to_contain_text("line 2")
     page.get_by_role("button", name="Start the job").first.click()
     expect(page.get_by_role("alert")).to_contain_text("line 2")
     expect(page).to_have_url(f"{live_app.address}/script")
@@ -77,16 +77,16 @@ def test_a_training_job_for_a_rented_machine_says_what_it_lacks(
     page = new_page()
     set_up(page, live_app)
     page.goto("/jobs/new")
-    page.get_by_label("Name of the new project").fill("Elsewhere")
+    page.get_by_label("New project name").fill("Elsewhere")
     page.locator("summary", has_text="Engine").click()
     page.get_by_label("Training processes").fill("2")
     plan = page.get_by_label("Plan")
-    expect(plan.get_by_text("It fits")).to_be_visible()
-    page.locator("summary", has_text="Rent a machine").click()
+    expect(plan.get_by_text("This job fits")).to_be_visible()
+    page.locator("summary", has_text="Rent an instance").click()
     expect(page.get_by_label("Memory of the GPU, in GB")).not_to_have_value("")
     expect(page.get_by_role("radio", name=re.compile("This machine"))).to_be_checked()
     page.get_by_role("radio", name=re.compile("Modal")).check(force=True)
-    expect(page.get_by_text("planned anew for the one you chose")).to_be_visible()
+    expect(page.get_by_text("a new plan is made for the instance you chose")).to_be_visible()
     assert flaws_on_every_screen(page) == []
     page.get_by_role("button", name="Start training").first.click()
     expect(page.get_by_role("alert")).to_have_text(
@@ -98,7 +98,7 @@ def test_a_training_job_for_a_rented_machine_says_what_it_lacks(
 @pytest.mark.parametrize(
     ("path", "shown", "question", "field", "value"),
     [
-        ("/jobs/new", "It fits", "**/api/plan", "Batch size", "64"),
+        ("/jobs/new", "This job fits", "**/api/plan", "Batch size", "64"),
         ("/script", "derived", "**/api/requirements", "Arguments", "--n_layer=2"),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_result_stays_readable_while_the_next_one_is_computed(
     if path == "/script":
         page.get_by_role("button", name="Character-level GPT").click()
     else:
-        page.get_by_label("Name of the new project").fill("Out of date")
+        page.get_by_label("New project name").fill("Out of date")
     result = page.get_by_text(shown).first
     expect(result).to_be_visible()
     held: list[Route] = []

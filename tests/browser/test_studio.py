@@ -100,7 +100,7 @@ def _train(page: Page) -> None:
     page.get_by_label("Learning rate", exact=True).fill("0.01")
     page.get_by_label("Batch size").fill("4")
     page.get_by_label("Max sequence length").fill("64")
-    expect(page.get_by_label("Plan").get_by_text("It fits")).to_be_visible()
+    expect(page.get_by_label("Plan").get_by_text("This job fits")).to_be_visible()
     page.get_by_label("Job name").fill("Herons")
     page.get_by_role("button", name="Start training").first.click()
     expect(page.get_by_role("heading", name="Herons", level=1)).to_be_visible()
@@ -109,12 +109,12 @@ def _train(page: Page) -> None:
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=TIMEOUT_SECONDS * 1000)
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_role("link", name="Talk to it")).to_be_visible(timeout=TIMEOUT_SECONDS * 1000)
+    expect(page.get_by_role("link", name="Open in playground")).to_be_visible(timeout=TIMEOUT_SECONDS * 1000)
 
 
 def _talk(page: Page) -> tuple[str, str]:
     """Ask both models; returns what the base and what the tuned one said."""
-    page.get_by_role("link", name="Talk to it").click()
+    page.get_by_role("link", name="Open in playground").click()
     page.get_by_label("Temperature").fill("0")
     page.get_by_label("Longest answer").fill("40")
     page.get_by_label("Your message").fill(QUESTION)
@@ -132,7 +132,7 @@ def _talk(page: Page) -> tuple[str, str]:
 def _export(page: Page, folder: Path) -> Path:
     page.get_by_role("button", name="Export").click()
     page.get_by_role("dialog").get_by_role("button", name="Export").click()
-    expect(page.get_by_text("Answers as before.")).to_be_visible(timeout=TIMEOUT_SECONDS * 1000)
+    expect(page.get_by_text("Same answers.")).to_be_visible(timeout=TIMEOUT_SECONDS * 1000)
     with page.expect_download() as started:
         page.get_by_role("link", name="Download the export").click()
     started.value.save_as(folder / "model.tar")
@@ -180,7 +180,7 @@ def test_a_file_of_examples_becomes_a_model_one_can_talk_to_and_take_away(
 
     # Once more, from the form as it was filled in then.
     page.goto(job)
-    page.get_by_role("link", name="Change and start again").click()
+    page.get_by_role("link", name="Copy to new job").click()
     expect(page.get_by_role("heading", name="Fine-tune", exact=True)).to_be_visible()
     page.get_by_role("button", name="Start training").first.click()
     page.wait_for_url(lambda address: "/jobs/" in address and address != job)

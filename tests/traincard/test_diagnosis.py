@@ -150,7 +150,7 @@ def test_a_silent_rank_is_named_with_its_last_sign_of_life(start_run: Start) -> 
     assert finding.evidence["rank"] == 2
     assert finding.evidence["host"] == "node2"
     assert finding.since == _BEGIN + 10
-    assert finding.sentence.startswith("Rank 2 on node2 has been silent for 20 s")
+    assert finding.sentence.startswith("Rank 2 on node2 has not reported for 20 s")
     assert "step 9" in finding.sentence
     run.metric(30, rank=2, step_seconds=1.0)
     assert run.findings() == []
@@ -181,7 +181,7 @@ def test_a_loss_that_is_not_a_number_is_named_from_its_first_step(start_run: Sta
         run.metric(step, loss=1.0 if step < 40 else math.nan)
     (finding,) = run.findings()
     assert (finding.kind, finding.severity) == ("diverging", "critical")
-    assert "train/loss is NaN since step 40" in finding.sentence
+    assert "train/loss has been NaN since step 40" in finding.sentence
     assert finding.evidence["before"] == {"step": 39, "value": 1.0}
     run.say("end", status="failed")
     assert run.kinds() == ["diverging"]
@@ -245,7 +245,7 @@ def test_a_gpu_slowed_down_by_heat_is_named(start_run: Start) -> None:
                  gpu__1__slowed_by_heat=1, gpu__1__clock=900)  # fmt: skip
     (finding,) = run.findings()
     assert finding.kind == "throttled"
-    assert finding.sentence == "GPU 1 of node1 is slowed down by heat, 91 °C, 900 of 1980 MHz."
+    assert finding.sentence == "GPU 1 of node1 is throttled by heat (91 °C, 900 of 1980 MHz)."
 
 
 def test_a_driver_that_gives_no_reasons_leaves_temperature_and_clock(start_run: Start) -> None:

@@ -50,8 +50,8 @@ def test_the_dashboard_follows_the_run_and_controls_it(page: Page, served: Serve
     expect(page.locator('[id="metric-loss"] .legend')).to_contain_text("0.125")
     control = ControlFile(served.run_dir)
     saves = control.read().save
-    page.get_by_role("button", name="Save now").click()
-    expect(page.locator("#control")).to_contain_text("Asked for a checkpoint")
+    page.get_by_role("button", name="Save checkpoint").click()
+    expect(page.locator("#control")).to_contain_text("Checkpoint requested")
     assert control.read().save == saves + 1
     page.get_by_role("textbox", name="Learning rate").fill("zero")
     page.get_by_role("button", name="Apply settings").click()
@@ -75,10 +75,10 @@ def test_the_dashboard_follows_the_run_and_controls_it(page: Page, served: Serve
 def test_without_the_token_the_dashboard_shows_and_says_what_is_missing(page: Page, served: Served) -> None:
     before = ControlFile(served.run_dir).read().version
     page.goto(served.address)
-    page.get_by_role("button", name="Save now").click()
+    page.get_by_role("button", name="Save checkpoint").click()
     expect(page.locator("#control")).to_contain_text("takes the token that was printed")
     assert ControlFile(served.run_dir).read().version == before
     page.get_by_label("Token").fill(served.token)
-    page.get_by_role("button", name="Save now").click()
-    expect(page.locator("#control")).to_contain_text("Asked for a checkpoint")
+    page.get_by_role("button", name="Save checkpoint").click()
+    expect(page.locator("#control")).to_contain_text("Checkpoint requested")
     assert ControlFile(served.run_dir).read().version == before + 1

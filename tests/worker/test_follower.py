@@ -364,4 +364,4 @@ def test_what_is_wrong_with_a_run_is_said_on_its_job_until_it_is_over(
     asyncio.run(scenario())
     (finding,) = machine.job(job_id).summary["findings"]
     assert (finding["kind"], finding["severity"]) == ("diverging", "critical")
-    assert "train/loss is NaN since step 3" in finding["sentence"]
+    assert "train/loss has been NaN since step 3" in finding["sentence"]

@@ -1,8 +1,8 @@
 """The events of a run as lines of text: start, steps, evaluations, checkpoints, the end, and its log.
 
 One place renders them. A trainer prints them (`PrintingReporter`), so that its output, on any machine, holds
-them; `bloom train` and `bloom watch` render the same lines from the events on file. Which steps get a line
-follows from the events alone, so both show the same.
+them; `bloom train` and `bloom runs watch` render the same lines from the events on file. Which steps get a
+line follows from the events alone, so both show the same.
 """
 
 import contextlib

@@ -28,7 +28,7 @@ export class CheckpointsSection {
       this.#body.replaceChildren(empty("No checkpoint has been saved yet."));
       return;
     }
-    this.#body.replaceChildren(table("Checkpoints", ["Step", "Metrics", "Size", "Saved", "Where"], kept.map(row)));
+    this.#body.replaceChildren(table("Checkpoints", ["Step", "Metrics", "Size", "Saved", "Path"], kept.map(row)));
   }
 }
 

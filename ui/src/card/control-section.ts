@@ -12,10 +12,10 @@ export class ControlSection {
   readonly root: HTMLElement;
   #pause = element("button", { type: "button" }, "Pause");
   #resume = element("button", { type: "button" }, "Resume");
-  #save = element("button", { type: "button" }, "Save now");
+  #save = element("button", { type: "button" }, "Save checkpoint");
   #token = element("input", { type: "password", id: "token", autocomplete: "off" });
   #status = element("p", { class: "dim", role: "status" });
-  #disconnected = element("p", { class: "notice warning", role: "alert" }, "The server cannot be heard. It may have ended with the run, or want the token; this page tries again.");
+  #disconnected = element("p", { class: "notice warning", role: "alert" }, "No connection to the server. The server may have stopped with the run, or it needs the token. This page reconnects automatically.");
   #inputs = SETTINGS.map((name) => element("input", { type: "text", inputmode: "decimal", id: `set-${name}`, name, placeholder: "unchanged", autocomplete: "off" }));
   #pendingVersion = 0;
 
@@ -24,9 +24,9 @@ export class ControlSection {
     this.root = root;
     this.#token.value = takeToken();
     this.#disconnected.hidden = true;
-    this.#pause.addEventListener("click", () => void this.#send({ want: "pause" }, "Asked to pause: it saves and stops after this step."));
-    this.#resume.addEventListener("click", () => void this.#send({ want: "run" }, "Asked to go on."));
-    this.#save.addEventListener("click", () => void this.#send({ save: true }, "Asked for a checkpoint after this step."));
+    this.#pause.addEventListener("click", () => void this.#send({ want: "pause" }, "Pause requested. The run saves a checkpoint and stops after this step."));
+    this.#resume.addEventListener("click", () => void this.#send({ want: "run" }, "Resume requested."));
+    this.#save.addEventListener("click", () => void this.#send({ save: true }, "Checkpoint requested. The run saves it after this step."));
     const form = element(
       "form",
       { class: "settings" },
@@ -37,7 +37,7 @@ export class ControlSection {
       event.preventDefault();
       this.#apply();
     });
-    const tokenLabel = element("label", { for: "token" }, "Token, as printed at the start ", this.#token);
+    const tokenLabel = element("label", { for: "token" }, "Token (printed when the server starts) ", this.#token);
     body.append(this.#disconnected, element("div", { class: "tools" }, this.#pause, this.#resume, this.#save, tokenLabel), form, this.#status);
   }
 
@@ -62,7 +62,7 @@ export class ControlSection {
     if (!isAnswer) return;
     this.#pendingVersion = 0;
     const refused = Object.entries(control.refused).map(([name, why]) => `${sentence(name)} was refused: ${why}.`);
-    this.#status.textContent = refused.length > 0 ? refused.join(" ") : "Done: the run has taken it up.";
+    this.#status.textContent = refused.length > 0 ? refused.join(" ") : "Done. The run has applied the change.";
   }
 
   #apply() {
@@ -72,7 +72,7 @@ export class ControlSection {
       this.#status.textContent = `${sentence(wrong.name)} is not a number: ${wrong.value}`;
       wrong.focus();
     } else if (filled.length > 0) {
-      void this.#send({ set: Object.fromEntries(filled.map((input) => [input.name, Number(input.value)])) }, "Asked for the new settings.").then((done) => {
+      void this.#send({ set: Object.fromEntries(filled.map((input) => [input.name, Number(input.value)])) }, "New settings sent to the run.").then((done) => {
         if (done) for (const input of filled) input.value = "";
       });
     }
@@ -86,14 +86,14 @@ export class ControlSection {
         body: JSON.stringify(command),
       });
       const content = (await answer.json()) as { detail?: string; version?: number };
-      this.#status.textContent = answer.ok ? confirmation : (content.detail ?? "The server refused.");
+      this.#status.textContent = answer.ok ? confirmation : (content.detail ?? "The server rejected the request.");
       if (answer.ok) {
         keep(this.token());
         this.#pendingVersion = content.version ?? 0;
       } else if (answer.status === 401) this.#token.focus();
       return answer.ok;
     } catch {
-      this.#status.textContent = "The server cannot be reached; nothing was changed.";
+      this.#status.textContent = "The server cannot be reached. Nothing was changed.";
       return false;
     }
   }

@@ -20,15 +20,15 @@ export class FailureSection {
     if (written === this.#written) return;
     this.#written = written;
     this.root.classList.toggle("failed", failure !== null);
-    this.#body.replaceChildren(...(failure ? parts(failure) : [empty(status.status === "running" ? "Nothing has gone wrong so far." : "The run did not fail.")]));
+    this.#body.replaceChildren(...(failure ? parts(failure) : [empty(status.status === "running" ? "No failure so far." : "The run did not fail.")]));
   }
 }
 
 function parts(failure: Failure): HTMLElement[] {
   const cause = causeText(failure.cause);
   const where = [
-    ["Ended as", sentence(failure.status)],
-    ["When", timeText(failure.t)],
+    ["Status", sentence(failure.status)],
+    ["Time", timeText(failure.t)],
     ["Step", failure.step === null ? "–" : countText(failure.step)],
     ["Rank", failure.rank === null ? "–" : countText(failure.rank)],
     ["Attempt", failure.attempt === null ? "–" : countText(failure.attempt)],
@@ -46,13 +46,13 @@ function parts(failure: Failure): HTMLElement[] {
     element("h3", { class: "part" }, "Last metrics"),
     // A snapshot of an older version has null for NaN.
     listOf(Object.entries(failure.last_metrics).map(([name, { step, value }]) => [name, `${valueText(value ?? "NaN", metricText)}${step === null ? "" : ` at step ${countText(step)}`}`])),
-    element("h3", { class: "part" }, "Last state of the machine"),
+    element("h3", { class: "part" }, "Last system values"),
     listOf(Object.entries(failure.last_system).map(([name, value]) => [name, valueText(value, (known) => systemText(name, known))])),
   ];
   return sections.filter((part) => part !== null);
 }
 
-const listOf = (pairs: [string, string][]) => (pairs.length === 0 ? empty("Nothing was reported.") : facts(pairs));
+const listOf = (pairs: [string, string][]) => (pairs.length === 0 ? empty("No values were reported.") : facts(pairs));
 
 const BYTES = /(memory_used|memory_total|ram|used|total|free)$/;
 const RATES = /(read|written|received|sent)$/;

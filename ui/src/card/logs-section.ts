@@ -54,7 +54,7 @@ export class LogsSection {
     const { lines, total, errors } = this.#data;
     const kept = total > lines.length ? `The last ${countText(lines.length)} of ${counted(total, "line")}` : counted(total, "line");
     const wrong = errors > 0 ? `, ${counted(errors, "error")}` : "";
-    return wanted === "" ? `${kept}${wrong}.` : `${counted(matches, "match", "matches")} in: ${kept.charAt(0).toLowerCase()}${kept.slice(1)}.`;
+    return wanted === "" ? `${kept}${wrong}.` : `${counted(matches, "match", "matches")} in ${kept.charAt(0).toLowerCase()}${kept.slice(1)}.`;
   }
 }
 

@@ -1,5 +1,6 @@
 /** Section 1: how the run is doing, in figures and in findings. */
-import { countText, durationText } from "@/text/numbers";
+import { findingTitle } from "@/text/finding-titles";
+import { counted, countText, durationText } from "@/text/numbers";
 import { type CardData, messageOf, type RunStatus } from "./card-data";
 import { element, facts, section } from "./dom";
 import { causeText, epochText, phaseText, sentence, timeText, toneOf } from "./words";
@@ -67,23 +68,23 @@ function notices(data: CardData): HTMLElement[] {
   const items: HTMLElement[] = [];
   const { failure, status } = data;
   if (failure) {
-    const what = [failure.type, messageOf(failure)].filter(Boolean).join(": ") || `The run ended as ${failure.status}.`;
+    const what = [failure.type, messageOf(failure)].filter(Boolean).join(": ") || `The run ended with status ${failure.status}.`;
     const cause = causeText(failure.cause);
-    items.push(notice("error", `${sentence(failure.status)}.`, cause ? `${sentence(cause)}. ${short(what)}` : short(what), element("a", { href: "#failure" }, "What happened")));
+    items.push(notice("error", `${sentence(failure.status)}.`, cause ? `${sentence(cause)}. ${short(what)}` : short(what), element("a", { href: "#failure" }, "Failure summary")));
   }
   for (const finding of data.findings) {
     const since = finding.since === null ? "" : ` Since ${timeText(finding.since)}.`;
-    items.push(notice(finding.severity === "critical" ? "error" : finding.severity, `${sentence(finding.kind)}.`, `${finding.sentence}${since}`));
+    items.push(notice(finding.severity === "critical" ? "error" : finding.severity, findingTitle(finding.kind), `${finding.sentence}${since}`));
   }
   const restarted = data.discontinuities.at(-1);
   if (restarted) {
     const from = restarted.step === null ? "from the beginning" : `from step ${countText(restarted.step)}`;
-    const repeated = restarted.repeated_steps ? `; ${countText(restarted.repeated_steps)} steps repeated` : "";
-    const why = restarted.reason ? ` The attempt before it: ${short(restarted.reason)}.` : "";
-    items.push(notice("info", status.restart_count > 1 ? `Restarted ${countText(status.restart_count)} times.` : "Restarted once.", `Attempt ${restarted.attempt} went on ${from}${repeated}.${why}`));
+    const repeated = restarted.repeated_steps ? `; ${counted(restarted.repeated_steps, "step")} repeated` : "";
+    const why = restarted.reason ? ` End of the previous attempt: ${short(restarted.reason)}.` : "";
+    items.push(notice("info", status.restart_count > 1 ? `Restarted ${countText(status.restart_count)} times.` : "Restarted once.", `Attempt ${restarted.attempt} started ${from}${repeated}.${why}`));
   }
-  const dropped = Object.entries(status.dropped).map(([kind, count]) => `${countText(count)} ${kind}`);
-  if (dropped.length > 0) items.push(notice("warning", "Not all was recorded.", `Dropped: ${dropped.join(", ")}.`));
+  const dropped = Object.entries(status.dropped).map(([kind, count]) => counted(count, `${kind} event`));
+  if (dropped.length > 0) items.push(notice("warning", "Some events were lost.", `Dropped: ${dropped.join(", ")}.`));
   for (const note of data.notes ?? []) items.push(notice("info", "Note.", note));
   return items;
 }

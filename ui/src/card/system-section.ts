@@ -14,7 +14,7 @@ export class SystemSection {
 
   constructor(view: SharedView) {
     const { root, body } = section("system", "System");
-    this.grid = new ChartGrid(view, "The machine has said nothing about itself yet.");
+    this.grid = new ChartGrid(view, "No system values have been reported yet.");
     this.root = root;
     body.append(this.#now, this.grid.root, this.#ranks);
   }
@@ -60,7 +60,7 @@ function nowTables(nodes: readonly Node[]): HTMLElement[] {
   ]);
   const tables: HTMLElement[] = [];
   if (rows.length > 0) tables.push(table("GPUs now", ["GPU", "Utilization", "VRAM", "Temperature", "Fan", "Power"], rows));
-  if (machines.length > 0) tables.push(table("Machines now", ["Machine", "CPU", "RAM", "RAM of training", "Disk", "Disk read / written per s"], machines));
+  if (machines.length > 0) tables.push(table("Machines now", ["Machine", "CPU", "RAM", "Training process RAM", "Disk", "Disk read / written per second"], machines));
   return tables;
 }
 
@@ -99,11 +99,11 @@ function rankTables({ ranks, rank_variance: variance }: CardData): HTMLElement[]
     element(
       "li",
       {},
-      `${one.name}: mean ${numberText(one.mean)}, rank ${one.lowest.rank} lowest with ${numberText(one.lowest.value)}, rank ${one.highest.rank} highest with ${numberText(one.highest.value)}`,
-      one.spread === null ? null : ` (${Math.round(one.spread * 100)} % apart)`,
+      `${one.name}: mean ${numberText(one.mean)}, lowest ${numberText(one.lowest.value)} (rank ${one.lowest.rank}), highest ${numberText(one.highest.value)} (rank ${one.highest.rank})`,
+      one.spread === null ? null : `, ${Math.round(one.spread * 100)} % above the lowest`,
     ),
   );
-  const tables: HTMLElement[] = [element("h3", { class: "part" }, "Ranks"), table("Ranks", ["Rank", "Machine", "State", "Step", "Seconds per step", "Last heard"], rows)];
+  const tables: HTMLElement[] = [element("h3", { class: "part" }, "Ranks"), table("Ranks", ["Rank", "Machine", "State", "Step", "Seconds per step", "Last seen"], rows)];
   if (spread.length > 0) tables.push(element("ul", { class: "spread" }, ...spread));
   return tables;
 }

@@ -39,8 +39,8 @@ const CAUSES: Record<string, string> = {
   gpu_out_of_memory: "the GPU ran out of memory",
   host_out_of_memory: "the machine ran out of memory",
   disk_full: "the disk is full",
-  lost_rank: "another process of the run was lost",
-  nan_loss: "the loss is no longer a number",
+  lost_rank: "another training process was lost",
+  nan_loss: "the loss became NaN or infinite",
 };
 
 export const causeText = (cause: string | null) => (cause === null ? null : (CAUSES[cause] ?? cause.replaceAll("_", " ")));

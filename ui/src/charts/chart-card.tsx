@@ -93,7 +93,7 @@ function ChartTable({ spec, onClose }: { spec: PageChartSpec; onClose: () => voi
   const [rows] = useState(() => tableRows(spec.lines, (name) => store.curve(name)));
   const thinned = rows.some((row) => row.cells.some((cell) => cell?.low !== undefined));
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={spec.title} description={thinned ? "The newest values, newest first. Where several steps share a row: their mean, and their lowest and highest value." : "The newest values, newest first."} className="max-w-xl">
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={spec.title} description={thinned ? "The newest values are at the top. A row for several steps shows their mean, lowest and highest value." : "The newest values are at the top."} className="max-w-xl">
       <DataTable
         label={spec.title}
         rows={rows}

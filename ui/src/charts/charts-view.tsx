@@ -102,7 +102,7 @@ export function DrawingTools() {
         onClick={() => setLogarithmic(!logarithmic)}
         className="rounded-md border border-line-strong px-2 text-xs leading-5.5 text-dim transition-colors duration-150 hover:text-text aria-pressed:border-violet-soft/50 aria-pressed:bg-violet/18 aria-pressed:text-white max-sm:leading-8"
       >
-        log
+        log scale
       </button>
     </>
   );
@@ -110,8 +110,8 @@ export function DrawingTools() {
 
 const RANGES = [
   ["whole", "Whole run"],
-  ["half", "Last half"],
-  ["tenth", "Last tenth"],
+  ["half", "Last 50 %"],
+  ["tenth", "Last 10 %"],
 ] as const;
 
 /** The part of the run in view: dragging over a chart chooses one too. */

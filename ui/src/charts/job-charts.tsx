@@ -40,12 +40,12 @@ const STEP_CHARTS: PageChartSpec[] = [
   small(METRICS.learningRate.title, "train/learning_rate", BLUE, METRICS.learningRate),
   small(METRICS.gradNorm.title, "train/grad_norm", VIOLET, METRICS.gradNorm),
   small(METRICS.tokensPerSecond.title, "train/tokens_per_second", TEAL, METRICS.tokensPerSecond),
-  small("Time of a step", "train/step_seconds", AMBER, { range: { from: 0 }, smoothed: true, format: secondsText }),
-  small("Accuracy in evaluation", "eval/accuracy", GREEN, {
+  small("Step time", "train/step_seconds", AMBER, { range: { from: 0 }, smoothed: true, format: secondsText }),
+  small("Eval accuracy", "eval/accuracy", GREEN, {
     format: shareText,
     lines: [{ name: "eval/accuracy", label: "accuracy", colour: GREEN, dots: true }],
   }),
-  small("Perplexity in evaluation", "eval/perplexity", AMBER, {
+  small("Eval perplexity", "eval/perplexity", AMBER, {
     lines: [{ name: "eval/perplexity", label: "perplexity", colour: AMBER, dots: true }],
   }),
 ];
@@ -64,7 +64,7 @@ const gigabytes = (value: number) => `${Number(value.toPrecision(3))} GB/s`;
 
 const ENGINE_CHARTS: PageChartSpec[] = [
   engine(
-    "One step",
+    "Step time by activity",
     [
       { name: STEP_PARTS.computing, label: "computing", colour: TEAL, fill: true },
       { name: STEP_PARTS.weights, label: "waiting for weights", colour: AMBER, below: STEP_PARTS.computing },
@@ -81,9 +81,9 @@ const ENGINE_CHARTS: PageChartSpec[] = [
     { format: gigabytes },
   ),
   small("TFLOP/s", "engine/tflops", TEAL, { range: { from: 0 }, smoothed: true }),
-  small("MFU, of the GPU’s peak", "engine/mfu", GREEN, { range: { from: 0 }, smoothed: true, format: shareText }),
+  small("MFU (share of GPU peak)", "engine/mfu", GREEN, { range: { from: 0 }, smoothed: true, format: shareText }),
   engine(
-    "Memory in use",
+    "Memory used",
     [
       { name: ENGINE_MEMORY.GPU, label: "GPU", colour: VIOLET },
       { name: ENGINE_MEMORY.Host, label: "host", colour: BLUE },
@@ -103,7 +103,7 @@ const time = (title: string, name: string, colour: string, spec: Partial<PageCha
 const gpuCharts = (index: string): PageChartSpec[] => {
   const name = (value: string) => `system/gpu/${index}/${value}`;
   return [
-    time(`GPU ${index}`, name("utilization"), TEAL, { range: { from: 0, to: 100 }, format: percentText }),
+    time(`GPU ${index} utilization`, name("utilization"), TEAL, { range: { from: 0, to: 100 }, format: percentText }),
     time(`GPU ${index} memory`, name("memory_used"), VIOLET, { format: bytesText }),
     time(`GPU ${index} temperature`, name("temperature"), AMBER, { format: (value) => `${Math.round(value)} °C` }),
     time(`GPU ${index} power`, name("power"), GREEN, { format: (value) => `${Math.round(value)} W` }),
@@ -112,9 +112,9 @@ const gpuCharts = (index: string): PageChartSpec[] => {
 };
 
 const MACHINE_CHARTS: PageChartSpec[] = [
-  time("CPU", "system/cpu/utilization", BLUE, { range: { from: 0, to: 100 }, format: percentText }),
-  time("Memory of the machine", "system/ram/used", VIOLET, { format: bytesText }),
-  time("Memory of the training", "system/process/ram", TEAL, { format: bytesText }),
+  time("CPU utilization", "system/cpu/utilization", BLUE, { range: { from: 0, to: 100 }, format: percentText }),
+  time("Machine memory", "system/ram/used", VIOLET, { format: bytesText }),
+  time("Training process memory", "system/process/ram", TEAL, { format: bytesText }),
 ];
 
 const has = (names: ReadonlySet<string>) => (spec: PageChartSpec) => spec.lines.some((line) => names.has(line.name));
@@ -169,7 +169,7 @@ export function JobCharts({ store, marks, fetchRange, waiting, aside }: JobChart
       </section>
       {hasLoss && (
         <div className="mt-2 flex flex-wrap items-center justify-between gap-x-4">
-          <p className="text-xs text-faint max-sm:hidden">Drag over a chart to zoom in; a double click shows the whole run again.</p>
+          <p className="text-xs text-faint max-sm:hidden">Drag over a chart to zoom in. Double-click to show the whole run.</p>
           <RangeTools />
         </div>
       )}

@@ -176,7 +176,7 @@ describe("marks", () => {
     expect(marks).toEqual([
       { step: 10, label: "learning rate 1e-4" },
       { step: 30, label: "clip norm 0.5" },
-      { step: 8000, label: "resumed from 8,000" },
+      { step: 8000, label: "resumed from step 8,000" },
     ]);
   });
 });

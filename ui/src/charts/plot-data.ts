@@ -190,8 +190,8 @@ const NAMES: Record<string, string> = {
   learning_rate: "learning rate",
   weight_decay: "weight decay",
   clip_norm: "clip norm",
-  eval_every_steps: "evaluate every",
-  save_every_steps: "save every",
+  eval_every_steps: "steps between evaluations",
+  save_every_steps: "steps between checkpoints",
 };
 
 const settingName = (name: string) => NAMES[name] ?? name.replaceAll("_", " ");
@@ -205,7 +205,7 @@ export function chartMarks(marks: readonly Pick<Mark, "kind" | "step" | "setting
   let inForce: Record<string, number> = {};
   for (const mark of marks) {
     if (mark.kind === "resumed") {
-      result.push({ step: mark.step, label: `resumed from ${countText(mark.step)}` });
+      result.push({ step: mark.step, label: `resumed from step ${countText(mark.step)}` });
     } else if (mark.kind === "applied") {
       const changed = Object.entries(mark.settings).filter(([name, value]) => inForce[name] !== value);
       inForce = mark.settings;

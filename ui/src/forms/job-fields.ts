@@ -68,11 +68,11 @@ const withTokenizerFile = (values: ConfigValues) => valueAt(values, "data.tokeni
 
 export const CONFIG_GROUPS = {
   data: [field("data.train_path")],
-  model: [field("model.preset", { after: [MODEL_FOLDER, "A model folder…"] }), field("data.tokenizer.kind", { before: AUTOMATIC })],
+  model: [field("model.preset", { after: [MODEL_FOLDER, "Model folder…"] }), field("data.tokenizer.kind", { before: AUTOMATIC })],
   folder: [
-    field("model.path", { when: ofFolder, required: "Name the folder of the model." }),
+    field("model.path", { when: ofFolder, required: "Enter the path of the model folder." }),
     field("model.random_weights", { when: ofFolder }),
-    field("data.tokenizer.path", { when: withTokenizerFile, required: "Name the tokenizer.json." }),
+    field("data.tokenizer.path", { when: withTokenizerFile, required: "Enter the path of the tokenizer.json." }),
   ],
   sizes: [
     field("model.hidden_size", { when: ofPreset }),

@@ -47,7 +47,7 @@ describe("a config as form and as JSON", () => {
 
   it("says what is wrong with text that is no config", () => {
     expect(parseConfig("[1]").mistake).toContain("object");
-    expect(parseConfig('{"epochs": ').mistake).toContain("not valid JSON");
+    expect(parseConfig('{"epochs": ').mistake).toContain("Invalid JSON");
     expect(parseConfig("  ")).toEqual({ config: {}, mistake: null });
   });
 });
@@ -95,12 +95,12 @@ describe("fields that depend on others", () => {
     expect(missingIn(valuesOf({}))).toEqual([]);
     expect(missingIn(changed({}, { "model.preset": "" })).map((one) => one.path)).toEqual(["model.path"]);
     const config = changed({}, { "model.preset": "", "data.tokenizer.kind": "file" });
-    expect(messagesFor({ config })).toEqual(["config.model.path: Name the folder of the model.", "config.data.tokenizer.path: Name the tokenizer.json."]);
+    expect(messagesFor({ config })).toEqual(["config.model.path: Enter the path of the model folder.", "config.data.tokenizer.path: Enter the path of the tokenizer.json."]);
   });
 
   it("have no mistakes where nobody sees them", () => {
     expect(messagesFor({ config: changed({}, { "lora.rank": "0" }) })).toEqual([]);
-    expect(messagesFor({ config: changed({}, { method: "lora", "lora.rank": "0" }) })).toEqual(["config.lora.rank: It must be at least 1."]);
+    expect(messagesFor({ config: changed({}, { method: "lora", "lora.rank": "0" }) })).toEqual(["config.lora.rank: The value must be at least 1."]);
   });
 
   it("count as changed only when they say something", () => {
@@ -119,7 +119,7 @@ describe("fields that depend on others", () => {
     expect([processes("2"), processes("auto"), processes("2", { backend: "trl" })]).toEqual([2, "auto", undefined]);
     expect(messagesFor({ config: changed({}, { processes: "auto" }) })).toEqual([]);
     expect(messagesFor({ config: changed({}, { processes: "many" }) })).toEqual(["config.processes: Enter a whole number, or auto."]);
-    expect(messagesFor({ config: changed({}, { processes: "0" }) })).toEqual(["config.processes: It must be at least 1."]);
+    expect(messagesFor({ config: changed({}, { processes: "0" }) })).toEqual(["config.processes: The value must be at least 1."]);
   });
 
   it("take names with commas or spaces, and the word for all", () => {
@@ -153,8 +153,8 @@ describe("the rules of a job", () => {
   it("name the field of a mistake as the server does", () => {
     const config = valuesOf({ learning_rate: 0, optimizer: { weight_decay: -1 } });
     expect(messagesFor({ config })).toEqual([
-      "config.learning_rate: It must be more than 0.",
-      "config.optimizer.weight_decay: It must be at least 0.",
+      "config.learning_rate: The value must be greater than 0.",
+      "config.optimizer.weight_decay: The value must be at least 0.",
     ]);
   });
 

@@ -95,9 +95,9 @@ export function parseConfig(text: string): ParsedJson {
   if (text.trim() === "") return { config: {}, mistake: null };
   try {
     const value: unknown = JSON.parse(text);
-    return isObject(value) ? { config: spelledOut(withOwnNames(value)), mistake: null } : { config: null, mistake: "A config is an object: { … }." };
+    return isObject(value) ? { config: spelledOut(withOwnNames(value)), mistake: null } : { config: null, mistake: "The config must be a JSON object: { … }." };
   } catch (error) {
-    return { config: null, mistake: `This is not valid JSON yet: ${error instanceof Error ? error.message : "unreadable"}.` };
+    return { config: null, mistake: `Invalid JSON: ${error instanceof Error ? error.message : "unreadable"}.` };
   }
 }
 
@@ -148,8 +148,8 @@ export const jobRules = z
   })
   .superRefine((values, context) => {
     const say = (path: string, message: string) => context.addIssue({ code: "custom", path: path.split("."), message });
-    if (values.project === NEW_PROJECT && values.projectName === "") say("projectName", "Give the project a name.");
-    if (values.gpu === OTHER_GPU && values.otherGpu === "") say("otherGpu", "Name the GPU, such as H200.");
+    if (values.project === NEW_PROJECT && values.projectName === "") say("projectName", "Enter a project name.");
+    if (values.gpu === OTHER_GPU && values.otherGpu === "") say("otherGpu", "Enter a GPU name, such as H200.");
     const memory = numberMistake(values.host_memory, JobSchema.host_memory);
     if (memory) say("host_memory", memory);
     for (const field of CONFIG_FIELDS) {

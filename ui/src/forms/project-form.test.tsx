@@ -43,7 +43,7 @@ it("sends nothing that breaks a rule, and moves the focus to the first mistake",
   const sent = serveFrom(() => ({ body: info }));
   const user = show();
   await user.click(screen.getByRole("button", { name: "Create project" }));
-  expect(await screen.findByText("Give the project a name.")).toBeDefined();
+  expect(await screen.findByText("Enter a project name.")).toBeDefined();
   expect(screen.getByText("Enter the size in billions of parameters.")).toBeDefined();
   expect(document.activeElement).toBe(field("Project name"));
   expect(field("Project name").getAttribute("aria-invalid")).toBe("true");

@@ -29,7 +29,7 @@ const billions = z
   });
 
 export const projectRules = z.object({
-  name: textRule(ProjectIn.name).min(1, "Give the project a name."),
+  name: textRule(ProjectIn.name).min(1, "Enter a project name."),
   description: textOrNull(ProjectIn.description),
   modelArchitecture: z.enum(ProjectIn.modelArchitecture.enum),
   modelSize: billions,
@@ -118,7 +118,7 @@ export function ProjectForm({ project, onSaved, onCancel }: ProjectFormProps) {
 function DataPathHelp({ folders }: { folders: string[] }) {
   return (
     <>
-      An address that starts with s3://, gs://, az://, hf:// or https://
+      A URL that starts with s3://, gs://, az://, hf:// or https://
       {folders.length === 0 ? (
         ", or a file on the server."
       ) : (
@@ -150,7 +150,7 @@ function ProjectDialog({ open, onOpenChange, project, onSaved }: ProjectDialogPr
       open={open}
       onOpenChange={onOpenChange}
       title={project ? "Edit project" : "New project"}
-      description={project ? undefined : "A project holds a model and the training runs made with it."}
+      description={project ? undefined : "A project groups the training jobs of one model."}
     >
       <ProjectForm
         project={project}

@@ -25,12 +25,12 @@ export function numberMistake(text: string, { type, minimum, exclusiveMinimum: a
   const value = parseNumber(text);
   if (value === null) return whole ? "Enter a whole number." : "Enter a number, such as 0.001 or 1e-3.";
   if (whole && !Number.isInteger(value)) return "Enter a whole number.";
-  if (above !== undefined && value <= above) return `It must be more than ${above}.`;
-  if (minimum !== undefined && value < minimum) return `It must be at least ${minimum}.`;
+  if (above !== undefined && value <= above) return `The value must be greater than ${above}.`;
+  if (minimum !== undefined && value < minimum) return `The value must be at least ${minimum}.`;
   // Larger whole numbers are not exact here.
   const most = whole ? Math.min(maximum ?? Infinity, Number.MAX_SAFE_INTEGER) : maximum;
-  if (most !== undefined && value > most) return `It can be at most ${most.toLocaleString("en-GB")}.`;
-  if (below !== undefined && value >= below) return `It must be less than ${below.toLocaleString("en-GB")}.`;
+  if (most !== undefined && value > most) return `The value must be at most ${most.toLocaleString("en-GB")}.`;
+  if (below !== undefined && value >= below) return `The value must be less than ${below.toLocaleString("en-GB")}.`;
   return null;
 }
 
@@ -45,7 +45,7 @@ export const numberRule = (schema: NumberSchema) =>
 
 type TextSchema = { readonly maxLength: number };
 
-const atMost = ({ maxLength }: TextSchema) => `At most ${maxLength.toLocaleString("en-GB")} characters.`;
+const atMost = ({ maxLength }: TextSchema) => `Enter at most ${maxLength.toLocaleString("en-GB")} characters.`;
 
 /** Text without blanks around it, no longer than the server takes. */
 export const textRule = (schema: TextSchema) => z.string().trim().max(schema.maxLength, atMost(schema));
@@ -55,13 +55,13 @@ export const textOrNull = (schema: TextSchema) => textRule(schema).transform((te
 
 const { minLength: SHORTEST, maxLength: LONGEST } = SignUp.password;
 
-export const PASSWORD_HELP = `${SHORTEST} to ${LONGEST} characters. A few words in a row make a good one.`;
+export const PASSWORD_HELP = `Use ${SHORTEST} to ${LONGEST} characters. Several random words make a good password.`;
 
 export const personName = textRule(SignUp.name).min(1, "Enter your name.");
 
 export const emailAddress = textRule(SignUp.email)
   .min(1, "Enter your email address.")
-  .regex(/^[^\s@]+@[^\s@]+$/, "This does not look like an email address.");
+  .regex(/^[^\s@]+@[^\s@]+$/, "Enter a valid email address.");
 
 export const newPassword = z
   .string()
@@ -86,7 +86,7 @@ const hubId = ({ pattern }: { readonly pattern: string }, empty: string, wrong: 
     .transform(withoutAddress)
     .pipe(z.string().min(1, empty).regex(new RegExp(pattern), wrong));
 
-export const hubModelId = hubId(NewModel.repository, "Enter the id of the model.", "An id looks like Qwen/Qwen2.5-0.5B-Instruct.");
+export const hubModelId = hubId(NewModel.repository, "Enter the model ID.", "Enter a model ID such as Qwen/Qwen2.5-0.5B-Instruct.");
 
 /** The oldest datasets have no owner in their id. */
-export const hubDatasetId = hubId(DatasetFromHub.repository, "Enter the id of the dataset.", "An id looks like tatsu-lab/alpaca.");
+export const hubDatasetId = hubId(DatasetFromHub.repository, "Enter the dataset ID.", "Enter a dataset ID such as tatsu-lab/alpaca.");

@@ -37,7 +37,7 @@ style-src 'unsafe-inline'; img-src data:;{connect} base-uri 'none'; form-action 
 </head>
 <body>
 <div id="card"></div>
-<noscript>This card draws itself with JavaScript, which is turned off here.</noscript>
+<noscript>This card needs JavaScript. Turn on JavaScript to see the card.</noscript>
 <script type="application/json" id="card-data">{data}</script>
 <script>{script}</script>
 </body>
@@ -121,7 +121,8 @@ class NotebookCard:
 
     def __repr__(self) -> str:
         return (
-            f"<card of {self._run_dir}; show it in a notebook, or write it with: bloom card {self._run_dir}>"
+            f"<card of {self._run_dir}; show it in a notebook, or write it to a file with: "
+            f"bloom runs card {self._run_dir}>"
         )
 
     def _repr_html_(self) -> str:

@@ -153,8 +153,8 @@ def data_starved(reading: Reading, now: float, limits: Limits) -> Iterator[Findi
             yield Finding(
                 "data_starved",
                 "warning",
-                f"Steps wait for data {waiting / step:.0%} of their time ({waiting:.3g} of {step:.3g} s). "
-                "Use more loader processes, or prepare the data beforehand.",
+                f"Steps spend {waiting / step:.0%} of their time waiting for data ({waiting:.3g} of "
+                f"{step:.3g} s). Use more data loader workers, or preprocess the data.",
                 {"data_seconds": waiting, "step_seconds": step, "share": round(waiting / step, 3)},
                 waited[-1].t,
             )
@@ -193,16 +193,16 @@ def degraded(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
             )
         elif life == "dead":
             sentence = (
-                f"{_who(rank, reading)} is dead: its process is gone without a word. "
-                f"Last sign of life: {clock_time(rank.last_seen)}{_at_step(rank)}."
+                f"{_who(rank, reading)} is dead: the process ended without reporting a reason. "
+                f"Last seen: {clock_time(rank.last_seen)}{_at_step(rank)}."
             )
             yield Finding("degraded", "critical", sentence, evidence, rank.last_seen)
         elif life == "silent":
             quiet = now - rank.seen_at
             promised = max(rank.own_promise, rank.promise or 0.0)
             sentence = (
-                f"{_who(rank, reading)} has been silent for {duration(quiet)}; it promised a sign of life "
-                f"within {duration(promised)}. Last one: {clock_time(rank.last_seen)}{_at_step(rank)}."
+                f"{_who(rank, reading)} has not reported for {duration(quiet)}; a report was due "
+                f"within {duration(promised)}. Last seen: {clock_time(rank.last_seen)}{_at_step(rank)}."
             )
             more = {"silent_seconds": round(quiet, 1), "promised_seconds": promised}
             yield Finding("degraded", "critical", sentence, {**evidence, **more}, rank.last_seen)
@@ -227,7 +227,7 @@ def _ended(rank: RankReading) -> str:
     return f"{sentence}: {rank.error.get('type')}" + (f": {message}" if message else "")
 
 
-_ENDINGS = {"failed": "failed", "preempted": "was told to stop", "interrupted": "was interrupted"}
+_ENDINGS = {"failed": "failed", "preempted": "was preempted", "interrupted": "was interrupted"}
 
 
 _NEWEST = 5
@@ -259,8 +259,8 @@ def _not_a_number(name: str, points: list[Point]) -> Finding | None:
     return Finding(
         "diverging",
         "critical",
-        f"{name} is {word} since step {first.step:,.0f}. Resume from the last checkpoint before it with a "
-        "lower learning rate, and look at the data of that step.",
+        f"{name} has been {word} since step {first.step:,.0f}. Resume from the last checkpoint before that "
+        "step with a lower learning rate, and check the data of that step.",
         {
             "series": name,
             "step": first.step,
@@ -296,7 +296,7 @@ def _spike(name: str, points: list[Point], limits: Limits) -> Finding | None:
     return Finding(
         "diverging",
         "warning",
-        f"{name} jumped to {high:.4g} at step {since.step:,.0f}; it was about {usual:.4g} before.",
+        f"{name} jumped to {high:.4g} at step {since.step:,.0f}. The typical value before was {usual:.4g}.",
         {"series": name, "step": since.step, "value": high, "usual": usual, "allowed": allowed},
         since.t,
     )
@@ -324,7 +324,7 @@ def out_of_memory_soon(reading: Reading, now: float, limits: Limits) -> Iterator
         if not found and used is not None and total and used / total > limits.memory_full:
             sentence = (
                 f"{words} has little memory left: {used / _GIB:.1f} of {total / _GIB:.1f} GiB are used. "
-                "Without room the system ends the run."
+                "If no memory is left, the operating system ends the run."
             )
             room = {"host": host, "used": used, "total": total}
             found.append(Finding("out_of_memory_soon", "warning", sentence, room, None))
@@ -357,8 +357,9 @@ def _growing(
     if left > limits.memory_seconds_left:
         return
     sentence = (
-        f"{words} runs out of memory in about {duration(left)} if this goes on: {used[-1] / _GIB:.1f} of "
-        f"{total / _GIB:.1f} GiB are used, {slope * 60 / _GIB:.2f} GiB more every minute."
+        f"{words} runs out of memory in about {duration(left)} at the current growth: "
+        f"{used[-1] / _GIB:.1f} of {total / _GIB:.1f} GiB are used, {slope * 60 / _GIB:.2f} GiB more "
+        "every minute."
     )
     more = {"used": used[-1], "total": total, "bytes_per_second": slope, "seconds_left": left}
     yield Finding("out_of_memory_soon", "warning", sentence, {**evidence, **more}, times[0])
@@ -382,7 +383,8 @@ def stalled(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
         sentence += f", and the GPUs are idle ({use:.0%} busy)."
     else:
         sentence += (
-            f", though the GPUs are {use:.0%} busy: a very long step, or ranks that wait for each other."
+            f", although the GPUs are {use:.0%} busy. The step may take very long, or ranks may be waiting "
+            "for each other."
         )
     yield Finding(
         "stalled",
@@ -432,14 +434,14 @@ def _of(reading: Reading, gpu: Gpu, limits: Limits) -> Finding | None:
         why = "its power limit"
     else:
         return None
-    words = [f"{gpu.words} is slowed down by {why}"]
+    figures: list[str] = []
     if temperature is not None:
-        words.append(f"{temperature:.0f} °C")
+        figures.append(f"{temperature:.0f} °C")
     if clock is not None and top:
-        words.append(f"{clock:.0f} of {top:.0f} MHz")
+        figures.append(f"{clock:.0f} of {top:.0f} MHz")
     power = recent("power")
     if why != "heat" and power is not None:
-        words.append(f"{power:.0f} W")
+        figures.append(f"{power:.0f} W")
     looks = values(reading, gpu.rank, f"{prefix}temperature", _THROTTLING_WINDOW_SECONDS)
     evidence = {
         "gpu": gpu.index,
@@ -450,4 +452,6 @@ def _of(reading: Reading, gpu: Gpu, limits: Limits) -> Finding | None:
         "clock_max": top,
         "power": power,
     }
-    return Finding("throttled", "warning", ", ".join(words) + ".", evidence, looks[0][0] if looks else None)
+    details = f" ({', '.join(figures)})" if figures else ""
+    sentence = f"{gpu.words} is throttled by {why}{details}."
+    return Finding("throttled", "warning", sentence, evidence, looks[0][0] if looks else None)

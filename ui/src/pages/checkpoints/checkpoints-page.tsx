@@ -51,7 +51,7 @@ export function CheckpointsPage() {
 
   return (
     <>
-      <PageHeader title="Checkpoints" note="States of your runs that can be talked to, evaluated and exported." />
+      <PageHeader title="Checkpoints" note="Saved states of your runs. Open them in the playground, evaluate them or export them." />
       <Card>
         {!nothingYet && (
           <div className="mb-3.5 flex flex-wrap items-center gap-2.5 [&>div]:mb-0 [&>div]:max-sm:w-full">
@@ -59,7 +59,7 @@ export function CheckpointsPage() {
             <ProjectChoice chosen={project} onChoose={(id) => filter({ project: id })} />
             <label className="flex items-center gap-2 text-sm text-dim">
               <input type="checkbox" checked={best === true} onChange={(event) => filter({ best: event.target.checked || undefined })} className="size-4 accent-violet" />
-              Only the best of each run
+              Best checkpoint of each run only
             </label>
           </div>
         )}
@@ -68,12 +68,12 @@ export function CheckpointsPage() {
             if (nothingYet) {
               return (
                 <EmptyState icon={Save} title="No checkpoints yet." action={<NewJobLink />}>
-                  A run saves its state as it trains. Each can be resumed from, talked to and exported.
+                  A run saves checkpoints while it trains. You can resume from a checkpoint, open it in the playground or export it.
                 </EmptyState>
               );
             }
             if (items.length === 0) {
-              return <EmptyState icon={SearchX} title="No checkpoint matches." action={<Button onClick={() => void navigate({ search: {}, replace: true })}>Show all checkpoints</Button>} />;
+              return <EmptyState icon={SearchX} title="No checkpoints match." action={<Button onClick={() => void navigate({ search: {}, replace: true })}>Show all checkpoints</Button>} />;
             }
             return (
               <>
@@ -115,6 +115,6 @@ function Pair({ first, second }: { first: string; second: string | null }) {
 
 function ProjectChoice({ chosen, onChoose }: { chosen: string | undefined; onChoose: (id: string | undefined) => void }) {
   const projects = useQuery(projectsQuery({ limit: MOST }));
-  const options = [["", "Every project"] as const, ...(projects.data?.items ?? []).map((project) => [project.id, project.name] as const)];
+  const options = [["", "All projects"] as const, ...(projects.data?.items ?? []).map((project) => [project.id, project.name] as const)];
   return <Select aria-label="Project" options={options} value={chosen ?? ""} onChange={(event) => onChoose(event.target.value || undefined)} className="sm:w-52" />;
 }

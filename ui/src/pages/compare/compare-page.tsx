@@ -31,7 +31,7 @@ export function ComparePage() {
   if (chosen.length < FEWEST || pick) {
     return (
       <>
-        <PageHeader title="Compare runs" note={`Choose from ${FEWEST} to ${MOST} runs: their curves are laid over each other, and their configs side by side.`} />
+        <PageHeader title="Compare runs" note={`Choose ${FEWEST} to ${MOST} runs to see their curves in the same charts and their configs side by side.`} />
         <RunPicker chosen={chosen} onCompare={show} />
       </>
     );
@@ -53,8 +53,8 @@ function Compared({ ids, onShow }: { ids: string[]; onShow: (ids: string[]) => v
   if (comparison.error instanceof ApiProblem && comparison.error.status === 404) {
     return (
       <Card>
-        <EmptyState icon={GitCompareArrows} title="One of these runs is not there any more." action={<Button onClick={() => onShow([])}>Choose runs</Button>}>
-          It was deleted, or it belongs to somebody else.
+        <EmptyState icon={GitCompareArrows} title="One of these runs no longer exists." action={<Button onClick={() => onShow([])}>Choose runs</Button>}>
+          The run was deleted, or it belongs to another user.
         </EmptyState>
       </Card>
     );
@@ -127,7 +127,7 @@ export function RunPicker({ chosen, onCompare }: { chosen: string[]; onCompare: 
             }}
           />
           <span role="status" className="ml-auto text-sm text-dim">
-            {selection.chosen.length} chosen
+            {selection.chosen.length} selected
           </span>
           <Button variant="primary" disabled={selection.chosen.length < FEWEST} onClick={() => onCompare([...selection.chosen])}>
             Compare
@@ -138,7 +138,7 @@ export function RunPicker({ chosen, onCompare }: { chosen: string[]; onCompare: 
         {({ items, total }) =>
           nothingYet ? (
             <EmptyState icon={GitCompareArrows} title="No runs to compare yet." action={<NewJobLink />}>
-              Train the same model twice with one thing changed, and see here what it did.
+              Train the same model twice with one setting changed, then compare the results here.
             </EmptyState>
           ) : (
             <>

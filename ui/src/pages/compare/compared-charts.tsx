@@ -20,18 +20,18 @@ export function ComparedCharts({ labels, curves }: { labels: string[]; curves: C
   if (specs.length === 0) {
     return (
       <Card>
-        <p className="grid h-40 place-items-center text-center text-dim">None of these runs has taken a step yet.</p>
+        <p className="grid h-40 place-items-center text-center text-dim">None of these runs has finished a step yet.</p>
       </Card>
     );
   }
   const { setZoom } = view;
   return (
     <ChartsViewContext value={view}>
-      <section aria-label="Curves of the runs">
+      <section aria-label="Charts of the runs">
         <div className="mb-2 flex flex-wrap items-center gap-x-4 gap-y-2">
           {countsTokens && (
             <fieldset className="flex items-center gap-3 text-xs text-dim">
-              <legend className="sr-only">Along</legend>
+              <legend className="sr-only">Horizontal axis</legend>
               {(["step", "tokens"] as const).map((value) => (
                 <label key={value} className="flex items-center gap-1.5">
                   <input

@@ -44,7 +44,7 @@ describe("figures", () => {
   const best = (name: string) => figures.find((figure) => figure.name === name)?.best;
 
   it("mark the best where one stands out, in the direction that is better", () => {
-    expect(best("Accuracy in evaluation")).toBe(1);
+    expect(best("Final eval accuracy")).toBe(1);
     expect(best("Final loss")).toBeNull();
     expect(best("Steps")).toBeNull();
   });

@@ -72,11 +72,11 @@ export function figuresOf(outcomes: readonly Outcome[]): Figure[] {
   const final = (name: string) => of((outcome) => measured(outcome.final[name]));
   const rows: (Omit<Figure, "best"> & { better?: "low" | "high" })[] = [
     { name: "Best eval loss", better: "low", text: metricText, values: of(({ best_eval_loss: bestEvalLoss }) => bestEvalLoss) },
-    { name: "at step", text: countText, values: of(({ best_step: bestStep }) => bestStep) },
+    { name: "Best step", text: countText, values: of(({ best_step: bestStep }) => bestStep) },
     { name: "Final eval loss", better: "low", text: metricText, values: final("eval/loss") },
     { name: "Final loss", better: "low", text: metricText, values: final("train/loss") },
-    { name: "Perplexity in evaluation", better: "low", text: metricText, values: final("eval/perplexity") },
-    { name: "Accuracy in evaluation", better: "high", text: percentText, values: final("eval/accuracy") },
+    { name: "Final eval perplexity", better: "low", text: metricText, values: final("eval/perplexity") },
+    { name: "Final eval accuracy", better: "high", text: percentText, values: final("eval/accuracy") },
     { name: "Tokens per second", better: "high", text: countText, values: of(({ tokens_per_second: tokensPerSecond }) => tokensPerSecond) },
     { name: "Time taken", better: "low", text: durationText, values: of(({ seconds }) => seconds) },
     { name: "Steps", text: countText, values: of(({ steps }) => steps) },

@@ -24,7 +24,7 @@ export function RunLegend({ jobs, labels, onRemove }: RunLegendProps) {
             </Link>
             <JobStatusBadge status={job.status} />
             {onRemove && (
-              <Button variant="ghost" size="icon" aria-label={`Leave ${labels[index]} out`} className="size-7 max-sm:size-9" onClick={() => onRemove(job.id)}>
+              <Button variant="ghost" size="icon" aria-label={`Remove ${labels[index]}`} className="size-7 max-sm:size-9" onClick={() => onRemove(job.id)}>
                 <X aria-hidden />
               </Button>
             )}
@@ -52,7 +52,7 @@ function SideTable({ label, labels, rows }: SideTableProps) {
         <thead>
           <tr>
             <th scope="col" className="sticky left-0 bg-card pb-1.5 text-left">
-              <span className="sr-only">Figure</span>
+              <span className="sr-only">Name</span>
             </th>
             {labels.map((name, index) => (
               <th key={name} scope="col" className="min-w-28 pb-1.5 pl-4 max-sm:min-w-24 max-sm:pl-2.5 text-right text-xs font-[520] text-dim">
@@ -96,8 +96,8 @@ export function FiguresTable({ labels, outcomes }: FiguresTableProps) {
   if (figures.length === 0) return null;
   return (
     <Card>
-      <CardHeader title="Figures" note="the best is marked where one stands out" />
-      <SideTable label="Figures of the runs" labels={labels} rows={figures.map(({ name, values, text, best }) => ({ name, marked: best, cells: values.map((value) => (value === null ? "–" : text(value))) }))} />
+      <CardHeader title="Results" note="the best value of a row is marked" />
+      <SideTable label="Results of the runs" labels={labels} rows={figures.map(({ name, values, text, best }) => ({ name, marked: best, cells: values.map((value) => (value === null ? "–" : text(value))) }))} />
     </Card>
   );
 }
@@ -132,13 +132,13 @@ export function ConfigTable({ jobs, labels, differences }: ConfigTableProps) {
   const rows = all ? allFields(jobs) : differences;
   return (
     <Card>
-      <CardHeader title="Config" note={differences.length === 0 ? "no difference" : counted(differences.length, "difference")}>
+      <CardHeader title="Config" note={differences.length === 0 ? "no differences" : counted(differences.length, "difference")}>
         <button type="button" aria-pressed={all} onClick={() => setAll(!all)} className="rounded-md px-2 py-1 text-xs text-violet-soft underline-offset-3 hover:underline">
           {all ? "Show only differences" : "Show all fields"}
         </button>
       </CardHeader>
       {rows.length === 0 ? (
-        <p className="py-4 text-center text-dim">These runs were started with the same config.</p>
+        <p className="py-4 text-center text-dim">These runs have the same config.</p>
       ) : (
         <SideTable label="Configs of the runs" labels={labels} rows={rows.map(({ path, values }) => ({ name: pathText(path), cells: values.map(valueText) }))} />
       )}

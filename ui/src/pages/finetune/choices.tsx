@@ -35,8 +35,8 @@ export function ModelChoice() {
   const chosen = own.find(({ id }) => id === model_id);
   const wanted = listed.find(({ id }) => `${FROM_HUB}${id}` === model_id);
   const groups = [
-    { title: "Yours", options: own.map((model) => [model.id, `${model.name}${modelStateText(model)}`] as const) },
-    { title: "Catalogue, to be fetched", options: listed.filter(({ id }) => !own.some((model) => model.repository === id)).map(({ id, parameters }) => [`${FROM_HUB}${id}`, `${id} · ${parametersText(parameters)}`] as const) },
+    { title: "Your models", options: own.map((model) => [model.id, `${model.name}${modelStateText(model)}`] as const) },
+    { title: "Catalogue (download first)", options: listed.filter(({ id }) => !own.some((model) => model.repository === id)).map(({ id, parameters }) => [`${FROM_HUB}${id}`, `${id} · ${parametersText(parameters)}`] as const) },
   ];
   const findings = chosen?.status === "ready" ? (chosen.check?.findings ?? []).filter(({ severity }) => severity !== "note") : [];
   const take = (model: Model) => setValue("model_id", model.id, { shouldDirty: true, shouldValidate: true });
@@ -50,7 +50,7 @@ export function ModelChoice() {
         )}
       </Field>
       {wanted && <FetchFirst model={wanted} onFetching={take} />}
-      {chosen?.status === "fetching" && <ProgressBar value={chosen.progress} label={`Fetching ${chosen.name}`} />}
+      {chosen?.status === "fetching" && <ProgressBar value={chosen.progress} label={`Downloading ${chosen.name}`} />}
       {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}
       {findings.length > 0 && <FindingsList findings={findings} />}
       <div className="mt-auto">
@@ -60,13 +60,13 @@ export function ModelChoice() {
   );
 }
 
-const modelStateText = ({ status }: Model) => ({ ready: "", fetching: ", being fetched", uploading: ", being uploaded", failed: ", failed" })[status];
+const modelStateText = ({ status }: Model) => ({ ready: "", fetching: ", downloading", uploading: ", uploading", failed: ", failed" })[status];
 
 function modelFacts({ check, size }: Model): string {
   const facts = [
     check?.parameters && `${parametersText(check.parameters)} parameters`,
-    check?.context_length && `${countText(check.context_length)} tokens of context`,
-    check && (check.chat_template ? "chat template found" : "no chat template: a plain one is used"),
+    check?.context_length && `context length ${countText(check.context_length)}`,
+    check && (check.chat_template ? "chat template found" : "no chat template (a default one is used)"),
     size > 0 && bytesText(size),
   ];
   return facts.filter(Boolean).join(" · ");
@@ -88,10 +88,10 @@ function FetchFirst({ model, onFetching }: { model: CatalogueModel; onFetching: 
   return (
     <Notice className="flex flex-wrap items-center justify-between gap-3">
       <span className="min-w-0 flex-1 basis-48 text-sm">
-        Not on this server yet: about {bytesText(model.parameters * 2)} from the Hub, under {model.licence}.{model.gated && " Its terms have to be accepted there first."}
+        Not on this server yet. Download size: about {bytesText(model.parameters * 2)}. Licence: {model.licence}.{model.gated && " Accept the model’s terms on the Hugging Face Hub first."}
       </span>
       <Button variant="primary" pending={pending} onClick={() => void add()}>
-        Fetch it
+        Download model
       </Button>
     </Notice>
   );
@@ -129,8 +129,8 @@ export function DataChoice() {
 }
 
 function datasetStateText({ status, report }: Dataset): string {
-  if (status === "ready") return report?.mapping ? "" : ", needs your help";
-  return { uploading: ", being uploaded", fetching: ", being fetched", inspecting: ", being looked at", failed: ", failed" }[status];
+  if (status === "ready") return report?.mapping ? "" : ", format unknown";
+  return { uploading: ", uploading", fetching: ", downloading", inspecting: ", inspecting", failed: ", failed" }[status];
 }
 
 function DataFacts({ dataset: { id, report } }: { dataset: Dataset }) {
@@ -139,7 +139,7 @@ function DataFacts({ dataset: { id, report } }: { dataset: Dataset }) {
         FORMAT_NAMES[report.mapping.format],
         counted(report.examples, "example"),
         report.lengths && `${countText(report.lengths.total)} ${report.lengths.unit}`,
-        report.problems.rows_refused > 0 && `${counted(report.problems.rows_refused, "row")} left out`,
+        report.problems.rows_refused > 0 && `${counted(report.problems.rows_refused, "row")} skipped`,
       ].filter(Boolean)
     : [];
   return (
@@ -147,7 +147,7 @@ function DataFacts({ dataset: { id, report } }: { dataset: Dataset }) {
       {facts.join(" · ")}
       {facts.length > 0 && " · "}
       <Link to="/datasets/$datasetId" params={{ datasetId: id }} className="text-violet-soft underline underline-offset-2">
-        look at it
+        view dataset
       </Link>
     </>
   );

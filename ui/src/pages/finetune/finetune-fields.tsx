@@ -34,7 +34,7 @@ export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProp
     <Card>
       <CardHeader title="Method" />
       <div className="grid gap-3.5">
-        <ChoiceCards label="What is trained" registration={register("config.method" as keyof JobFormValues)} options={cards} error={error("config.method")} />
+        <ChoiceCards label="Training method" registration={register("config.method" as keyof JobFormValues)} options={cards} error={error("config.method")} />
         <div className="grid grid-cols-2 items-start gap-3.5 sm:grid-cols-4">
           <OneField field={EPOCHS} />
           <OneField field={RATE} />
@@ -48,7 +48,7 @@ export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProp
           </div>
         )}
       </div>
-      <ConfigAccordion title="Examples: what is trained, packing, held-out share" group="examples">
+      <ConfigAccordion title="Examples: trained tokens, packing, truncation, eval split" group="examples">
         <ConfigFields group="examples" />
       </ConfigAccordion>
       <TrainingAccordions />
@@ -70,7 +70,7 @@ function BackendField() {
   const chosen = backends.data?.find(({ name }) => name === (config.backend || FIELD.initial));
   const options = (FIELD.options ?? []).map(([name, text]) => {
     const known = backends.data?.find((backend) => backend.name === name);
-    return [name, known && !known.available ? `${text}, not here` : text] as const;
+    return [name, known && !known.available ? `${text}, not available` : text] as const;
   });
   return (
     <Field label={FIELD.label} error={error("config.backend") ?? (chosen?.available === false ? (chosen.reason ?? undefined) : undefined)} help={chosen?.brings} className="sm:col-span-2 xl:col-span-3">
@@ -132,7 +132,7 @@ export function RateFinder({ ready, bodyOf }: RateFinderProps) {
           {!pending && <Search aria-hidden />}
           {jobId ? "Search again" : "Find a good learning rate"}
         </Button>
-        <span className="text-xs text-faint">A short sweep of its own; nothing of it stays in the model.</span>
+        <span className="text-xs text-faint">Runs a short, separate sweep. The sweep does not change the model.</span>
       </div>
       {failure && (
         <Notice tone="bad" role="alert">

@@ -15,18 +15,18 @@ export const FINETUNE_CONFIG: Json = { method: "lora" };
 export const finetuneRules = jobRules.superRefine(({ dataset_id, model_id }, context) => {
   const say = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
   if (model_id === "") say("model_id", "Choose a model.");
-  if (model_id.startsWith(FROM_HUB)) say("model_id", "Fetch this model first.");
+  if (model_id.startsWith(FROM_HUB)) say("model_id", "Download this model first.");
   if (dataset_id === "") say("dataset_id", "Choose a dataset.");
 });
 
 /** What has to happen before there is anything to plan. */
 export function whatIsMissing({ dataset_id, model_id }: Pick<JobFormValues, "dataset_id" | "model_id">, model: Model | undefined, dataset: Dataset | undefined): string | null {
   if (model_id === "") return "Choose a model.";
-  if (model_id.startsWith(FROM_HUB)) return "Fetch the model.";
-  if (model && model.status !== "ready") return model.status === "failed" ? "Choose another model: this one could not be fetched." : "The model is on its way.";
+  if (model_id.startsWith(FROM_HUB)) return "Download the model.";
+  if (model && model.status !== "ready") return model.status === "failed" ? "Choose another model: this model could not be downloaded." : "Wait until the model is ready.";
   if (dataset_id === "") return "Choose a dataset.";
-  if (dataset && dataset.status !== "ready") return dataset.status === "failed" ? "Choose another dataset: this one cannot be used." : "The data is on its way.";
-  if (dataset?.report && dataset.report.mapping === null) return "Say on the dataset’s page which column is what.";
+  if (dataset && dataset.status !== "ready") return dataset.status === "failed" ? "Choose another dataset: this dataset cannot be used." : "Wait until the dataset is ready.";
+  if (dataset?.report && dataset.report.mapping === null) return "Assign the columns on the dataset’s page.";
   return null;
 }
 
@@ -46,5 +46,5 @@ export function costText(answer: PlanAnswer | undefined): string | null {
   if (!answer) return null;
   const [memory] = answer.plan ? memoriesOf(answer.plan) : [];
   if (answer.fits) return memory ? bytesText(memory.total) : null;
-  return answer.nearest ? "does not fit like this" : null;
+  return answer.nearest ? "does not fit" : null;
 }

@@ -41,7 +41,7 @@ describe("the form for fine-tuning", () => {
 
   it("asks for a model that is here, and for data", () => {
     expect(messages({})).toEqual(["Choose a model.", "Choose a dataset."]);
-    expect(messages({ model_id: "hub:Qwen/Qwen2.5-0.5B", dataset_id: "d1" })).toEqual(["Fetch this model first."]);
+    expect(messages({ model_id: "hub:Qwen/Qwen2.5-0.5B", dataset_id: "d1" })).toEqual(["Download this model first."]);
     expect(messages({ model_id: "m1", dataset_id: "d1" })).toEqual([]);
   });
 });
@@ -54,7 +54,7 @@ describe("what is missing before there can be a plan", () => {
 
   it("is said one thing at a time", () => {
     expect(whatIsMissing({ model_id: "", dataset_id: "" }, undefined, undefined)).toBe("Choose a model.");
-    expect(whatIsMissing({ model_id: "hub:a/b", dataset_id: "d1" }, undefined, undefined)).toBe("Fetch the model.");
+    expect(whatIsMissing({ model_id: "hub:a/b", dataset_id: "d1" }, undefined, undefined)).toBe("Download the model.");
     expect(whatIsMissing(chosen, model("fetching"), dataset("ready"))).toContain("on its way");
     expect(whatIsMissing(chosen, model("ready"), dataset("inspecting"))).toContain("on its way");
     expect(whatIsMissing(chosen, model("ready"), dataset("ready", null))).toContain("which column is what");
@@ -75,7 +75,7 @@ describe("the cost of a method", () => {
     const plan = { device: "cuda", memory, memory_total_bytes: 33e9, memory_limit_bytes: 80e9 } as Plan;
     const answer = { fits: true, code: null, reason: null, plan, machine: "box", nearest: null, defaults: null } satisfies PlanAnswer;
     expect(costText(answer)).toBe("33 GB");
-    expect(costText({ ...answer, fits: false, plan: null, nearest: { changes: {}, plan, machine: "box" } })).toBe("does not fit like this");
+    expect(costText({ ...answer, fits: false, plan: null, nearest: { changes: {}, plan, machine: "box" } })).toBe("does not fit");
     expect(costText({ ...answer, fits: false, plan: null })).toBeNull();
     expect(costText(undefined)).toBeNull();
   });

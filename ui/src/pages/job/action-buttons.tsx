@@ -37,7 +37,7 @@ export function actionsFor(job: Pick<Job, "status" | "has_model" | "kind" | "tas
 }
 
 const TEXTS: Record<JobAction, string> = {
-  save: "Save now",
+  save: "Save checkpoint",
   settings: "Settings",
   pause: "Pause",
   resume: "Resume",
@@ -46,17 +46,17 @@ const TEXTS: Record<JobAction, string> = {
   delete: "Delete",
   download: "Download model",
   share: "Share",
-  playground: "Talk to it",
-  move: "Go on elsewhere",
-  again: "Change and start again",
+  playground: "Open in playground",
+  move: "Move to another machine",
+  again: "Copy to new job",
 };
 
 type Direct = "save" | "pause" | "resume";
 
 const DIRECT: Record<Direct, { run: (id: string) => Promise<Job>; done: string }> = {
-  save: { run: saveJob, done: "A checkpoint is saved at the next step." },
-  pause: { run: pauseJob, done: "The job saves a checkpoint, then pauses." },
-  resume: { run: resumeJob, done: "The job is queued and goes on from its last checkpoint." },
+  save: { run: saveJob, done: "The job saves a checkpoint at the next step." },
+  pause: { run: pauseJob, done: "The job saves a checkpoint and then pauses." },
+  resume: { run: resumeJob, done: "The job is queued. It resumes from its last checkpoint." },
 };
 
 const isDirect = (action: JobAction): action is Direct => action in DIRECT;
@@ -143,7 +143,7 @@ function CancelDialog({ job, onClose }: { job: Job; onClose: () => void }) {
         toast("The job is being cancelled.");
       }}
     >
-      Training stops, and the device is free for the next job. Checkpoints stay: the job can be resumed from the last one.
+      Training stops and the device becomes free for the next job. The checkpoints are kept. You can resume the job from the last checkpoint.
     </ConfirmDialog>
   );
 }
@@ -162,7 +162,7 @@ function DeleteDialog({ job, onClose }: { job: Job; onClose: () => void }) {
         await navigate({ to: "/projects/$projectId", params: { projectId: job.project_id } });
       }}
     >
-      Its charts, output, checkpoints and model are removed from this server for good.
+      The charts, output, checkpoints and model of this job are permanently removed from this server.
     </ConfirmDialog>
   );
 }

@@ -61,7 +61,7 @@ export function CheckpointActions({ subject, onPage }: { subject: Subject; onPag
   const [open, setOpen] = useState<"evaluate" | "export" | null>(null);
   const navigate = useNavigate();
   const { jobId, projectId, checkpoint } = subject;
-  const name = checkpoint ? `step ${countText(checkpoint.step)}` : "the finished model";
+  const name = checkpoint ? `step ${countText(checkpoint.step)}` : "the final model";
   const close = () => setOpen(null);
   // From another page, what was started is shown where it belongs.
   const started = () => {
@@ -71,17 +71,17 @@ export function CheckpointActions({ subject, onPage }: { subject: Subject; onPag
   return (
     <span className="inline-flex items-center gap-1">
       <Button asChild variant="ghost" size="small">
-        <Link to="/playground" search={{ job: jobId, checkpoint: checkpoint?.id }} aria-label={`Talk to ${name}`}>
+        <Link to="/playground" search={{ job: jobId, checkpoint: checkpoint?.id }} aria-label={`Open ${name} in playground`}>
           <MessagesSquare aria-hidden />
-          Talk
+          Playground
         </Link>
       </Button>
       <Menu
-        label={`More for ${name}`}
+        label={`More actions for ${name}`}
         items={[
           { text: "Evaluate", onChoose: () => setOpen("evaluate") },
           { text: "Export", onChoose: () => setOpen("export") },
-          { text: "Compare its run", onChoose: () => void navigate({ to: "/compare", search: { job: [jobId], pick: true } }) },
+          { text: "Compare this run", onChoose: () => void navigate({ to: "/compare", search: { job: [jobId], pick: true } }) },
         ]}
       />
       {open === "evaluate" && <EvaluateDialog subject={subject} onClose={close} onStarted={started} />}
@@ -138,11 +138,11 @@ const ENDED: readonly Job["status"][] = ["completed", "failed", "cancelled"];
 function NoCheckpoint({ ended }: { ended: boolean }) {
   return ended ? (
     <EmptyState icon={Save} title="No checkpoint was saved.">
-      It ended before the first one. Save more often to lose less.
+      The job ended before its first checkpoint. Save checkpoints more often to lose less work.
     </EmptyState>
   ) : (
     <EmptyState icon={Save} title="No checkpoint yet.">
-      The first one is saved on its own; a running job also saves one when you ask for it.
+      The job saves checkpoints automatically. You can also save one while a training job runs.
     </EmptyState>
   );
 }

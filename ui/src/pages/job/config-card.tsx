@@ -82,7 +82,7 @@ export function ScriptCard({ job }: { job: Job }) {
           {script.data && <CopyButton text={script.data.script} label={`Copy ${name}`} />}
         </div>
       </CardHeader>
-      <p className="text-sm text-dim">{job.kind === "script" ? "The job runs this script as it was sent, in a folder of its own." : "The job runs this script beside its config.json. By hand it gives the same result."}</p>
+      <p className="text-sm text-dim">{job.kind === "script" ? "The job runs this script unchanged, in its own folder." : "The job runs this script with its config.json in the same folder. If you run the script yourself, you get the same result."}</p>
       {open && (
         <Loaded query={script} skeleton={<SkeletonRows rows={6} />}>
           {({ script: source }) => (

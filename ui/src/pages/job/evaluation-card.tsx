@@ -30,8 +30,8 @@ const evaluationRules = z
   })
   .superRefine(({ prompts, lmEvalTasks }, context) => {
     const most = EvaluationSchema.prompts.maxItems;
-    if (linesOf(prompts).length > most) context.addIssue({ code: "custom", path: ["prompts"], message: `At most ${countText(most)} prompts.` });
-    if (namesOf(lmEvalTasks).some((name) => !TASK_NAME.test(name))) context.addIssue({ code: "custom", path: ["lmEvalTasks"], message: "Names of tasks, separated by spaces, such as hellaswag arc_easy." });
+    if (linesOf(prompts).length > most) context.addIssue({ code: "custom", path: ["prompts"], message: `Enter at most ${countText(most)} prompts.` });
+    if (namesOf(lmEvalTasks).some((name) => !TASK_NAME.test(name))) context.addIssue({ code: "custom", path: ["lmEvalTasks"], message: "Enter task names separated by spaces, such as hellaswag arc_easy." });
   });
 
 const namesOf = (text: string) => text.split(/[\s,]+/).filter(Boolean);
@@ -57,7 +57,7 @@ export function EvaluationCard({ job }: { job: Job }) {
       icon={Gauge}
       action="Evaluate"
       possible={job.status === "completed" && job.has_model}
-      invitation={{ title: "What did the training change?", text: "Measure perplexity on held-out data before and after, and let both models answer your own prompts." }}
+      invitation={{ title: "No evaluation yet.", text: "Measure perplexity on the eval split before and after training, and compare the answers of both models to your prompts." }}
       dialog={(close) => <EvaluateDialog subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), checkpoint: null }} onClose={close} />}
     >
       {(task) => <EvaluationResult task={task} />}
@@ -74,7 +74,7 @@ export function EvaluateDialog({ subject, onClose, onStarted = onClose }: Evalua
       open
       onOpenChange={(open) => !open && onClose()}
       title={checkpoint ? `Evaluate step ${countText(checkpoint.step)}` : "Evaluate the model"}
-      description="Perplexity on the held-out part of the data, before the tuning and after it. Your own prompts are answered by both."
+      description="Measures perplexity on the eval split before and after training. Both models also answer your prompts."
     >
       <EvaluateForm subject={subject} onClose={onClose} onStarted={onStarted} />
     </Dialog>
@@ -93,12 +93,12 @@ function EvaluateForm({ subject, onClose, onStarted }: Required<EvaluateDialogPr
   });
   return (
     <ApiForm label="Evaluate" failure={failure} onSubmit={onSubmit}>
-      <TextareaField label="Prompts" optional rows={4} help="One on each line." {...field("prompts")} />
+      <TextareaField label="Prompts" optional rows={4} help="Enter one prompt per line." {...field("prompts")} />
       <div className="grid gap-4 sm:grid-cols-2">
-        <TextField label="Longest answer, in tokens" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.max_new_tokens.default)} {...field("maxNewTokens")} />
-        <TextField label="Batches of held-out data" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.max_batches.default)} {...field("maxBatches")} />
+        <TextField label="Max new tokens" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.max_new_tokens.default)} {...field("maxNewTokens")} />
+        <TextField label="Max eval batches" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.max_batches.default)} {...field("maxBatches")} />
       </div>
-      <TextField label="lm-eval tasks" optional autoComplete="off" placeholder="hellaswag arc_easy" help="Benchmarks of the lm-eval package, where the server has it; they can take hours." {...field("lmEvalTasks")} />
+      <TextField label="lm-eval tasks" optional autoComplete="off" placeholder="hellaswag arc_easy" help="Benchmarks from the lm-eval package, if it is installed on the server. They can take hours." {...field("lmEvalTasks")} />
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" variant="primary" pending={isSubmitting}>
@@ -121,7 +121,7 @@ export function EvaluationResult({ task }: { task: Job }) {
       {evaluation.prompts.length > 0 && (
         <section aria-label="Answers before and after">
           <h3 className="mb-2 text-xs text-dim">
-            Answers, before and after. <mark className="rounded-sm bg-success/20 px-1 text-success-soft">Words that are new</mark> are marked.
+            Answers before and after training. <mark className="rounded-sm bg-success/20 px-1 text-success-soft">New words</mark> are highlighted.
           </h3>
           <ol className="grid gap-3">
             {evaluation.prompts.map((answered, index) => (
@@ -148,7 +148,7 @@ function Perplexity({ measured: { base, tuned } }: { measured: Evaluation["perpl
   return (
     <section aria-label="Perplexity before and after">
       <div className="mb-2 flex flex-wrap items-baseline justify-between gap-x-4">
-        <h3 className="text-xs text-dim">Perplexity on held-out data; lower is better</h3>
+        <h3 className="text-xs text-dim">Perplexity on the eval split (lower is better)</h3>
         {before !== null && after !== null && <p className="text-sm font-[560]">{changeText(before, after)}</p>}
       </div>
       <div className="grid gap-2">
@@ -161,9 +161,9 @@ function Perplexity({ measured: { base, tuned } }: { measured: Evaluation["perpl
 
 const changeText = (before: number, after: number) => {
   // "100 % lower" would be wrong, and "99.7 % lower" says little.
-  if (before / after >= 2) return `${countText(before / after)} times lower after the tuning`;
+  if (before / after >= 2) return `${countText(before / after)} times lower after training`;
   const percent = Math.round((after / before - 1) * 100);
-  return percent === 0 ? "about the same" : percent < 0 ? `${-percent} % lower after the tuning` : `${percent} % higher after the tuning`;
+  return percent === 0 ? "about the same" : percent < 0 ? `${-percent} % lower after training` : `${percent} % higher after training`;
 };
 
 function Bar({ name, measured, most, colour }: { name: string; measured: NonNullable<Evaluation["perplexity"]["base"]>; most: number; colour: string }) {
@@ -175,7 +175,7 @@ function Bar({ name, measured, most, colour }: { name: string; measured: NonNull
       <div aria-hidden className="h-5 overflow-hidden rounded-md bg-white/6">
         <div className={`h-full rounded-md ${colour}`} style={{ width: `${width}%` }} />
       </div>
-      <span className="min-w-30 text-right tabular-nums" title={tokens === null ? undefined : `over ${countText(tokens)} tokens`}>
+      <span className="min-w-30 text-right tabular-nums" title={tokens === null ? undefined : `measured on ${countText(tokens)} tokens`}>
         <b className="font-[600]">{perplexity === null ? "–" : metricText(perplexity)}</b>
         {loss !== null && <span className="ml-2 text-xs text-dim">loss {metricText(loss)}</span>}
       </span>
@@ -186,7 +186,7 @@ function Bar({ name, measured, most, colour }: { name: string; measured: NonNull
 function Scores({ scores }: { scores: ReturnType<typeof scoresOf> }) {
   return (
     <table className="w-full text-sm">
-      <caption className="mb-1.5 text-left text-xs text-dim">Benchmarks of lm-eval</caption>
+      <caption className="mb-1.5 text-left text-xs text-dim">lm-eval benchmarks</caption>
       <thead>
         <tr className="text-xs text-faint">
           <th scope="col" className="pb-1 text-left font-[450]">
@@ -232,7 +232,7 @@ function AnswerText({ name, text, before }: { name: string; text: string; before
     <div className="min-w-0">
       <h4 className={before === undefined ? "text-2xs text-faint" : "text-2xs text-violet-soft"}>{name}</h4>
       <p className="text-sm break-words whitespace-pre-wrap">
-        {text === "" ? <span className="text-dim">nothing</span> : before ? <Marked before={before} after={text} /> : text}
+        {text === "" ? <span className="text-dim">empty answer</span> : before ? <Marked before={before} after={text} /> : text}
       </p>
     </div>
   );

@@ -35,7 +35,7 @@ const exportRules = z
     isPrivate: z.boolean(),
   })
   .superRefine(({ push, repository }, context) => {
-    if (push && !REPOSITORY.test(repository)) context.addIssue({ code: "custom", path: ["repository"], message: "Write it as owner/name." });
+    if (push && !REPOSITORY.test(repository)) context.addIssue({ code: "custom", path: ["repository"], message: "Enter the repository as owner/name." });
   });
 
 type ExportValues = z.output<typeof exportRules>;
@@ -59,7 +59,7 @@ export function ExportCard({ job }: { job: Job }) {
       icon={PackageOpen}
       action="Export"
       possible={job.status === "completed" && job.has_model}
-      invitation={{ title: "Take the model elsewhere.", text: "As one merged model, as an adapter, or as GGUF; to download, or pushed to the Hugging Face Hub." }}
+      invitation={{ title: "No export yet.", text: "Export a merged model, an adapter or a GGUF file. Download the export, or push it to the Hugging Face Hub." }}
       dialog={(close) => <ExportDialog subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), checkpoint: null }} onClose={close} />}
     >
       {(task) => <ExportResult task={task} />}
@@ -79,7 +79,7 @@ export function ExportDialog({ subject, onClose, onStarted = onClose }: ExportDi
       open
       onOpenChange={(open) => !open && onClose()}
       title={checkpoint ? `Export step ${countText(checkpoint.step)}` : "Export the model"}
-      description="When it is written, prompts are answered by the model before and after, and differences are shown."
+      description="After the export, the original model and the exported model answer the same prompts. Different answers are shown."
     >
       <ExportForm subject={subject} onClose={onClose} onStarted={onStarted} />
     </Dialog>
@@ -100,9 +100,9 @@ function ExportForm({ subject, onClose, onStarted }: Required<ExportDialogProps>
   const forms = subject.method === "full" ? FORM_CHOICES.filter(([name]) => name !== "adapter") : FORM_CHOICES;
   return (
     <ApiForm label="Export" failure={failure} onSubmit={onSubmit}>
-      <ChoiceCards label="Form" options={forms} {...field("form")} />
-      <SelectField label="Numbers" options={DTYPES} help={ExportSchema.dtype.description} {...field("dtype")} />
-      <TextareaField label="Prompts to replay" optional rows={2} help="One on each line; without any, some of the data’s own are taken." {...field("prompts")} />
+      <ChoiceCards label="Format" options={forms} {...field("form")} />
+      <SelectField label="Precision" options={DTYPES} help={ExportSchema.dtype.description} {...field("dtype")} />
+      <TextareaField label="Test prompts" optional rows={2} help="Enter one prompt per line. If empty, prompts from the dataset are used." {...field("prompts")} />
       <div className="grid gap-3">
         <label className="flex items-center gap-2">
           <input type="checkbox" {...form.register("push")} className="size-4 accent-violet" />
@@ -113,7 +113,7 @@ function ExportForm({ subject, onClose, onStarted }: Required<ExportDialogProps>
             <TextField label="Repository" placeholder="owner/name" autoComplete="off" help={<TokenNote />} {...field("repository")} />
             <label className="flex items-center gap-2 text-dim">
               <input type="checkbox" {...form.register("isPrivate")} className="size-4 accent-violet" />
-              Only I can see it
+              Private repository
             </label>
           </>
         )}
@@ -130,8 +130,8 @@ function ExportForm({ subject, onClose, onStarted }: Required<ExportDialogProps>
 
 function TokenNote() {
   const token = useQuery(hubTokenQuery);
-  if (token.data?.present === false) return "There is no token for the hub yet. Store one under Settings, API tokens, first.";
-  return "It is pushed when it is written and checked, with the token you stored.";
+  if (token.data?.present === false) return "No Hugging Face token is stored. Add one first under Settings, Tokens.";
+  return "The export is pushed after the check, with your stored Hugging Face token.";
 }
 
 const FORM_NAMES: Record<Exported["form"], string> = { merged: "Merged model", adapter: "Adapter", gguf: "GGUF" };
@@ -172,15 +172,15 @@ function HubLink({ hub: { repository, url } }: { hub: NonNullable<Exported["hub"
 }
 
 function ReplayCheck({ exported: { same, of, replay, largest_logit_difference: largestDifference } }: { exported: Exported }) {
-  if (of === 0) return <Notice tone="attention">No prompt was replayed, so nothing says whether it answers as before.</Notice>;
+  if (of === 0) return <Notice tone="attention">No prompt was tested. It is unknown whether the exported model gives the same answers.</Notice>;
   const changed = replay.filter((one) => !one.same);
-  const logits = largestDifference === null ? "" : ` The largest difference of a logit is ${metricText(largestDifference)}.`;
+  const logits = largestDifference === null ? "" : ` Largest logit difference: ${metricText(largestDifference)}.`;
   if (same === of) {
     return (
       <Notice tone="good">
-        <b className="mr-2 font-[570]">Answers as before.</b>
+        <b className="mr-2 font-[570]">Same answers.</b>
         <span className="text-dim">
-          {same} of {of} replayed prompts gave the same answer.{logits}
+          {same} of {of} test prompts gave the same answer.{logits}
         </span>
       </Notice>
     );
@@ -190,7 +190,7 @@ function ReplayCheck({ exported: { same, of, replay, largest_logit_difference: l
       <Notice tone="attention" role="alert">
         <b className="mr-2 font-[570]">Answers differ.</b>
         <span className="text-dim">
-          {same} of {of} replayed prompts gave the same answer.{logits} Rounding to fewer digits can do this; fp32 rounds least. Read the differences before you use it.
+          {same} of {of} test prompts gave the same answer.{logits} Lower precision can cause this; fp32 changes the weights least. Read the differences before you use the export.
         </span>
       </Notice>
       <ol className="grid gap-2">
@@ -209,11 +209,11 @@ function Changed({ replayed: { prompt, before, after } }: { replayed: Exported["
     <li className="rounded-card border border-line px-3.5 py-2.5 text-sm">
       <p className="mb-1.5 font-[540] break-words whitespace-pre-wrap">{prompt}</p>
       <p className="break-words whitespace-pre-wrap text-dim">
-        <span className="mr-2 text-2xs text-faint">before</span>
+        <span className="mr-2 text-2xs text-faint">original</span>
         {before}
       </p>
       <p className="break-words whitespace-pre-wrap">
-        <span className="mr-2 text-2xs text-faint">after</span>
+        <span className="mr-2 text-2xs text-faint">exported</span>
         <Marked before={before} after={after} />
       </p>
     </li>
@@ -222,7 +222,7 @@ function Changed({ replayed: { prompt, before, after } }: { replayed: Exported["
 
 function Files({ task }: { task: Job }) {
   const files = useQuery({ ...modelFilesQuery(task.id), enabled: task.has_model });
-  if (!task.has_model) return <p className="text-dim">Its files are no longer on this server.</p>;
+  if (!task.has_model) return <p className="text-dim">The exported files are no longer on this server.</p>;
   return (
     <Loaded query={files} skeleton={<SkeletonRows rows={2} />}>
       {({ items, archive_size: archiveSize }) => (

@@ -5,6 +5,7 @@ import { machinesQuery } from "@/api/jobs";
 import type { Job, RunSummary } from "@/api/types";
 import { cn } from "@/components/class-names";
 import { Notice } from "@/components/notice";
+import { findingTitle } from "@/text/finding-titles";
 import { counted, countText } from "@/text/numbers";
 import type { Connection } from "./use-job-live";
 
@@ -12,30 +13,21 @@ type Finding = { key: string; tone: "bad" | "attention" | "plain"; title: string
 
 /** What to do about a failure, by its code; the message itself says what happened. */
 const ADVICE: Record<string, string> = {
-  training_failed: "Read the output below. Resume goes on from the last checkpoint; a changed config needs a new job.",
-  too_many_attempts: "The machine may be short of memory, or somebody ended the process. Resume tries again from the last checkpoint.",
-  directory_gone: "Its files were removed from the server. Start a new job; this one can only be deleted.",
-  not_started: "Check that the machine has room and its GPUs are free, then resume.",
-  time_limit: "Resume goes on from the last checkpoint.",
+  training_failed: "Read the output below. Resume the job to continue from the last checkpoint, or start a new job to change the config.",
+  too_many_attempts: "The machine may have run out of memory, or someone ended the process. Resume the job to try again from the last checkpoint.",
+  directory_gone: "The job’s files were removed from the server. Start a new job; this job can only be deleted.",
+  not_started: "Check that the machine has free space and free GPUs, then resume the job.",
+  time_limit: "Resume the job to continue from the last checkpoint.",
 };
 
 const TIMES = ["", "once", "twice"];
-
-const TITLES: Record<string, string> = {
-  stalled: "Stalled.",
-  degraded: "Degraded.",
-  diverging: "Diverging.",
-  data_starved: "Waiting for data.",
-  throttled: "Slowed down.",
-  out_of_memory_soon: "Memory is running out.",
-};
 
 /** What somebody should know about a job before looking at its charts, most pressing first. */
 export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding[] {
   const { summary } = job;
   const findings: Finding[] = [];
   if (job.status === "failed") {
-    const advice = ADVICE[job.error_code ?? ""] ?? "Read the output below, then resume or start a new job.";
+    const advice = ADVICE[job.error_code ?? ""] ?? "Read the output below, then resume the job or start a new one.";
     findings.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.error_message ?? "No reason was recorded."} ${advice}` });
   }
   findings.push(...moneyFindings(job, summary));
@@ -43,7 +35,7 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   else if (job.status === "queued") findings.push(waiting(job, machinesSeen));
   summary.findings.forEach((finding, index) => {
     const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
-    findings.push({ key: `${finding.kind}-${index}`, tone, title: TITLES[finding.kind] ?? "", text: finding.sentence });
+    findings.push({ key: `${finding.kind}-${index}`, tone, title: findingTitle(finding.kind), text: finding.sentence });
   });
   const refused = Object.entries(summary.marks.findLast((mark) => mark.kind === "applied")?.refused ?? {});
   if (refused.length > 0) {
@@ -52,7 +44,7 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   }
   if (summary.restart_count > 0) {
     const times = TIMES[summary.restart_count] ?? `${countText(summary.restart_count)} times`;
-    const from = summary.resumed_from_step === null ? "" : `Last time it went on from step ${countText(summary.resumed_from_step)}; steps it repeated are drawn fainter.`;
+    const from = summary.resumed_from_step === null ? "" : `The last attempt started from step ${countText(summary.resumed_from_step)}. Repeated steps are drawn fainter in the charts.`;
     findings.push({ key: "resumed", tone: "attention", title: `Resumed ${times}.`, text: from });
   }
   const dropped = Object.entries(summary.dropped).filter(([, count]) => count > 0);
@@ -61,25 +53,25 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
     findings.push({ key: "dropped", tone: "attention", title: "Some events were lost.", text: `The run could not write ${what}: the disk was full or slow. The training itself is not affected.` });
   }
   if (summary.damaged_lines > 0) {
-    findings.push({ key: "damaged", tone: "attention", title: "Damaged records.", text: `${counted(summary.damaged_lines, "line")} of the run's record could not be read and were left out.` });
+    findings.push({ key: "damaged", tone: "attention", title: "Damaged records.", text: `Skipped ${counted(summary.damaged_lines, "unreadable line")} in the run’s event files.` });
   }
   return findings;
 }
 
 function waiting(job: Job, machinesSeen: boolean | undefined): Finding {
   if (machinesSeen === false) {
-    return { key: "no-worker", tone: "attention", title: "Waiting for a worker.", text: "No worker is running, so nothing starts yet. Start one with “bloom up” on the machine that should train; the job starts by itself." };
+    return { key: "no-worker", tone: "attention", title: "Waiting for a worker.", text: "No worker is running. Run “bloom up” on the machine that should train; the job then starts automatically." };
   }
   if (job.target !== "local") {
-    return { key: "queued", tone: "plain", title: "In the queue.", text: "A machine is rented for it in a moment." };
+    return { key: "queued", tone: "plain", title: "In the queue.", text: "An instance will be rented for this job shortly." };
   }
   const ahead = (job.queue_position ?? 1) - 1;
-  const text = ahead === 0 ? "It is next: it starts as soon as a device is free." : `${counted(ahead, "job")} ${ahead === 1 ? "is" : "are"} ahead of it.`;
+  const text = ahead === 0 ? "This job is next. It starts when a device is free." : `${counted(ahead, "job")} ${ahead === 1 ? "is" : "are"} ahead of this job.`;
   return { key: "queued", tone: "plain", title: "In the queue.", text };
 }
 
 /** Codes with which a job is paused by its limits; its message says which one, and what to do. */
-const LIMITS: Record<string, string> = { budget: "Paused: the budget is spent.", time_limit: "Paused: its time is up." };
+const LIMITS: Record<string, string> = { budget: "Paused: the budget is spent.", time_limit: "Paused: the time limit is reached." };
 
 /** What budgets have to say: the last warning of each, and that a job was paused by one. */
 function moneyFindings(job: Pick<Job, "status" | "error_code" | "error_message">, { marks }: Pick<RunSummary, "marks">): Finding[] {
@@ -103,7 +95,7 @@ export function FindingsStrip({ job, connection }: { job: Job; connection: Conne
       {connection === "lost" && (
         <Notice tone="attention">
           <b className="mr-2 font-[570]">Connection lost.</b>
-          <span className="text-dim">Trying again by itself. The training goes on; what you missed is filled in.</span>
+          <span className="text-dim">Reconnecting automatically. The training continues; missed values appear after the reconnect.</span>
         </Notice>
       )}
       {findings.map((finding) => (
@@ -126,7 +118,7 @@ export function RunWarnings({ job, className }: RunWarningsProps) {
   const errors = warnings.filter((warning) => warning.level === "error").length;
   const title = [errors > 0 && counted(errors, "error"), warnings.length > errors && counted(warnings.length - errors, "warning")].filter(Boolean).join(", ");
   return (
-    <Notice role="region" aria-label="Warnings of the run" tone={errors > 0 ? "bad" : "attention"} className={cn("mt-2.5", className)}>
+    <Notice role="region" aria-label="Run warnings" tone={errors > 0 ? "bad" : "attention"} className={cn("mt-2.5", className)}>
       <h2 className="text-sm font-[570]">{title}</h2>
       <ul className="mt-1 grid gap-1 text-dim">
         {warnings.map(({ level, line }) => (
@@ -135,7 +127,7 @@ export function RunWarnings({ job, className }: RunWarningsProps) {
           </li>
         ))}
       </ul>
-      {warningsLeftOut > 0 && <p className="mt-1 text-xs text-faint">{countText(warningsLeftOut)} more in the output.</p>}
+      {warningsLeftOut > 0 && <p className="mt-1 text-xs text-faint">{counted(warningsLeftOut, "more message")} in the output.</p>}
     </Notice>
   );
 }

@@ -17,7 +17,7 @@ import { TextField } from "@/forms/field";
 import { type ConfigPath, CONFIG_SCHEMA, valueAt } from "@/forms/job-fields";
 import { numberRule } from "@/forms/rules";
 import { z } from "@/forms/zod";
-import { countText } from "@/text/numbers";
+import { counted } from "@/text/numbers";
 
 const extendRules = z.object({
   max_steps: numberRule(Extension.max_steps),
@@ -31,7 +31,7 @@ export function ExtendDialog({ job, onClose }: { job: Job; onClose: () => void }
       open
       onOpenChange={(open) => !open && onClose()}
       title="Train further"
-      description={`It took ${countText(step ?? 0)} steps. Say how long it should train in all; the learning rate schedule is stretched to the new length.`}
+      description={`The job has trained for ${counted(step ?? 0, "step")}. Enter the new total; the learning rate schedule is stretched to the new length.`}
     >
       <ExtendForm job={job} onClose={onClose} />
     </Dialog>
@@ -45,18 +45,18 @@ function ExtendForm({ job, onClose }: { job: Job; onClose: () => void }) {
     defaultValues: { max_steps: "", epochs: "" },
     submit: async (values) => {
       await extendJob(job.id, values);
-      toast("The job is queued again and goes on from its last checkpoint.");
+      toast("The job is queued. It resumes from its last checkpoint.");
       onClose();
     },
   });
-  const steps = <TextField key="steps" label="Steps in all" inputMode="numeric" autoComplete="off" {...field("max_steps")} />;
+  const steps = <TextField key="steps" label="Total steps" inputMode="numeric" autoComplete="off" {...field("max_steps")} />;
   const epochs = (
-    <TextField key="epochs" label="Epochs in all" inputMode="numeric" autoComplete="off" help={`It has ${String(job.config?.epochs)} now.`} {...field("epochs")} />
+    <TextField key="epochs" label="Total epochs" inputMode="numeric" autoComplete="off" help={`Current total: ${String(job.config?.epochs)}.`} {...field("epochs")} />
   );
   return (
     <ApiForm label="Train further" failure={failure} onSubmit={onSubmit}>
       <div className="grid gap-4 sm:grid-cols-2">{byStep ? [steps, epochs] : [epochs, steps]}</div>
-      <p className="text-xs text-faint">One of the two is enough; with both, training ends at whichever comes first.</p>
+      <p className="text-xs text-faint">Fill in one of the two fields. If you fill in both, training ends at the total that is reached first.</p>
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" variant="primary" pending={isSubmitting}>
@@ -102,7 +102,7 @@ type SettingsDialogProps = { job: Job; onClose: () => void };
 
 export function SettingsDialog({ job, onClose }: SettingsDialogProps) {
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="Settings" description="They take effect at the next step, and the charts mark where.">
+    <Dialog open onOpenChange={(open) => !open && onClose()} title="Settings" description="Changes take effect at the next step. The charts mark that step.">
       <SettingsForm job={job} onClose={onClose} />
     </Dialog>
   );
@@ -130,7 +130,7 @@ function SettingsForm({ job, onClose }: SettingsDialogProps) {
   };
   return (
     <ApiForm label="Settings" failure={failure} onSubmit={onSubmit}>
-      {setting("learning_rate", "The schedule goes on, scaled to this peak.")}
+      {setting("learning_rate", "The learning rate schedule continues, scaled to this peak value.")}
       <div className="grid gap-4 sm:grid-cols-2">
         {setting("weight_decay")}
         {setting("clip_norm")}
@@ -170,11 +170,11 @@ export function ShareDialog({ job, onClose }: { job: Job; onClose: () => void })
     attempt(async () => {
       await revokeShare(job.id, id);
       setLink(null);
-      toast("The link no longer works.");
+      toast("The link is revoked.");
     });
 
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="Share" description="Whoever has a link sees this run's figures and charts, without an account. It shows no files, and changes nothing.">
+    <Dialog open onOpenChange={(open) => !open && onClose()} title="Share" description="Anyone with the link can see this run’s figures and charts without an account. The link is read-only and shows no files.">
       <div className="grid gap-4">
         {failure && (
           <Notice tone="bad" role="alert">
@@ -201,7 +201,7 @@ export function ShareDialog({ job, onClose }: { job: Job; onClose: () => void })
           {({ items }) =>
             items.length === 0 ? null : (
               <section>
-                <h3 className="mb-1 text-xs text-dim">Links that work now</h3>
+                <h3 className="mb-1 text-xs text-dim">Active links</h3>
                 <ul>
                   {items.map((share) => (
                     <li key={share.id} className="flex items-center justify-between gap-3 border-t border-line py-2">

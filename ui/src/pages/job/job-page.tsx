@@ -72,7 +72,7 @@ function LoadedJob({ job }: { job: Job }) {
       >
         <ActionButtons job={job} />
       </PageHeader>
-      <ProgressBar value={progressOf({ status: job.status, ...job.summary })} label="Progress of the training" className="mb-3.5" />
+      <ProgressBar value={progressOf({ status: job.status, ...job.summary })} label="Training progress" className="mb-3.5" />
       <JobStats job={job} />
       <FindingsStrip job={job} connection={connection} />
       <RunWarnings job={job} />
@@ -126,8 +126,8 @@ function LoadedJob({ job }: { job: Job }) {
 }
 
 function waitingText({ status }: Job): string {
-  if (status === "queued") return "The curve begins when the job does.";
-  return isResting(status) ? "It ended before its first step." : "Waiting for the first step.";
+  if (status === "queued") return "The chart appears when the job starts.";
+  return isResting(status) ? "The job ended before its first step." : "Waiting for the first step.";
 }
 
 function Crumbs({ job }: { job: Job }) {
@@ -155,14 +155,14 @@ function JobMissing() {
       <EmptyState
         wholePage
         icon={SearchX}
-        title="There is no training job at this address."
+        title="Training job not found."
         action={
           <Button asChild variant="primary">
             <Link to="/jobs">Show all training jobs</Link>
           </Button>
         }
       >
-        It was deleted, or it belongs to somebody else.
+        The job was deleted, or it belongs to another user.
       </EmptyState>
     </Card>
   );

@@ -47,7 +47,7 @@ function useTimeStat(job: Job, eta: number | null): Stat {
   const seconds = job.start_time ? (end - Date.parse(job.start_time)) / 1000 : null;
   const taken = seconds === null ? null : durationText(seconds);
   if (ended) return { name: job.status === "paused" ? "Time since start" : "Time taken", value: taken ?? DASH };
-  return { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: seconds === null ? undefined : `after ${roughly(seconds)}` };
+  return { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: seconds === null ? undefined : `${roughly(seconds)} elapsed` };
 }
 
 function useNow(ticking: boolean): number {
@@ -79,29 +79,29 @@ export function CostCard({ job }: { job: Job }) {
             <p className="text-xs text-dim">No budget is set for this job.</p>
           ) : (
             <>
-              <BudgetBar label="Spent of this job’s budget" spent={cost.so_far} limit={cost.limit} />
+              <BudgetBar label="Spent from this job’s budget" spent={cost.so_far} limit={cost.limit} />
               <p aria-hidden className="relative mt-1 h-4 text-2xs text-faint tabular-nums">
                 <span className="absolute left-1/2 -translate-x-1/2">50 %</span>
                 <span className="absolute left-[80%] -translate-x-1/2">80 %</span>
                 <span className="absolute right-0">{moneyText(cost.limit)}</span>
               </p>
-              <p className="mt-1 text-xs text-dim">At {moneyText(cost.limit)} it saves a checkpoint, then pauses.</p>
+              <p className="mt-1 text-xs text-dim">At {moneyText(cost.limit)} the job saves a checkpoint and then pauses.</p>
             </>
           )}
         </div>
         <div>
           <Facts
             facts={[
-              ["An hour", moneyText(cost.hourly)],
-              ["Billed until now", durationText(cost.billed_seconds)],
-              ["Expected in all", cost.estimated ? moneyRange(cost.estimated) : "not known"],
-              ["Machine", cost.running ? "is billed now" : "is not billed"],
+              ["Hourly price", moneyText(cost.hourly)],
+              ["Billed time", durationText(cost.billed_seconds)],
+              ["Expected total cost", cost.estimated ? moneyRange(cost.estimated) : "unknown"],
+              ["Instance", cost.running ? "billed now" : "not billed"],
             ]}
           />
           {cost.detail && <p className="mt-2 text-xs break-words text-faint">{cost.detail}</p>}
           {cost.page && (
             <a href={cost.page} target="_blank" rel="noreferrer" className="mt-2 inline-flex items-center gap-1 text-xs text-violet-soft underline-offset-3 hover:underline">
-              The machine at {providerTitle(cost.provider ?? "")}
+              View the instance at {providerTitle(cost.provider ?? "")}
               <ExternalLink aria-hidden className="size-3.5" />
             </a>
           )}
@@ -111,4 +111,4 @@ export function CostCard({ job }: { job: Job }) {
   );
 }
 
-const sinceText = ({ running, limit }: Cost) => `${running ? "so far" : "in all until now"}${limit === null ? "" : `, of at most ${moneyText(limit)}`}`;
+const sinceText = ({ running, limit }: Cost) => `${running ? "so far" : "in total"}${limit === null ? "" : `, budget ${moneyText(limit)}`}`;

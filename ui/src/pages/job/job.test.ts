@@ -74,17 +74,17 @@ describe("findings", () => {
   it("show what was found wrong with the run, with its own sentences", () => {
     const findings = [
       { kind: "degraded", severity: "critical", sentence: "Rank 3 on node1 is dead.", evidence: { rank: 3 }, since: 1 },
-      { kind: "throttled", severity: "warning", sentence: "GPU 1 is slowed down by heat.", evidence: {}, since: null },
+      { kind: "throttled", severity: "warning", sentence: "GPU 1 is throttled by heat.", evidence: {}, since: null },
     ];
     const result = findingsOf(job({ summary: { findings } }), true);
     expect(result.map(({ tone, title, text }) => [tone, title, text])).toEqual([
-      ["bad", "Degraded.", "Rank 3 on node1 is dead."],
-      ["attention", "Slowed down.", "GPU 1 is slowed down by heat."],
+      ["bad", "Training process problem.", "Rank 3 on node1 is dead."],
+      ["attention", "GPU throttled.", "GPU 1 is throttled by heat."],
     ]);
   });
 
   it("tell a job that waits for its turn from one that waits for a worker", () => {
-    expect(findingsOf(job({ status: "queued", queue_position: 3 }), true)[0]?.text).toBe("2 jobs are ahead of it.");
+    expect(findingsOf(job({ status: "queued", queue_position: 3 }), true)[0]?.text).toBe("2 jobs are ahead of this job.");
     expect(keys(findingsOf(job({ status: "queued", queue_position: 1 }), false))).toEqual(["no-worker"]);
     expect(findingsOf(job({ status: "queued", queue_position: 3, target: "lambda" }), true)[0]?.text).toContain("rented");
   });

@@ -8,7 +8,7 @@ import { type CurvePoints, smooth } from "@/charts/plot-data";
 import { Button } from "@/components/button";
 import { Loaded, Skeleton } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { counted, metricText, settingText } from "@/text/numbers";
+import { countText, metricText, settingText } from "@/text/numbers";
 import { useJobLive } from "./use-job-live";
 
 const LIVE_SMOOTHING = 0.7;
@@ -119,10 +119,10 @@ function FinderChart({ points, suggested }: FinderChartProps) {
 
 function inWords(points: readonly FinderPoint[], suggested: number | null): string {
   const [first, last] = [points[0], points.at(-1)];
-  if (!first || !last) return "Loss over learning rate. No values yet.";
+  if (!first || !last) return "Loss by learning rate. No values yet.";
   const lowest = points.reduce((best, point) => (point.smoothed < best.smoothed ? point : best));
-  const advice = suggested === null ? "" : ` Suggested: ${settingText(suggested)}.`;
-  return `Loss over learning rate, from ${settingText(first.learning_rate)} to ${settingText(last.learning_rate)}. It starts at ${metricText(first.smoothed)} and is lowest, ${metricText(lowest.smoothed)}, at ${settingText(lowest.learning_rate)}.${advice}`;
+  const advice = suggested === null ? "" : ` Suggested learning rate: ${settingText(suggested)}.`;
+  return `Loss by learning rate, from ${settingText(first.learning_rate)} to ${settingText(last.learning_rate)}. The loss starts at ${metricText(first.smoothed)}. Its lowest value is ${metricText(lowest.smoothed)}, at learning rate ${settingText(lowest.learning_rate)}.${advice}`;
 }
 
 type LearningRateFinderProps = {
@@ -163,7 +163,7 @@ function useLivePoints(store: CurveStore) {
 
 function Suggestion({ result: { suggested, reason, diverged_at: divergedAt }, onUse }: { result: FinderResult; onUse?: (rate: number) => void }) {
   if (suggested === null) {
-    return <Notice tone="attention">{reason ?? "The sweep showed no rate at which the loss clearly falls. Try a wider range, or more steps."}</Notice>;
+    return <Notice tone="attention">{reason ?? "The sweep found no learning rate at which the loss clearly falls. Try a wider range or more steps."}</Notice>;
   }
   return (
     <div className="flex flex-wrap items-center gap-x-4 gap-y-2">
@@ -171,11 +171,11 @@ function Suggestion({ result: { suggested, reason, diverged_at: divergedAt }, on
         <p>
           <b className="font-[570]">Suggested learning rate: {settingText(suggested)}.</b> <span className="text-dim">{reason}</span>
         </p>
-        {divergedAt !== null && <p className="text-xs text-dim">From {settingText(divergedAt)} on, training falls apart.</p>}
+        {divergedAt !== null && <p className="text-xs text-dim">Training diverges at learning rates of {settingText(divergedAt)} and above.</p>}
       </div>
       {onUse && (
         <Button variant="primary" onClick={() => onUse(suggested)}>
-          Use this rate
+          Use this learning rate
         </Button>
       )}
     </div>
@@ -183,9 +183,9 @@ function Suggestion({ result: { suggested, reason, diverged_at: divergedAt }, on
 }
 
 function Waiting({ job }: { job: Job }) {
-  if (job.status === "failed") return <Notice tone="bad">{job.error_message ?? "The sweep failed, and no reason was recorded."}</Notice>;
-  if (isResting(job.status)) return <Notice>The sweep was stopped before it came to a suggestion.</Notice>;
+  if (job.status === "failed") return <Notice tone="bad">{job.error_message ?? "The sweep failed. No reason was recorded."}</Notice>;
+  if (isResting(job.status)) return <Notice>The sweep was stopped before it found a learning rate.</Notice>;
   const { step, total_steps: totalSteps } = job.summary;
-  const text = job.status === "queued" ? "Waiting for a free device." : step === null ? "Loading the model and the data." : `Step ${step}${totalSteps === null ? "" : ` of ${counted(totalSteps, "step")}`}: the rate grows, and the loss is watched.`;
+  const text = job.status === "queued" ? "Waiting for a free device." : step === null ? "Loading the model and the data." : `Step ${step}${totalSteps === null ? "" : ` of ${countText(totalSteps)}`}: increasing the learning rate and measuring the loss.`;
   return <p className="text-dim">{text}</p>;
 }

@@ -27,13 +27,13 @@ const reported = (values: Record<string, number>) => Object.fromEntries(Object.e
 describe("planned and measured values", () => {
   it("compares the engine's own figures", () => {
     const summary = { values: reported({ "engine/gpu_reserved_bytes": 97, "engine/host_bytes": 140 }), system: { "gpu/0/memory_used": 120, "process/ram": 130 } };
-    expect(rows({ summary, speed: 400 })).toEqual({ "GPU memory": [95, 97], "Host memory": [150, 140], Step: [2, 2.5], "Tokens per second": [500, 400] });
+    expect(rows({ summary, speed: 400 })).toEqual({ "GPU memory": [95, 97], "Host memory": [150, 140], "Step time": [2, 2.5], "Tokens per second": [500, 400] });
   });
 
   it("takes the plan that the run made where it happens", () => {
     const facts = { planned_gpu_bytes: 90, planned_host_bytes: 120, planned_step_seconds: 4, tokens_per_step: 1000 };
     const summary = { facts, values: reported({ "engine/gpu_reserved_bytes": 97 }) };
-    expect(rows({ summary, speed: 200 })).toEqual({ "GPU memory": [90, 97], "Host memory": [120, null], Step: [4, 5], "Tokens per second": [250, 200] });
+    expect(rows({ summary, speed: 200 })).toEqual({ "GPU memory": [90, 97], "Host memory": [120, null], "Step time": [4, 5], "Tokens per second": [250, 200] });
   });
 
   it("compares the whole card where the engine says nothing", () => {
@@ -42,7 +42,7 @@ describe("planned and measured values", () => {
 
   it("knows one memory on a CPU", () => {
     const result = rows({ plan: { device: "cpu", gpu_reserved_bytes: null }, summary: { system: { "process/ram": 98 } } });
-    expect(result).toMatchObject({ "Host memory": [100, 98], Step: [2, null] });
+    expect(result).toMatchObject({ "Host memory": [100, 98], "Step time": [2, null] });
     expect(result["GPU memory"]).toBeUndefined();
   });
 

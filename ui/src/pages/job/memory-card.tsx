@@ -17,7 +17,7 @@ export function predictionsOf(plan: Plan, summary: RunSummary, tokensPerSecond: 
   const predictions: Prediction[] = memoriesOf(plan).map((memory) => memoryPrediction(plan, memory, summary));
   const stepTokens = number(facts.tokens_per_step) ?? plan.tokens_per_step;
   const seconds = number(facts.planned_step_seconds) ?? (plan.step_seconds || null);
-  if (seconds !== null) predictions.push({ name: "Step", planned: seconds, measured: stepTokens && tokensPerSecond ? stepTokens / tokensPerSecond : null, text: secondsText });
+  if (seconds !== null) predictions.push({ name: "Step time", planned: seconds, measured: stepTokens && tokensPerSecond ? stepTokens / tokensPerSecond : null, text: secondsText });
   const speed = seconds !== null && stepTokens !== null ? stepTokens / seconds : plan.tokens_per_second;
   if (speed !== null) predictions.push({ name: "Tokens per second", planned: speed, measured: tokensPerSecond, text: countText });
   return predictions;
@@ -62,7 +62,7 @@ function MeasuredStep({ store }: { store: CurveStore }) {
   return (
     <div>
       <div className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
-        One step
+        Step time
         <span className="font-[520] text-text tabular-nums">{secondsText(total)}</span>
       </div>
       <div aria-hidden className="flex h-2.5 overflow-hidden rounded-full bg-white/6">
@@ -94,7 +94,7 @@ export function MemoryCard({ job, store }: { job: Job; store: CurveStore }) {
   const isMarked = Object.values(measured).some((value) => value !== undefined);
   return (
     <Card className="h-full">
-      <CardHeader title="Where memory lives" note={isMarked ? <MarkNote /> : "planned"} />
+      <CardHeader title="Memory" note={isMarked ? <MarkNote /> : "planned"} />
       <div className="grid gap-4">
         <MemoryBars memories={memoriesOf(plan)} measured={measured} />
         <PredictionTable rows={predictions} />
@@ -118,11 +118,11 @@ function MarkNote() {
 function PredictionTable({ rows }: { rows: readonly Prediction[] }) {
   return (
     <table className="w-full text-xs">
-      <caption className="sr-only">Planned and measured</caption>
+      <caption className="sr-only">Planned and measured values</caption>
       <thead>
         <tr className="text-dim">
           <th scope="col">
-            <span className="sr-only">figure</span>
+            <span className="sr-only">metric</span>
           </th>
           <th scope="col" className="pb-1 text-right font-[450]">
             planned

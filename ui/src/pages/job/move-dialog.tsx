@@ -44,8 +44,8 @@ export function MoveDialog({ job, onClose }: { job: Job; onClose: () => void }) 
     <Dialog
       open
       onOpenChange={(open) => !open && onClose()}
-      title="Go on elsewhere"
-      description="It goes on from its newest checkpoint, with the same name, charts and history."
+      title="Move to another machine"
+      description="The job resumes from its newest checkpoint and keeps its name, charts and history."
       className="max-w-2xl"
     >
       <MoveForm job={job} onClose={onClose} />
@@ -66,7 +66,7 @@ function MoveForm({ job, onClose }: { job: Job; onClose: () => void }) {
     setFailure(null);
     try {
       await moveJob(job.id, rental.choice);
-      toast("The job is queued and goes on there.");
+      toast("The job is queued. It resumes on the selected machine.");
       onClose();
     } catch (error) {
       setFailure(sentenceOf(error));
@@ -78,7 +78,7 @@ function MoveForm({ job, onClose }: { job: Job; onClose: () => void }) {
   return (
     <form
       noValidate
-      aria-label="Go on elsewhere"
+      aria-label="Move to another machine"
       className="grid gap-4"
       onSubmit={(event) => {
         event.preventDefault();
@@ -90,11 +90,11 @@ function MoveForm({ job, onClose }: { job: Job; onClose: () => void }) {
           {failure}
         </Notice>
       )}
-      <RentalFields rental={rental} hoursLabel="Hours that are left" />
+      <RentalFields rental={rental} hoursLabel="Remaining hours" />
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" variant="primary" pending={pending}>
-          Go on there
+          Move job
         </Button>
       </div>
     </form>

@@ -64,15 +64,15 @@ export function OutputCard({ job }: { job: Job }) {
         {wrong > 0 && <span className="text-xs text-danger-soft">{counted(wrong, "error")}</span>}
         <label className="flex items-center gap-1.5 text-xs text-dim">
           <input type="checkbox" checked={following} onChange={(event) => setFollowing(event.target.checked)} className="size-3.5 accent-violet" />
-          follow
+          Auto-scroll
         </label>
         <SearchBox label="Search the output" text={wanted} onSearch={setWanted} busy={wanted !== "" && matches.isFetching} />
       </div>
       <LogText pieces={pieces} following={following && wanted === ""} onScrollAway={() => setFollowing(false)} />
       {pieces.length === 0 && (
-        <p className="-mt-16 mb-8 text-center text-sm text-dim">{wanted ? "No line contains this." : output.loaded ? "Nothing was printed yet." : "Loading"}</p>
+        <p className="-mt-16 mb-8 text-center text-sm text-dim">{wanted ? "No line matches the search." : output.loaded ? "No output yet." : "Loading"}</p>
       )}
-      {matches.data?.more && wanted && <p className="mt-2 text-xs text-faint">Only the newest lines that match are shown.</p>}
+      {matches.data?.more && wanted && <p className="mt-2 text-xs text-faint">Only the newest matching lines are shown.</p>}
     </Card>
   );
 }
@@ -89,7 +89,7 @@ function LogText({ pieces, following, onScrollAway }: LogTextProps) {
     <div
       ref={box}
       role="log"
-      aria-label="Output of the training"
+      aria-label="Job output"
       aria-live="off"
       // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
       tabIndex={0}

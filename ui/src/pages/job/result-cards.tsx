@@ -24,8 +24,8 @@ export function ResultCard({ job, store }: { job: Job; store: CurveStore }) {
   add("Final eval loss", lastValue(summary, "eval/loss"));
   const bestEval = useLowest(store, "eval/loss");
   if (bestEval) lines.push(["Best eval loss", `${metricText(bestEval.value)} at step ${countText(bestEval.step)}`]);
-  add("Accuracy in evaluation", lastValue(summary, "eval/accuracy"), (value) => `${(value * 100).toFixed(1)} %`);
-  add("Perplexity in evaluation", lastValue(summary, "eval/perplexity"));
+  add("Eval accuracy", lastValue(summary, "eval/accuracy"), (value) => `${(value * 100).toFixed(1)} %`);
+  add("Eval perplexity", lastValue(summary, "eval/perplexity"));
   if (best) lines.push(["Best checkpoint", `step ${countText(best.step)}`]);
   add("Steps", summary.step ?? undefined, countText);
   add("Tokens seen", lastValue(summary, "train/tokens_seen"), countText);
@@ -80,15 +80,15 @@ export function ModelCard({ job }: { job: Job }) {
   const files = useQuery(modelFilesQuery(job.id));
   return (
     <Card>
-      <CardHeader title="Model" note="in the layout of Hugging Face transformers" />
+      <CardHeader title="Model" note="in Hugging Face transformers format" />
       <Loaded query={files} skeleton={<SkeletonRows rows={3} />}>
         {({ items, archive_size: archiveSize }) => (
           <>
-            <FileTable label="Files of the model" files={items} addressOf={(path) => modelFileAddress(job.id, path)} />
+            <FileTable label="Model files" files={items} addressOf={(path) => modelFileAddress(job.id, path)} />
             <Button asChild className="mt-3">
               <a href={archiveAddress(job.id)} download>
                 <Download aria-hidden />
-                All as one archive, {bytesText(archiveSize)}
+                Download all as one archive, {bytesText(archiveSize)}
               </a>
             </Button>
           </>
@@ -105,21 +105,21 @@ export function ArtifactsCard({ job }: { job: Job }) {
   const files = useQuery(artifactsQuery(job));
   return (
     <Card className="h-full">
-      <CardHeader title="Files it made" note={files.data && files.data.items.length > 0 && counted(files.data.items.length, "file")} />
+      <CardHeader title="Output files" note={files.data && files.data.items.length > 0 && counted(files.data.items.length, "file")} />
       <Loaded query={files} skeleton={<SkeletonRows rows={3} />}>
         {({ items, archive_size: archiveSize }) =>
           items.length === 0 ? (
-            <EmptyState icon={FileBox} title="No file yet.">
-              What the script writes into its folder appears here: checkpoints, logs, samples.
+            <EmptyState icon={FileBox} title="No files yet.">
+              Files that the script writes into its folder appear here, such as checkpoints, logs and samples.
             </EmptyState>
           ) : (
             <>
-              <FileTable label="Files it made" files={items.slice(0, VISIBLE_ROWS)} addressOf={(path) => artifactAddress(job.id, path)} />
-              {items.length > VISIBLE_ROWS && <p className="mt-2 text-xs text-faint">And {items.length - VISIBLE_ROWS} more, in the archive.</p>}
+              <FileTable label="Output files" files={items.slice(0, VISIBLE_ROWS)} addressOf={(path) => artifactAddress(job.id, path)} />
+              {items.length > VISIBLE_ROWS && <p className="mt-2 text-xs text-faint">The archive has {counted(items.length - VISIBLE_ROWS, "more file")}.</p>}
               <Button asChild className="mt-3">
                 <a href={artifactsArchiveAddress(job.id)} download>
                   <Download aria-hidden />
-                  All as one archive, {bytesText(archiveSize)}
+                  Download all as one archive, {bytesText(archiveSize)}
                 </a>
               </Button>
             </>

@@ -57,7 +57,7 @@ export function TaskCard({ job, kind, anchor, title, icon, invitation, action, p
         {items.length > 0 && (
           <div className="flex flex-wrap items-center gap-2">
             {items.length > 1 && (
-              <Select aria-label={`Which ${title.toLowerCase()}`} className="w-64 max-sm:w-full" value={chosen ?? items[0]?.id} onChange={(event) => setChosen(event.target.value)} options={items.map((task) => [task.id, optionText(task)] as const)} />
+              <Select aria-label={`Choose ${title.toLowerCase()}`} className="w-64 max-sm:w-full" value={chosen ?? items[0]?.id} onChange={(event) => setChosen(event.target.value)} options={items.map((task) => [task.id, optionText(task)] as const)} />
             )}
             {start("outline")}
           </div>
@@ -69,7 +69,7 @@ export function TaskCard({ job, kind, anchor, title, icon, invitation, action, p
           if (!current) {
             return (
               <EmptyState icon={icon} title={invitation.title} action={possible && start("primary")} small={!possible}>
-                {possible ? invitation.text : "This becomes possible when the run is finished; before that, from one of its checkpoints."}
+                {possible ? invitation.text : "Available when the run is finished. Before that, use one of its checkpoints."}
               </EmptyState>
             );
           }
@@ -102,14 +102,14 @@ function optionText(task: JobListItem): string {
 
 const PHASES: Record<string, string> = {
   load: "Loading the model.",
-  train: "At work.",
-  eval: "Measuring.",
-  evaluate: "Measuring.",
-  generate: "Answering prompts.",
+  train: "Running.",
+  eval: "Evaluating.",
+  evaluate: "Evaluating.",
+  generate: "Generating answers.",
   save: "Writing files.",
-  merge: "Merging.",
-  replay: "Replaying prompts.",
-  push: "Pushing to the hub.",
+  merge: "Merging the weights.",
+  replay: "Testing prompts.",
+  push: "Pushing to the Hugging Face Hub.",
 };
 
 /** How far a task is, and how it can be stopped; how it ended when it did not come to an answer. */
@@ -117,12 +117,12 @@ export function TaskProgress({ task }: { task: Job }) {
   if (task.status === "failed") {
     return (
       <Notice tone="bad" className="break-words">
-        <b className="mr-2 font-[570]">It failed.</b>
-        <span className="text-dim">{task.error_message ?? "No reason was recorded."}</span> <TaskLink task={task}>Read its output</TaskLink>
+        <b className="mr-2 font-[570]">Failed.</b>
+        <span className="text-dim">{task.error_message ?? "No reason was recorded."}</span> <TaskLink task={task}>Read the output</TaskLink>
       </Notice>
     );
   }
-  if (isResting(task.status)) return <Notice>It was stopped before it came to an answer.</Notice>;
+  if (isResting(task.status)) return <Notice>Stopped before there was a result.</Notice>;
   return (
     <div role="status" className="grid gap-2">
       <div className="flex flex-wrap items-center gap-x-4 gap-y-1">
@@ -136,11 +136,11 @@ export function TaskProgress({ task }: { task: Job }) {
 }
 
 function wordsFor(task: Job): string {
-  if (task.status === "queued") return (task.queue_position ?? 1) > 1 ? `In the queue, at place ${task.queue_position}.` : "In the queue: it starts as soon as a device is free.";
+  if (task.status === "queued") return (task.queue_position ?? 1) > 1 ? `In the queue, position ${task.queue_position}.` : "In the queue. Starts when a device is free.";
   if (task.status === "provisioning") return "Starting.";
   if (task.status === "cancelling") return "Stopping.";
   const { phase } = task.summary;
-  return PHASES[phase ?? ""] ?? "At work.";
+  return PHASES[phase ?? ""] ?? "Running.";
 }
 
 function TaskLink({ task, children }: { task: Job; children: string }) {

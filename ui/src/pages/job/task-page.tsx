@@ -56,7 +56,7 @@ export function TaskPage({ task }: { task: Job }) {
       <div className="grid gap-3.5">
         {task.kind !== "serve" && (
           <Card>
-            <CardHeader title="Answer" />
+            <CardHeader title="Result" />
             <Answer task={task} />
           </Card>
         )}
@@ -93,7 +93,7 @@ function DeleteButton({ task, kind }: { task: Job; kind: string }) {
             : navigate({ to: "/projects/$projectId", params: { projectId: task.project_id } }));
         }}
       >
-        Its answer, its output and the files it made are removed from this server for good.
+        The result, the output and the files are permanently removed from this server.
       </ConfirmDialog>
     </>
   );

@@ -14,7 +14,7 @@ it("says what is tuned, on what, and how much of it is taught", () => {
     "Base model": "tiny",
     Dataset: "herons.jsonl",
     Method: "LoRA, rank 16, alpha 32",
-    "Trained share of tokens": "25.0 %",
+    "Share of trained tokens": "25.0 %",
     "Tokens seen": "4,000",
   });
 });

@@ -28,10 +28,10 @@ export function tuningFacts(job: Job): [string, string][] {
   add("Base model", job.model_name ?? (path && lastPart(path)));
   add("Dataset", job.dataset_name ?? null);
   add("Method", config && methodWords(config));
-  add("Trained share of tokens", shareText(summary));
+  add("Share of trained tokens", shareText(summary));
   add("Tokens seen", numberText(lastValue(summary, "train/tokens_seen") ?? null));
   const backend = config?.backend ?? null;
-  add("Trainer", backend === null || backend === ConfigSchema.backend.default ? null : choiceText("backend", backend));
+  add("Backend", backend === null || backend === ConfigSchema.backend.default ? null : choiceText("backend", backend));
   return rows;
 }
 
@@ -39,7 +39,7 @@ const numberText = (value: number | null) => (value === null ? null : countText(
 
 function methodWords({ method, lora }: TrainConfig): string {
   const name = choiceText("method", method);
-  return method === "full" ? `${name}: every weight` : `${name}, rank ${lora.rank}, alpha ${settingText(lora.alpha)}`;
+  return method === "full" ? `${name}: all weights` : `${name}, rank ${lora.rank}, alpha ${settingText(lora.alpha)}`;
 }
 
 /** Of the tokens that went through the model, those that it was taught. */
@@ -69,7 +69,7 @@ export function TuningCard({ job, store }: { job: Job; store: CurveStore }) {
       </div>
       {optimizations.length > 0 && (
         <p className="mt-3 flex flex-wrap items-center gap-1.5 text-xs text-dim">
-          In force:
+          Active optimizations:
           {optimizations.map((name) => (
             <Badge key={name} tone="teal">
               {name}

@@ -61,7 +61,7 @@ function ChosenName({ selection, ...rest }: JobNameProps & { selection: Selectio
     <div className="flex min-w-0 items-start gap-2.5">
       <input
         type="checkbox"
-        aria-label={`Choose ${rest.job.name} for a comparison`}
+        aria-label={`Select ${rest.job.name} for comparison`}
         checked={chosen}
         disabled={selection.full && !chosen}
         onChange={() => selection.toggle(rest.job.id)}
@@ -89,7 +89,7 @@ function JobName({ job, withProject }: JobNameProps) {
 
 function Progress({ job }: { job: JobListItem }) {
   const { step, total_steps: totalSteps } = job;
-  if (step === null) return <span className="text-dim">{job.queue_position ? `${countText(job.queue_position)}. in the queue` : "–"}</span>;
+  if (step === null) return <span className="text-dim">{job.queue_position ? `Queue position ${countText(job.queue_position)}` : "–"}</span>;
   return (
     <div className="w-36">
       <div className="text-xs text-dim">

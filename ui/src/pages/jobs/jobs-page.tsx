@@ -19,7 +19,7 @@ const PAGE = 20;
 const ACTIVE = STATUSES.filter((status) => !isResting(status));
 
 const STATUS_CHOICES = [
-  ["", "Every status"],
+  ["", "All statuses"],
   ["active", "In progress"],
   ...STATUSES.filter((status) => isResting(status) || status === "queued" || status === "running").map((status) => [status, statusText(status)] as const),
 ] as const;
@@ -71,7 +71,7 @@ export function JobsPage() {
                     </div>
                   }
                 >
-                  A job trains a model and shows how it does, live. The demo needs nothing but a few minutes.
+                  A job trains a model and shows its progress live. The demo run needs no setup and takes a few minutes.
                 </EmptyState>
               );
             }
@@ -79,7 +79,7 @@ export function JobsPage() {
               return (
                 <EmptyState
                   icon={SearchX}
-                  title="No job matches."
+                  title="No jobs match."
                   action={<Button onClick={() => void navigate({ search: {}, replace: true })}>Show all jobs</Button>}
                 />
               );
@@ -100,11 +100,11 @@ export function JobsPage() {
 /** Leads to the comparison; says what is missing while one run is chosen. */
 function CompareButton({ selection }: { selection: ReturnType<typeof useSelection> }) {
   const enough = selection.chosen.length >= FEWEST;
-  const text = enough ? `Compare ${selection.chosen.length} runs` : "Choose another to compare";
+  const text = enough ? `Compare ${selection.chosen.length} runs` : "Select another run to compare";
   return (
     <>
       <Button variant="ghost" onClick={selection.clear}>
-        Clear choice
+        Clear selection
       </Button>
       {enough ? (
         <Button asChild>
@@ -121,6 +121,6 @@ function CompareButton({ selection }: { selection: ReturnType<typeof useSelectio
 
 function ProjectChoice({ chosen, onChoose }: { chosen: string | undefined; onChoose: (id: string | undefined) => void }) {
   const projects = useQuery(projectsQuery({ limit: 100 }));
-  const options = [["", "Every project"] as const, ...(projects.data?.items ?? []).map((project) => [project.id, project.name] as const)];
+  const options = [["", "All projects"] as const, ...(projects.data?.items ?? []).map((project) => [project.id, project.name] as const)];
   return <Select aria-label="Project" options={options} value={chosen ?? ""} onChange={(event) => onChoose(event.target.value || undefined)} className="sm:w-52" />;
 }

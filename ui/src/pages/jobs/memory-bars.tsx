@@ -25,7 +25,7 @@ export function MemoryBars({ memories, measured = {} }: MemoryBarsProps) {
       {memories.map((memory) => (
         <Bar key={memory.name} name={`${memory.name} memory`} memory={memory} scale={memory.limit} mark={measured[memory.name]} note={`${bytesText(memory.total)} / ${bytesText(memory.limit)}`} />
       ))}
-      {!second && share < 0.25 && <Bar name="By kind" memory={first} scale={first.total} note={`${(share * 100).toFixed(share < 0.1 ? 1 : 0)} % of it is needed`} />}
+      {!second && share < 0.25 && <Bar name="By type" memory={first} scale={first.total} note={`${(share * 100).toFixed(share < 0.1 ? 1 : 0)} % of the memory is needed`} />}
       {second ? <KindTable memories={memories} /> : <KindList memory={first} />}
     </div>
   );
@@ -72,11 +72,11 @@ function KindList({ memory }: { memory: MemoryUse }) {
 function KindTable({ memories }: { memories: readonly MemoryUse[] }) {
   return (
     <table className="w-full text-xs text-dim">
-      <caption className="sr-only">Memory by kind</caption>
+      <caption className="sr-only">Memory by type</caption>
       <thead>
         <tr>
           <th scope="col" className="text-left font-[450]">
-            <span className="sr-only">Kind</span>
+            <span className="sr-only">Type</span>
           </th>
           {memories.map((memory) => (
             <th key={memory.name} scope="col" className="w-1/3 text-right font-[450]">

@@ -82,7 +82,7 @@ export function ConfigAccordion({ title, group, children }: { title: string; gro
       <summary className="flex cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
         <ChevronRight aria-hidden className="size-3.5 shrink-0 transition-transform duration-150 group-open:rotate-90" />
         {title}
-        <span className="ml-auto shrink-0 text-right text-faint">{changed === 0 ? "as recommended" : `${changed} changed`}</span>
+        <span className="ml-auto shrink-0 text-right text-faint">{changed === 0 ? "recommended values" : `${changed} changed`}</span>
       </summary>
       <div className="mt-3 grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">{children}</div>
     </details>

@@ -124,7 +124,7 @@ function ProjectFields() {
     <>
       <SelectField label="Project" options={options} registration={register("project")} error={error("project")} />
       {project === NEW_PROJECT && (
-        <TextField label="Name of the new project" autoComplete="off" registration={register("projectName")} error={error("projectName")} />
+        <TextField label="New project name" autoComplete="off" registration={register("projectName")} error={error("projectName")} />
       )}
     </>
   );
@@ -136,8 +136,8 @@ type JsonEditorProps = { text: string; mistake: string | null; onChange: (text: 
 function JsonEditor({ text, mistake, onChange }: JsonEditorProps) {
   return (
     <Card>
-      <CardHeader title="Config as JSON" note="what you leave out gets recommended values" />
-      <Field label="Training config" error={mistake ?? undefined} help="For example: max_steps, seed, model.layers, optimizer.beta2, eval.every_steps.">
+      <CardHeader title="Config as JSON" note="fields you leave out get recommended values" />
+      <Field label="Training config" error={mistake ?? undefined} help="Example fields: max_steps, seed, model.layers, optimizer.beta2, eval.every_steps.">
         {(control) => (
           <Textarea
             {...control}
@@ -163,7 +163,7 @@ function ScriptButton({ request, ready }: { request: PlanRequest; ready: boolean
         <FileCode aria-hidden />
         View train.py
       </Button>
-      <Dialog open={open} onOpenChange={setOpen} title="The script of this job" description="The job runs train.py beside config.json. By hand it gives the same result." className="max-w-3xl">
+      <Dialog open={open} onOpenChange={setOpen} title="Training script" description="The job runs train.py with config.json in the same folder. If you run train.py yourself, you get the same result." className="max-w-3xl">
         <Files request={request} />
       </Dialog>
     </>

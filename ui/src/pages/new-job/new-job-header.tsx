@@ -13,7 +13,7 @@ const tabClass =
 /** Three ways to begin: with a model that has learned something, with none, or with a script of one's own. */
 export function JobKindLinks({ projectId }: { projectId?: string }) {
   return (
-    <nav aria-label="Kind of training" className="mb-3.5 flex w-max gap-1 rounded-[10px] border border-line bg-rail p-[3px]">
+    <nav aria-label="Type of job" className="mb-3.5 flex w-max gap-1 rounded-[10px] border border-line bg-rail p-[3px]">
       <Link to="/finetune" search={{ project: projectId }} activeOptions={{ includeSearch: false }} className={tabClass}>
         Fine-tune
       </Link>

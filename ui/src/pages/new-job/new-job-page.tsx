@@ -56,7 +56,7 @@ export function StructuredConfig({ projectPath }: { projectPath: string | null }
         <div className="grid gap-3.5 sm:grid-cols-2">
           <ModelDataFields projectPath={projectPath} />
         </div>
-        <ConfigAccordion title="Sizes that differ from the model above" group="sizes">
+        <ConfigAccordion title="Custom model sizes" group="sizes">
           <ConfigFields group="sizes" />
         </ConfigAccordion>
       </Card>
@@ -81,7 +81,7 @@ function MethodFields() {
   const frozenNoise = adapters && !ofFolder(values);
   return (
     <>
-      <CardsField field={method} help={frozenNoise ? "A preset begins with random weights, and adapters leave them as they are: choose a model folder that has learned something." : undefined} />
+      <CardsField field={method} help={frozenNoise ? "A preset starts with random weights, and adapters do not train them. Choose a folder with a pretrained model." : undefined} />
       {adapters && (
         <div className="grid gap-3.5 sm:grid-cols-3">
           <ConfigFields group="adapters" />
@@ -104,11 +104,11 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
       <OneField
         field={data}
         fieldClassName="sm:col-span-2"
-        placeholder={projectPath ?? "text that every machine has, as in the demo"}
+        placeholder={projectPath ?? "built-in text of the demo"}
         help={
           <>
-            {projectPath && "Empty: the project’s data. "}A file, a folder or a pattern
-            <Folders />.
+            A file, a folder or a glob pattern
+            <Folders />.{projectPath && " If empty, the project’s data is used."}
           </>
         }
       />
@@ -121,7 +121,7 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
             placeholder="models/my-model"
             help={
               <>
-                As Hugging Face lays it out
+                A folder in Hugging Face format
                 <Folders />.
               </>
             }
@@ -135,8 +135,8 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
 }
 
 function tokenizerHelp(automatic: boolean, pretrained: boolean): string | undefined {
-  if (automatic) return pretrained ? "The one in the model’s folder." : `${choiceText("data.tokenizer.kind", TOKENIZER)}.`;
-  return pretrained ? "The model’s weights know the tokens of its own tokenizer only." : undefined;
+  if (automatic) return pretrained ? "Uses the tokenizer in the model’s folder." : `Uses: ${choiceText("data.tokenizer.kind", TOKENIZER)}.`;
+  return pretrained ? "Pretrained weights work only with the model’s own tokenizer." : undefined;
 }
 
 /** Where this server may read. */

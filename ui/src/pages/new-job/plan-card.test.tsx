@@ -62,7 +62,7 @@ it("offers the nearest setting of what does not fit, with its plan, and takes it
   expect(screen.getByText("8 GB / 10 GB")).toBeDefined();
   await userEvent.click(screen.getByRole("button", { name: "Apply this change" }));
   expect(onTake).toHaveBeenCalledWith({ batch_size: 4 });
-  expect(document.activeElement?.textContent).toBe("It cannot run like this");
+  expect(document.activeElement?.textContent).toBe("This job cannot run with these settings");
 });
 
 it("does not offer a change for an older form than the one in sight", () => {
@@ -74,9 +74,9 @@ it("offers nothing where nothing would do, and asks for what is missing", () => 
   show({ fits: false, reason: "There is no file books.txt.", plan: null });
   expect(screen.queryByRole("button")).toBeNull();
   cleanup();
-  show({}, { missing: "Name the folder of the model." });
-  expect(screen.queryByText("It fits")).toBeNull();
-  expect(screen.getByText(/Name the folder of the model/)).toBeDefined();
+  show({}, { missing: "Enter the path of the model folder." });
+  expect(screen.queryByText("This job fits")).toBeNull();
+  expect(screen.getByText(/Enter the path of the model folder/)).toBeDefined();
 });
 
 it("names changes in the words of the form", () => {

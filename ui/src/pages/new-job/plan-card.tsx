@@ -57,7 +57,7 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
       <Card aria-label="Plan" className="lg:sticky lg:top-5">
         <h2 className="text-lg font-[600]">Plan</h2>
         <p aria-live="polite" className="mt-0.5 text-dim">
-          {missing} The plan follows.
+          {missing} Then the plan appears here.
         </p>
       </Card>
     );
@@ -69,7 +69,7 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
           <Updating pending={behind} aria-live="polite">
             <h2 ref={heading} tabIndex={-1} className="flex items-center gap-2.5 text-lg font-[600] focus:outline-none">
               <span aria-hidden className={cn("size-2.25 rounded-full", loaded.fits ? "bg-success shadow-[0_0_0_4px_rgb(16_185_129/0.18)]" : "bg-danger shadow-[0_0_0_4px_rgb(239_68_68/0.18)]")} />
-              {loaded.fits ? "It fits" : "It cannot run like this"}
+              {loaded.fits ? "This job fits" : "This job cannot run with these settings"}
             </h2>
             {loaded.fits ? <Fitting answer={loaded} /> : <NotFitting answer={loaded} pending={behind} onTake={take} />}
           </Updating>
@@ -100,7 +100,7 @@ function NotFitting({ answer: { reason, nearest }, pending, onTake }: NotFitting
       <p className="mt-0.5 break-words text-dim">{reason}</p>
       {nearest && (
         <div className="mt-4 border-t border-line pt-3">
-          <h3 className="mb-1.5 text-xs text-dim">What would fit</h3>
+          <h3 className="mb-1.5 text-xs text-dim">Settings that would fit</h3>
           <Facts facts={changeFacts(nearest.changes)} />
           <Button variant="primary" className="mt-3 w-full" disabled={pending} onClick={() => onTake(nearest.changes)}>
             Apply this change
@@ -108,7 +108,7 @@ function NotFitting({ answer: { reason, nearest }, pending, onTake }: NotFitting
           {plan && (
             <>
               <p className="mt-4 text-xs break-words text-faint">
-                Then, on {nearest.machine}: {plan.placement_text}
+                With this change, on {nearest.machine}: {plan.placement_text}
               </p>
               <PlanFigures plan={plan} />
             </>
@@ -152,10 +152,10 @@ function factsOf(plan: Plan): [string, string][] {
   const facts: [string, string][] = [];
   facts.push(["Tokens per second", `about ${countText(plan.tokens_per_second)}`]);
   if (plan.seconds !== null) facts.push(["Time", `about ${durationText(plan.seconds)}`]);
-  facts.push(["Steps", plan.steps === null ? "known once it starts" : countText(plan.steps)]);
+  facts.push(["Steps", plan.steps === null ? "known after the start" : countText(plan.steps)]);
   facts.push(["Tokens per step", countText(plan.tokens_per_step)]);
   facts.push(["Parameters", parametersText(plan.parameters)]);
-  if (plan.trained_parameters !== 0 && plan.trained_parameters !== plan.parameters) facts.push(["Trained", parametersText(plan.trained_parameters)]);
+  if (plan.trained_parameters !== 0 && plan.trained_parameters !== plan.parameters) facts.push(["Trainable parameters", parametersText(plan.trained_parameters)]);
   facts.push(["Precision", plan.precision]);
   return facts;
 }
@@ -173,7 +173,7 @@ function StepTimeline({ plan }: { plan: Plan }) {
   return (
     <div>
       <div className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
-        One step
+        Step time
         <span className="font-[520] text-text tabular-nums">{secondsText(step_seconds)}</span>
       </div>
       <div role="img" aria-label={describePhases(phases, lanes)} className="grid grid-cols-[2.25rem_minmax(0,1fr)] gap-y-1 text-2xs text-faint">

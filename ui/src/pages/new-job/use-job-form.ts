@@ -94,7 +94,7 @@ export function useJobForm(begin: JobFormStart) {
     },
     (errors) => {
       // The fields of the config are not on the page while it is shown as JSON.
-      if (mode === "json" && errors.config) setFailures(["A value in the config is not possible. Switch to the form to see which."]);
+      if (mode === "json" && errors.config) setFailures(["The config contains an invalid value. Switch to the form to see which one."]);
     },
   );
 

@@ -43,7 +43,7 @@ const a10 = {
   reasons: [],
 };
 
-const toggle = () => userEvent.click(screen.getByText("Rent a machine"));
+const toggle = () => userEvent.click(screen.getByText("Rent an instance"));
 
 function show() {
   const choice: (RentalChoice | null)[] = [];
@@ -95,7 +95,7 @@ describe("the rental accordion", () => {
     await userEvent.type(screen.getByLabelText(/Budget/), "5");
     const offer = { provider: "lambda", gpu: "A10", gpus: 1, kind: "on_demand", region: null };
     await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, max_hours: null }));
-    expect(screen.getByText(/planned anew for the one you chose/)).toBeDefined();
+    expect(screen.getByText(/a new plan is made for the instance you chose/)).toBeDefined();
     await userEvent.type(screen.getByLabelText(/Budget/), "x");
     await waitFor(() => expect(choice.at(-1)).toBeNull());
     await userEvent.type(screen.getByLabelText(/Budget/), "{Backspace}");

@@ -24,28 +24,28 @@ export function WhereCard(rent: WhereCardProps) {
   const items = machines.data?.items ?? [];
   const gpus = [...new Set(items.flatMap((machine) => machine.gpus))];
   const options = [
-    ["", gpus.length > 0 ? "Automatic" : "Automatic: the CPU"] as const,
+    ["", gpus.length > 0 ? "Automatic" : "Automatic (CPU)"] as const,
     ...gpus.map((name) => [name, name] as const),
-    [OTHER_GPU, "Another GPU…"] as const,
+    [OTHER_GPU, "Other GPU…"] as const,
   ];
   const largest = Math.max(0, ...items.map((machine) => machine.host_memory_bytes));
   return (
     <Card>
-      <CardHeader title="Where to run" note={machines.data && items.length === 0 ? "no worker is running: the job will wait" : items.map((machine) => machine.name).join(", ")} />
+      <CardHeader title="Where to run" note={machines.data && items.length === 0 ? "no worker is running, so the job will wait" : items.map((machine) => machine.name).join(", ")} />
       <div className="grid gap-3.5 sm:grid-cols-2">
         <SelectField label="GPU type" options={options} registration={register("gpu")} error={error("gpu")} />
         {gpu === OTHER_GPU && (
-          <TextField label="Name of the GPU" placeholder="H200" autoComplete="off" registration={register("otherGpu")} error={error("otherGpu")} help="The job is refused where there is none; it never runs on something else instead." />
+          <TextField label="GPU name" placeholder="H200" autoComplete="off" registration={register("otherGpu")} error={error("otherGpu")} help="The job runs only on this GPU type. If no machine has it, the job is rejected." />
         )}
         <TextField
           label="Host memory, in GB"
           optional
           inputMode="numeric"
           autoComplete="off"
-          placeholder="as much as it needs"
+          placeholder="as much as the job needs"
           registration={register("host_memory")}
           error={error("host_memory")}
-          help={largest > 0 ? `The largest machine here has ${bytesText(largest)}.` : undefined}
+          help={largest > 0 ? `The largest machine of this server has ${bytesText(largest)}.` : undefined}
         />
       </div>
       <RentAccordion {...rent} />
@@ -81,8 +81,8 @@ export function RentAccordion(props: RentAccordionProps) {
     <details onToggle={(event) => setOpen(event.currentTarget.open)} className="group mt-4 border-t border-line pt-3">
       <summary className="flex cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
         <ChevronRight aria-hidden className="size-3.5 shrink-0 transition-transform duration-150 group-open:rotate-90" />
-        Rent a machine
-        <span className="ml-auto text-right text-faint">{open ? "closed again, it runs here" : "runs here"}</span>
+        Rent an instance
+        <span className="ml-auto text-right text-faint">{open ? "close this section to run on this server" : "runs on this server"}</span>
       </summary>
       {open && <Rent {...props} />}
     </details>
@@ -99,7 +99,7 @@ function Rent({ answer, onTake }: RentAccordionProps) {
   return (
     <div className="mt-3">
       <RentalFields rental={rental} fitsHere={answer?.fits} />
-      {rental.choice.offer && <p className="mt-3 text-xs text-dim">The plan beside is for a machine of this server. When the job starts, it is planned anew for the one you chose, and refused if it does not fit there.</p>}
+      {rental.choice.offer && <p className="mt-3 text-xs text-dim">The plan on this page is for a machine of this server. When the job starts, a new plan is made for the instance you chose. If the job does not fit there, it is rejected.</p>}
     </div>
   );
 }

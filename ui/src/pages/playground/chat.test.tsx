@@ -137,6 +137,6 @@ it("sends nothing while a setting is wrong", async () => {
   await user.clear(temperature);
   await user.type(temperature, "9");
   await user.type(box(), "Hello{Enter}");
-  expect(screen.getByText("It can be at most 2.")).toBeDefined();
+  expect(screen.getByText("The value must be at most 2.")).toBeDefined();
   expect(requests).toHaveLength(0);
 });

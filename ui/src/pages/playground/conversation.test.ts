@@ -70,8 +70,8 @@ describe("sampling", () => {
 
   it("names what cannot be sent", () => {
     expect(mistakesIn({ ...STARTING, temperature: "3", topP: "0", maxTokens: "1.5" })).toEqual({
-      temperature: "It can be at most 2.",
-      topP: "It must be more than 0.",
+      temperature: "The value must be at most 2.",
+      topP: "The value must be greater than 0.",
       maxTokens: "Enter a whole number.",
     });
     expect(mistakesIn(STARTING)).toEqual({});

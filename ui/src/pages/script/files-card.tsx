@@ -39,18 +39,18 @@ export function FilesCard({ draft, onChange, onTemplate, marked, jump, mistake }
   async function bring(incoming: IncomingFile[]) {
     const wanted = withoutTop(incoming).filter(({ path }) => isIncluded(path));
     const size = wanted.reduce((sum, { file }) => sum + file.size, 0);
-    if (wanted.length === 0) return setFailure(incoming.length > 0 ? "There is nothing to send in it: hidden files and caches stay behind." : null);
-    if (size > MOST_BYTES) return setFailure(`${bytesText(size)} are too many for a job’s folder: it takes ${bytesText(MOST_BYTES)}. Leave out data and weights; a dataset or an address in the script brings them.`);
+    if (wanted.length === 0) return setFailure(incoming.length > 0 ? "The folder has no files to add. Hidden files and caches are skipped." : null);
+    if (size > MOST_BYTES) return setFailure(`The files are too large: ${bytesText(size)}, limit ${bytesText(MOST_BYTES)}. Leave out data and weights. Use a dataset, or download them in the script.`);
     setFailure(null);
     const files = await Promise.all(wanted.map(readFile));
     const name = folderName(incoming);
     onChange((before) => ({ ...withFiles(before, files), name: before.name || name }));
     const behind = incoming.length - wanted.length;
-    toast(`${counted(files.length, "file")} added${behind > 0 ? `, ${behind} hidden or made anew left out` : ""}.`);
+    toast(`${counted(files.length, "file")} added.${behind > 0 ? ` ${counted(behind, "hidden or cached file")} skipped.` : ""}`);
   }
 
   return (
-    <DropArea text="Drop to add" onDrop={(_, transfer) => void filesDropped(transfer, isIncluded).then(bring)}>
+    <DropArea text="Drop files to add them" onDrop={(_, transfer) => void filesDropped(transfer, isIncluded).then(bring)}>
       <Card>
         <CardHeader title="Script" note={draft.files.length > 0 && `${counted(draft.files.length, "file")}, ${bytesText(draft.files.reduce((sum, file) => sum + sizeOf(file), 0))}`}>
           {draft.files.length > 0 && (
@@ -90,7 +90,7 @@ export function FilesCard({ draft, onChange, onTemplate, marked, jump, mistake }
                 onChange={(text) => onChange((before) => withText(before, active.path, text))}
               />
             ) : (
-              <p className="py-8 text-center text-sm text-dim">Choose a text above to see it.</p>
+              <p className="py-8 text-center text-sm text-dim">Choose a text file above to edit it.</p>
             )}
             <EntryChoice draft={draft} onChange={onChange} />
           </>
@@ -103,7 +103,7 @@ export function FilesCard({ draft, onChange, onTemplate, marked, jump, mistake }
         action="Remove all files"
         onConfirm={async () => onChange(startedOver)}
       >
-        The files on this page are removed from it, with what you changed in them. On your disk nothing happens.
+        All files and your changes to them are removed from this page. The files on your disk stay unchanged.
       </ConfirmDialog>
     </DropArea>
   );
@@ -113,7 +113,7 @@ function EntryChoice({ draft, onChange }: Pick<FilesCardProps, "draft" | "onChan
   const programs = draft.files.filter(canStart);
   if (programs.length < 2) return null;
   return (
-    <Field label="The job starts with" className="mt-3 sm:max-w-xs">
+    <Field label="Entry script" className="mt-3 sm:max-w-xs">
       {(control) => <Select {...control} value={draft.entry ?? ""} onChange={(event) => onChange((before) => ({ ...before, entry: event.target.value }))} options={programs.map(({ path }) => [path, path] as const)} />}
     </Field>
   );
@@ -157,12 +157,12 @@ function FirstChoice({ onBring, onWrite, onTemplate }: FirstChoiceProps) {
     <div className="grid gap-5">
       <div className="grid justify-items-center gap-3 rounded-card border-2 border-dashed border-line-strong px-4 py-7 text-center">
         <p className="text-lg font-[560]">Drop a folder with your script here.</p>
-        <p className="max-w-lg text-dim">Nothing in it has to know of GPU Bloom: progress is read from what it prints, checkpoints from what it saves.</p>
+        <p className="max-w-lg text-dim">Your script needs no changes for GPU Bloom: progress is read from its output, checkpoints from its files.</p>
         <div className="flex flex-wrap justify-center gap-2">
           <BringFiles onBring={onBring} />
           <Button onClick={onWrite}>
             <FileCode aria-hidden />
-            Write or paste one
+            Write or paste a script
           </Button>
         </div>
       </div>
@@ -176,7 +176,7 @@ function TemplateList({ onTemplate }: { onTemplate: (template: ScriptTemplate) =
   return (
     <section aria-labelledby="templates">
       <h3 id="templates" className="mb-2 text-xs text-dim">
-        Or start from a template: each runs as it is
+        Or start from a template. Each template runs without changes.
       </h3>
       <Loaded query={templates} skeleton={<SkeletonRows rows={3} className="h-16" />}>
         {(loaded) => (
@@ -214,7 +214,7 @@ function FileList({ files, active, entry, onOpen, onRemove }: FileListProps) {
           {isText(file) ? (
             <button type="button" aria-pressed={file.path === active} onClick={() => onOpen(file.path)} className="min-w-0 truncate rounded-l-lg py-1 pl-2.5 text-left max-sm:py-2">
               {file.path}
-              {file.path === entry && <span className="ml-1.5 text-teal-soft">starts</span>}
+              {file.path === entry && <span className="ml-1.5 text-teal-soft">entry</span>}
             </button>
           ) : (
             <span className="inline-flex min-w-0 items-center gap-1.5 py-1 pl-2.5 text-dim max-sm:py-2">

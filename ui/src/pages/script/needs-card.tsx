@@ -35,7 +35,7 @@ export function useNeeds(draft: Pick<Draft, "files" | "entry" | "arguments">) {
 
 type Needs = ReturnType<typeof useNeeds>;
 
-const stated = <Value,>(value: Value): Detected<Value> => ({ value, confidence: "stated", evidence: [], reason: "You said so." });
+const stated = <Value,>(value: Value): Detected<Value> => ({ value, confidence: "stated", evidence: [], reason: "Set by you." });
 
 const within = (text: string, schema: FieldSchema) => (numberMistake(text, schema) === null ? parseNumber(text) : null);
 
@@ -53,7 +53,7 @@ export function withOverrides(requirements: Requirements, { gpus, memory, hours 
 /** One thing a script needs: what, how sure, why, and the lines that say so. */
 type NeedRow = { name: string; value: string; confidence: Confidence; reason: string | null; evidence: Evidence[] };
 
-const PURPOSES = { train: "training", infer: "running a model", other: "something else" };
+const PURPOSES = { train: "training", infer: "inference", other: "other" };
 
 /** Everything but the three figures that can be overridden. Where nothing was detected there is no row. */
 export function needRows(requirements: Requirements): NeedRow[] {
@@ -66,25 +66,25 @@ export function needRows(requirements: Requirements): NeedRow[] {
     if (given.length === 0) return;
     rows.push({ name, value: given.map(({ value }) => value).join(", "), confidence: leastSure(given), reason: given.map(({ reason }) => reason).find(Boolean) ?? null, evidence: given.flatMap(({ evidence }) => evidence) });
   };
-  one("What it does", requirements.purpose, (purpose) => PURPOSES[purpose]);
+  one("Purpose", requirements.purpose, (purpose) => PURPOSES[purpose]);
   several("Model", requirements.models);
   one("Parameters", requirements.parameters, parametersText);
-  one("Trained", requirements.method, (method) => choiceText("method", method));
-  one("Rows at once", requirements.batch, countText);
-  one("Gathered over", requirements.accumulation, (count) => (count > 1 ? `${countText(count)} batches` : null));
-  one("Tokens a row", requirements.sequence, countText);
+  one("Method", requirements.method, (method) => choiceText("method", method));
+  one("Batch size", requirements.batch, countText);
+  one("Gradient accumulation", requirements.accumulation, (count) => (count > 1 ? `${countText(count)} batches` : null));
+  one("Max sequence length", requirements.sequence, countText);
   one("Precision", requirements.dtype, String);
   one("Steps", requirements.iterations, countText);
   one("Epochs", requirements.epochs, countText);
-  several("Data", requirements.datasets);
+  several("Datasets", requirements.datasets);
   several("Libraries", requirements.frameworks);
   several("Packages", requirements.packages);
-  several("Several GPUs by", requirements.parallelism);
-  several("Reports to", requirements.trackers);
-  one("Several machines", requirements.multi_node, (yes) => (yes ? "yes" : null));
-  one("At the keyboard", requirements.interactive, (yes) => (yes ? "needs somebody" : null));
-  one("Saves with", requirements.checkpoints, ({ saves_with: savesWith }) => savesWith);
-  one("Goes on with", requirements.checkpoints, ({ resumes_with: resumesWith }) => resumesWith ?? "nothing: it starts anew after a stop");
+  several("Multi-GPU method", requirements.parallelism);
+  several("Experiment trackers", requirements.trackers);
+  one("Multi-node", requirements.multi_node, (yes) => (yes ? "yes" : null));
+  one("Keyboard input", requirements.interactive, (yes) => (yes ? "required" : null));
+  one("Saves checkpoints with", requirements.checkpoints, ({ saves_with: savesWith }) => savesWith);
+  one("Resumes with", requirements.checkpoints, ({ resumes_with: resumesWith }) => resumesWith ?? "nothing: restarts from the beginning");
   one("TensorBoard", requirements.writes_tensorboard, (yes) => (yes ? "yes" : null));
   return rows;
 }
@@ -111,11 +111,11 @@ type NeedsCardProps = {
 /** The detected requirements of the script, value by value. The three that decide what it costs can be overridden. */
 export function NeedsCard({ needs, overrides, mistakes, onOverride, onShow }: NeedsCardProps) {
   return (
-    <Card aria-label="What it needs">
-      <CardHeader title="What it needs" note="read from the script, nothing is run" />
+    <Card aria-label="Script requirements">
+      <CardHeader title="Script requirements" note="read from the script without running it" />
       <Updating pending={needs.behind} aria-live="polite">
         {needs.empty ? (
-          <p className="text-sm text-dim">Once there is a script, this says what it needs: GPUs, memory, hours, packages, each with the line that says so.</p>
+          <p className="text-sm text-dim">Add a script to see its requirements: GPUs, memory, hours and packages, each with the line it was found on.</p>
         ) : needs.answer.isError ? (
           <Notice tone="bad">{sentenceOf(needs.answer.error)}</Notice>
         ) : needs.requirements ? (
@@ -138,16 +138,16 @@ function Values({ requirements, overrides, mistakes, onOverride, onShow }: Value
   );
   return (
     <div className="grid gap-3">
-      {requirements.reference_gpu === null && <p className="text-sm text-dim">It needs no GPU.</p>}
+      {requirements.reference_gpu === null && <p className="text-sm text-dim">The script needs no GPU.</p>}
       <div className="grid gap-3 sm:grid-cols-3 lg:grid-cols-1">
         {figure("gpus", "GPUs", requirements.gpus, String(requirements.gpus.value))}
-        {figure("memory", "Memory of each GPU, in GB", requirements.gpu_memory_gb, String(requirements.gpu_memory_gb.value))}
+        {figure("memory", "Memory per GPU, in GB", requirements.gpu_memory_gb, String(requirements.gpu_memory_gb.value))}
         {figure("hours", requirements.reference_gpu ? `Hours on ${requirements.reference_gpu}` : "Hours", requirements.duration_hours, hoursDetected(requirements.duration_hours.value))}
       </div>
       <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)} className="group border-t border-line pt-3">
         <summary className="flex w-max cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
           <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open:rotate-90" />
-          Everything that was found
+          All detected values
         </summary>
         <dl className="mt-2.5 grid gap-2 text-sm">
           {needRows(requirements).map((row) => (
@@ -172,7 +172,7 @@ function Figure({ label, given, detected, value, error, onChange, onShow }: Figu
   const own = value.trim() !== "" && !error;
   const help = (
     <span className="flex flex-wrap items-center gap-x-2 gap-y-1">
-      {own ? <span>yours; the script: {detected}</span> : <Sureness confidence={given.confidence} />}
+      {own ? <span>set by you; detected: {detected}</span> : <Sureness confidence={given.confidence} />}
       {!own && <EvidenceLinks of={label} evidence={given.evidence} onShow={onShow} />}
       {!own && given.reason && <span className="basis-full">{given.reason}</span>}
     </span>
@@ -203,9 +203,9 @@ type ShowLine = (evidence: Evidence) => void;
 const VISIBLE_LOCATIONS = 4;
 const TONES: Record<Confidence, string> = { stated: "text-success-soft", derived: "text-teal-soft", assumed: "text-warning" };
 const MEANINGS: Record<Confidence, string> = {
-  stated: "the script says so",
-  derived: "follows from what the script says",
-  assumed: "a rule of thumb: the script does not say",
+  stated: "the script sets this value",
+  derived: "calculated from values in the script",
+  assumed: "a typical value; the script does not set it",
 };
 
 /** How sure a value is, in one word. */

@@ -32,8 +32,8 @@ export function QuoteDialog({ quote, draft, onStart, onClose }: QuoteDialogProps
   }
 
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="Rent this machine?" description={machine}>
-      <Facts facts={[["Expected cost", moneyRange(quote.estimated_cost)], ["It ends", endText(draft)]]} />
+    <Dialog open onOpenChange={(open) => !open && onClose()} title="Rent this instance?" description={machine}>
+      <Facts facts={[["Expected cost", moneyRange(quote.estimated_cost)], ["Ends", endText(draft)]]} />
       {quote.reasons.length > 0 && (
         <ul className="mt-3 grid gap-1 border-t border-line pt-3 text-xs text-dim">
           {quote.reasons.map((reason) => (
@@ -49,7 +49,7 @@ export function QuoteDialog({ quote, draft, onStart, onClose }: QuoteDialogProps
         </Notice>
       )}
       <div className="mt-5 flex justify-end gap-2">
-        <Button onClick={onClose}>Not yet</Button>
+        <Button onClick={onClose}>Cancel</Button>
         <Button variant="primary" pending={pending} onClick={() => void start()}>
           Rent and start
         </Button>
@@ -61,5 +61,5 @@ export function QuoteDialog({ quote, draft, onStart, onClose }: QuoteDialogProps
 function endText({ budget, maxHours }: QuoteDialogProps["draft"]): string {
   const [amount, hours] = [parseNumber(budget), parseNumber(maxHours)];
   const limits = [amount !== null && `at ${moneyText(amount)}`, hours !== null && `after ${hoursText(hours)}`].filter(Boolean);
-  return limits.length > 0 ? `when it is done, ${limits.join(" or ")}` : "when it is done; no budget is set";
+  return limits.length > 0 ? `when the job is done, ${limits.join(" or ")}` : "when the job is done; no budget is set";
 }

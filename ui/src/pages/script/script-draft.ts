@@ -35,7 +35,7 @@ export function commandWords(text: string): { words: string[]; mistake: string |
     }
   }
   if (word !== null) words.push(word);
-  return { words, mistake: quote === null ? null : `A quote is not closed: ${quote}` };
+  return { words, mistake: quote === null ? null : `A quotation mark is not closed: ${quote}` };
 }
 
 const PLAIN = /^[\w@%+=:,./-]+$/;
@@ -148,7 +148,7 @@ export type DraftMistakes = Partial<Record<"files" | "arguments" | "budget" | "m
 export function mistakesIn(draft: Draft): DraftMistakes {
   const text = entryText(draft);
   const mistakes: Record<keyof DraftMistakes, string | null | undefined> = {
-    files: draft.files.length === 0 ? "Choose a template, bring a folder, or write a script." : text === null || text.trim() === "" ? "Choose which script the job begins with; it must not be empty." : null,
+    files: draft.files.length === 0 ? "Choose a template, add a folder or write a script." : text === null || text.trim() === "" ? "Choose an entry script that is not empty." : null,
     arguments: commandWords(draft.arguments).mistake,
     budget: numberMistake(draft.budget, NewMlJob.budget),
     maxHours: numberMistake(draft.maxHours, NewMlJob.max_hours),

@@ -83,7 +83,7 @@ export function ScriptPage() {
           <>
             <Card>
               <CardHeader title="Where to run" note="prices are estimates, in US dollars" />
-              <OfferPicker selection={selection} memoryGb={memoryOf(offersRequest?.requirements)} back="/script" waiting="Offers follow once the script can be read." instead={{ colab: <NotebookButton draft={draft} /> }} />
+              <OfferPicker selection={selection} memoryGb={memoryOf(offersRequest?.requirements)} back="/script" waiting="Offers appear when the script can be read." instead={{ colab: <NotebookButton draft={draft} /> }} />
               <LocalChoices selection={selection} draft={draft} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
             </Card>
             <RunCard draft={draft} packages={needs.requirements?.packages.map(({ value }) => value) ?? []} mistakes={mistakes} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
@@ -183,13 +183,13 @@ export function RunCard({ draft, packages, mistakes, onChange }: RunCardProps) {
     <Card>
       <CardHeader title="Run" />
       <div className="grid gap-3.5 sm:grid-cols-2">
-        {text("arguments", { label: "Arguments", placeholder: "--batch_size=12 --max_iters=2000", help: "The command line after the script’s name.", wide: true })}
+        {text("arguments", { label: "Arguments", placeholder: "--batch_size=12 --max_iters=2000", help: "Command-line arguments for the script.", wide: true })}
         {text("name", { label: "Job name", placeholder: "the script’s name" })}
         <Field label="Project">{(control) => <Select {...control} value={draft.project} options={options} onChange={(event) => onChange({ project: event.target.value })} />}</Field>
-        {text("budget", { label: "Budget, in US dollars", placeholder: "no limit", numeric: true, help: "At this amount it saves a checkpoint, then ends. Warned at half and at 80 %." })}
-        {text("maxHours", { label: "Longest time, in hours", placeholder: "no limit", numeric: true, help: "After this it saves a checkpoint, then ends." })}
-        {text("packages", { label: "Packages", placeholder: packages.join(", ") || "none", help: "What pip installs on a rented machine; left empty, what the script seems to need." })}
-        {text("datasets", { label: "Named datasets", placeholder: "shakespeare", help: "Put beside the script, in data/NAME." })}
+        {text("budget", { label: "Budget, in US dollars", placeholder: "no limit", numeric: true, help: "At this amount the job saves a checkpoint and then ends. You get warnings at 50 % and 80 %." })}
+        {text("maxHours", { label: "Time limit, in hours", placeholder: "no limit", numeric: true, help: "After this time the job saves a checkpoint and then ends." })}
+        {text("packages", { label: "Packages", placeholder: packages.join(", ") || "none", help: "Packages that pip installs on a rented instance. If empty, the detected packages are installed." })}
+        {text("datasets", { label: "Well-known datasets", placeholder: "shakespeare", help: "Each dataset is placed next to the script, in data/NAME." })}
       </div>
     </Card>
   );
@@ -203,11 +203,11 @@ export function LocalChoices({ selection, draft, onChange }: LocalChoicesProps) 
   if (selection.chosen !== LOCAL) return null;
   return (
     <div className="mt-3 grid gap-2 border-t border-line pt-3 text-sm">
-      <p className="text-dim">Here it runs in a sandbox: it sees its own folder, not the files of others, and no network.</p>
+      <p className="text-dim">On this server the script runs in a sandbox: it sees only its own folder and has no network.</p>
       {user.role === "admin" && (
         <>
-          <Choice checked={draft.network} onChange={(network) => onChange({ network })} text="Let it use the network; it then reaches whatever this machine reaches" />
-          <Choice checked={draft.confirmed} onChange={(confirmed) => onChange({ confirmed })} text="If no sandbox can be built here, run it without: it can then do all that the server can" />
+          <Choice checked={draft.network} onChange={(network) => onChange({ network })} text="Allow network access. The script can then reach everything that this machine can reach." />
+          <Choice checked={draft.confirmed} onChange={(confirmed) => onChange({ confirmed })} text="Run without a sandbox if none is available. The script then has all the rights of the server." />
         </>
       )}
     </div>
@@ -234,7 +234,7 @@ export function NotebookButton({ draft }: { draft: Draft }) {
     try {
       const notebook = await colabNotebook({ ...request, entry: draft.entry, name: draft.name.trim() || null });
       save(notebook, `${(draft.name.trim() || "script").replaceAll(/[^\w-]+/g, "-")}.ipynb`);
-      toast("The notebook is made. Open it in Colab and run its cells from the top.");
+      toast("Notebook downloaded. Open it in Colab and run its cells from the top.");
     } catch (error) {
       toastFailure(sentenceOf(error));
     } finally {

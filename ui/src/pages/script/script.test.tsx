@@ -133,13 +133,13 @@ describe("what was found in a script", () => {
   it("is said in rows, each only as sure as its least sure part", () => {
     const rows = Object.fromEntries(needRows(requirements).map(({ name, value, confidence }) => [name, [value, confidence]]));
     expect(rows).toEqual({
-      "What it does": ["training", "stated"],
+      Purpose: ["training", "stated"],
       Parameters: ["124 M", "derived"],
-      "Rows at once": ["12", "stated"],
+      "Batch size": ["12", "stated"],
       Libraries: ["pytorch", "stated"],
       Packages: ["torch, numpy", "assumed"],
-      "Saves with": ["torch.save", "stated"],
-      "Goes on with": ["nothing: it starts anew after a stop", "stated"],
+      "Saves checkpoints with": ["torch.save", "stated"],
+      "Resumes with": ["nothing: restarts from the beginning", "stated"],
     });
   });
 
