@@ -116,7 +116,7 @@ def _talk(page: Page) -> tuple[str, str]:
     """Ask both models; returns what the base and what the tuned one said."""
     page.get_by_role("link", name="Talk to it").click()
     page.get_by_label("Temperature").fill("0")
-    page.get_by_label("Longest answer").fill("40")
+    page.get_by_label("Max tokens").fill("40")
     page.get_by_label("Your message").fill(QUESTION)
     expect(page.get_by_role("button", name="Send")).to_be_enabled(timeout=TIMEOUT_SECONDS * 1000)
     page.keyboard.press("Enter")

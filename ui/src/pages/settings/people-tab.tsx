@@ -117,10 +117,10 @@ export function PeopleTab() {
         onConfirm={async () => {
           if (locking === null) return;
           await changePerson(locking.id, { disabled: true });
-          toast(`${locking.name} was signed out and cannot sign in.`);
+          toast(`The account of ${locking.name} is locked.`);
         }}
       >
-        They are signed out everywhere and cannot sign in until you unlock the account. Their work is kept.
+        The person is signed out on all devices and cannot sign in until you unlock the account. Their projects and jobs are kept.
       </ConfirmDialog>
     </Card>
   );
@@ -137,7 +137,7 @@ type InviteDialogProps = { open: boolean; onOpenChange: (open: boolean) => void 
 
 function InviteDialog({ open, onOpenChange }: InviteDialogProps) {
   return (
-    <Dialog open={open} onOpenChange={onOpenChange} title="Invite somebody">
+    <Dialog open={open} onOpenChange={onOpenChange} title="Invite a person">
       <InviteForm onClose={() => onOpenChange(false)} />
     </Dialog>
   );
@@ -154,13 +154,13 @@ function InviteForm({ onClose }: { onClose: () => void }) {
   if (invitation !== null) {
     return (
       <SecretOnce secret={invitation.link} label="Copy the invitation link" onClose={onClose}>
-        Send this link to <span className="break-all">{invitation.email}</span>. It works once, until{" "}
-        {exactTime(new Date(invitation.expires_at))}, and is not shown again.
+        Send this link to <span className="break-all">{invitation.email}</span>. The link works once and expires on{" "}
+        {exactTime(new Date(invitation.expires_at))}. The link is not shown again.
       </SecretOnce>
     );
   }
   return (
-    <ApiForm label="Invite somebody" failure={failure} onSubmit={onSubmit}>
+    <ApiForm label="Invite a person" failure={failure} onSubmit={onSubmit}>
       <TextField label="Email" type="email" autoComplete="off" {...field("email")} />
       <SelectField label="Role" options={ROLES} help="Administrators manage people and see the audit log." {...field("role")} />
       <div className="flex justify-end gap-2">
