@@ -144,7 +144,7 @@ function FinetuneLink({ dataset }: { dataset: Dataset }) {
   if (dataset.status !== "ready" || !dataset.report?.mapping) return null;
   return (
     <Button asChild size="small">
-      <Link to="/finetune" search={{ dataset: dataset.id }} aria-label={`Fine-tune with ${dataset.name}`}>
+      <Link to="/finetune" search={{ dataset: dataset.id }} aria-label={`Fine-tune on ${dataset.name}`}>
         Fine-tune
       </Link>
     </Button>

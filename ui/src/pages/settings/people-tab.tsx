@@ -41,7 +41,7 @@ export function PeopleTab() {
 
   const columns: Column<Person>[] = [
     {
-      header: "Person",
+      header: "User",
       lead: true,
       cell: (person) => (
         <>
@@ -94,7 +94,7 @@ export function PeopleTab() {
 
   return (
     <Card>
-      <CardHeader title="People">
+      <CardHeader title="Users">
         <Button variant="primary" onClick={() => setInviting(true)}>
           <UserPlus aria-hidden />
           Invite
@@ -106,7 +106,7 @@ export function PeopleTab() {
         </Notice>
       )}
       <Loaded query={people} skeleton={<SkeletonRows rows={4} className="h-11" />}>
-        {({ items }) => <DataTable label="People" columns={columns} rows={items} rowKey={(person) => person.id} />}
+        {({ items }) => <DataTable label="Users" columns={columns} rows={items} rowKey={(person) => person.id} />}
       </Loaded>
       <InviteDialog open={inviting} onOpenChange={setInviting} />
       <ConfirmDialog
@@ -120,7 +120,7 @@ export function PeopleTab() {
           toast(`The account of ${locking.name} is locked.`);
         }}
       >
-        The person is signed out on all devices and cannot sign in until you unlock the account. Their projects and jobs are kept.
+        The user is signed out on all devices and cannot sign in until you unlock the account. The projects and jobs of the user are kept.
       </ConfirmDialog>
     </Card>
   );
@@ -137,7 +137,7 @@ type InviteDialogProps = { open: boolean; onOpenChange: (open: boolean) => void 
 
 function InviteDialog({ open, onOpenChange }: InviteDialogProps) {
   return (
-    <Dialog open={open} onOpenChange={onOpenChange} title="Invite a person">
+    <Dialog open={open} onOpenChange={onOpenChange} title="Invite a user">
       <InviteForm onClose={() => onOpenChange(false)} />
     </Dialog>
   );
@@ -160,9 +160,9 @@ function InviteForm({ onClose }: { onClose: () => void }) {
     );
   }
   return (
-    <ApiForm label="Invite a person" failure={failure} onSubmit={onSubmit}>
+    <ApiForm label="Invite a user" failure={failure} onSubmit={onSubmit}>
       <TextField label="Email" type="email" autoComplete="off" {...field("email")} />
-      <SelectField label="Role" options={ROLES} help="Administrators manage people and see the audit log." {...field("role")} />
+      <SelectField label="Role" options={ROLES} help="Administrators manage users and see the audit log." {...field("role")} />
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" variant="primary" pending={isSubmitting}>

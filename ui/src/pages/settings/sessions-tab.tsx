@@ -81,7 +81,7 @@ export function SessionsTab() {
         onConfirm={end}
       >
         {confirming?.kind === "one"
-          ? "This device has to sign in again. Unsaved text in its browser is not lost."
+          ? "The device has to sign in again. Unsaved text in its browser is not lost."
           : "Only this device stays signed in."}
       </ConfirmDialog>
     </Card>

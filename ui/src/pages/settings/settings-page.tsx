@@ -26,7 +26,7 @@ const ENTRIES: Entry[] = [
   { tab: "profile", text: "Profile", panel: ProfileTab },
   { tab: "sessions", text: "Sessions", panel: SessionsTab },
   { tab: "tokens", text: "Tokens", panel: TokensTab },
-  { tab: "people", text: "People", panel: PeopleTab, adminOnly: true },
+  { tab: "people", text: "Users", panel: PeopleTab, adminOnly: true },
   { tab: "audit", text: "Audit log", panel: AuditTab, adminOnly: true },
 ];
 
