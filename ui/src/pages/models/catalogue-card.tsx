@@ -44,9 +44,9 @@ export function narrowed(catalogue: Catalogue, { text, family, fits, available }
 
 const FITS = [
   ["", "Any size"],
-  ["lora", "Fits this machine with LoRA"],
-  ["qlora", "Fits this machine with QLoRA"],
-  ["full", "Fits this machine with full fine-tuning"],
+  ["lora", "LoRA fits this machine"],
+  ["qlora", "QLoRA fits this machine"],
+  ["full", "Full fine-tuning fits this machine"],
 ] as const;
 
 const AT_FIRST = 12;
@@ -80,7 +80,7 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
       <div className="mb-3.5 flex flex-wrap gap-2.5 [&>div]:mb-0 [&>div]:max-sm:w-full">
         <SearchBox label="Search the catalogue" text={text} onSearch={setText} />
         <Select aria-label="Family" options={families} value={family} onChange={(event) => setFamily(event.target.value)} className="sm:w-40" />
-        {available && <Select aria-label="Size" options={FITS} value={fits} onChange={(event) => setFits(event.target.value as Method | "")} className="sm:w-64" />}
+        {available && <Select aria-label="Size" options={FITS} value={fits} onChange={(event) => setFits(event.target.value as Method | "")} className="sm:w-72" />}
       </div>
       {models.length === 0 ? (
         <EmptyState
