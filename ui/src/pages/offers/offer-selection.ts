@@ -48,7 +48,7 @@ export function offerLine(offer: Offer): string {
 }
 
 /** Cautions of an offer, without those that its price already shows. */
-export const cautionsOf = ({ cautions }: Pick<Offer, "cautions">) => cautions.filter((caution) => !/^Its price (was read on|is assumed)/.test(caution));
+export const cautionsOf = ({ cautions }: Pick<Offer, "cautions">) => cautions.filter((caution) => !/^The price is (from|an assumption)/.test(caution));
 
 const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", timeZone: "UTC" });
 
