@@ -146,7 +146,7 @@ export function GettingStarted() {
           </Button>
         </Step>
         <Step number={4} title="API access">
-          <p>With an API token, a script can use this server under your account. You choose the permissions of the token.</p>
+          <p>With an API token, a script can use this server under your account. The scopes of the token limit what the script can do.</p>
           <Button asChild>
             <Link to="/settings" search={{ tab: "tokens" }}>
               Create an API token

@@ -35,7 +35,7 @@ export function CodePanel({ model }: { model: string }) {
   return (
     <div className="grid grid-cols-[minmax(0,1fr)] gap-2.5">
       <p className="text-sm text-dim">
-        The API is compatible with OpenAI clients. Create a token with the permission “write” under{" "}
+        The API is compatible with OpenAI clients. Create a token with the scope “write” under{" "}
         <Link to="/settings" search={{ tab: "tokens" }} className="text-violet-soft underline underline-offset-2">
           Settings, Tokens
         </Link>

@@ -45,7 +45,7 @@ function ApiTokensCard() {
       ),
     },
     {
-      header: "Permissions",
+      header: "Scopes",
       cell: (token) => (
         <span className="inline-flex flex-wrap gap-1.5">
           {token.scopes.map((scope) => (
@@ -118,7 +118,7 @@ const LIFETIMES = [
 
 const newTokenRules = z.object({
   name: textRule(NewApiToken.name).min(1, "Enter a name for the token."),
-  scopes: z.array(z.enum(NewApiToken.scopes.items.enum)).min(1, "Choose at least one permission."),
+  scopes: z.array(z.enum(NewApiToken.scopes.items.enum)).min(1, "Choose at least one scope."),
   expires_in_days: numberRule(NewApiToken.expires_in_days).pipe(z.number()),
 });
 
@@ -175,7 +175,7 @@ function ScopeChoices({ registration, error, admin }: ScopeChoicesProps) {
   const errorId = useId();
   return (
     <fieldset aria-describedby={error ? errorId : undefined}>
-      <legend className="mb-1.5 text-xs text-dim">Permissions</legend>
+      <legend className="mb-1.5 text-xs text-dim">Scopes</legend>
       <div className="grid gap-1.5">
         {CHOICES.filter((choice) => admin || !choice.adminOnly).map(({ scope, text }) => (
           <label
