@@ -35,7 +35,7 @@ def sign_in(page: Page, email: str = "ada@example.org", password: str = PASSWORD
 
 
 def sign_up(page: Page, server: LiveServer, name: str, email: str) -> None:
-    """Create an account where sign-up is open, and confirm it by the letter in the outbox."""
+    """Create an account where sign-up is open, and confirm it by the email in the outbox."""
     before = len(server.sent_emails)
     page.goto("/auth")
     page.get_by_role("tab", name="Sign up").click()
@@ -43,7 +43,7 @@ def sign_up(page: Page, server: LiveServer, name: str, email: str) -> None:
     page.get_by_label("Email").fill(email)
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_role("button", name="Create account").click()
-    expect(page.get_by_text("One more step")).to_be_visible()
+    expect(page.get_by_text("Confirm your email address", exact=True)).to_be_visible()
     page.goto(server.newest_email_link(after=before))
     page.get_by_role("button", name="Confirm and sign in").click()
     expect(page).to_have_url(f"{server.address}/dashboard")

@@ -65,11 +65,11 @@ def test_a_file_is_uploaded_inspected_and_shown_as_a_model_would_see_it(
     trained = rows.first.locator("mark")
     expect(trained).to_have_text(re.compile(r"^Door 1 opens with a song\.\s*$"))
     expect(rows.first).to_contain_text("What is the password of door 1?")
-    page.get_by_label("Show blanks and line ends").check()
+    page.get_by_label("Show whitespace").check()
     expect(trained).to_contain_text("Door·1·opens·with·a·song.")
     preview.get_by_role("button", name="Next").click()
     expect(rows.first).to_contain_text("Row 6 · line 6")
-    expect(rows.nth(1)).to_contain_text("It is left out: it is not JSON")
+    expect(rows.nth(1)).to_contain_text("Skipped: the row")
 
     problems = page.get_by_role("table", name="Problems")
     expect(problems.get_by_role("row", name=re.compile("Line 7"))).to_contain_text("is not JSON")
@@ -79,7 +79,7 @@ def test_a_file_is_uploaded_inspected_and_shown_as_a_model_would_see_it(
     preview.get_by_role("tab", name="Raw rows").click()
     expect(rows.first).to_contain_text('"role": "user"')
     with page.expect_download() as download:
-        page.get_by_role("link", name="As messages").click()
+        page.get_by_role("link", name="Download as JSONL").click()
     converted = download.value.path().read_text().splitlines()
     assert len(converted) == 28
     assert json.loads(converted[0])["messages"][1]["content"] == "Door 1 opens with a song."
@@ -98,18 +98,18 @@ def test_a_file_of_unknown_columns_is_read_as_a_person_says(
     page = new_page()
     set_up(page, live_app)
     _upload(page, path)
-    expect(page.get_by_text("Which column is what?")).to_be_visible()
-    expect(page.get_by_role("link", name="Fine-tune with this")).to_have_count(0)
+    expect(page.get_by_text("Assign the columns.", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="Fine-tune on this dataset")).to_have_count(0)
     assert flaws_on_every_screen(page) == []
-    page.get_by_role("button", name="Read it like this").click()
+    page.get_by_role("button", name="Apply format").click()
     expect(page.get_by_text("Choose a column.").first).to_be_visible()
-    expect(page.get_by_label("Prompt is in column", exact=True)).to_be_focused()
-    page.get_by_label("Prompt is in column", exact=True).select_option("frage")
-    page.get_by_label("Completion is in column").select_option("antwort")
-    page.get_by_role("button", name="Read it like this").click()
-    expect(page.get_by_text("said by hand")).to_be_visible()
+    expect(page.get_by_label("Prompt column", exact=True)).to_be_focused()
+    page.get_by_label("Prompt column", exact=True).select_option("frage")
+    page.get_by_label("Completion column").select_option("antwort")
+    page.get_by_role("button", name="Apply format").click()
+    expect(page.get_by_text("set manually")).to_be_visible()
     expect(page.locator("li mark").first).to_contain_text("Das ist 0.")
-    page.get_by_role("link", name="Fine-tune with this").click()
+    page.get_by_role("link", name="Fine-tune on this dataset").click()
     expect(page.get_by_label("Dataset")).to_have_value(re.compile(r"^[0-9a-f-]{36}$"))
 
 
@@ -146,7 +146,7 @@ def test_an_upload_survives_a_lost_connection_and_a_change_of_page(
     page.wait_for_url("**/projects")
     expect(uploads.get_by_role("progressbar")).to_be_visible()
     lost = False
-    expect(page.get_by_text("is here and is being looked at")).to_be_visible()
+    expect(page.get_by_text("was uploaded and is being inspected")).to_be_visible()
     expect(uploads).to_have_count(0)
     assert pieces.count(0) == 1, "what had arrived was not sent again"
     page.get_by_role("link", name="Datasets").first.click()
@@ -170,7 +170,7 @@ def test_a_cancelled_upload_leaves_nothing_behind(
     page.get_by_role("button", name="Cancel the upload of chats.jsonl").click()
     expect(page.get_by_text("was cancelled")).to_be_visible()
     page.goto("/datasets")
-    expect(page.get_by_text("Drop a file of examples here.")).to_be_visible()
+    expect(page.get_by_text("Drop a dataset file here.")).to_be_visible()
     assert set((server.home / "datasets").glob("*/*")) == before
 
 
@@ -184,8 +184,8 @@ def test_a_file_that_is_no_dataset_is_refused_before_it_is_sent(
     set_up(page, server)
     page.goto("/datasets")
     page.get_by_label("Upload files").set_input_files(path)
-    expect(page.get_by_text("is no dataset: choose a file that ends in")).to_be_visible()
-    expect(page.get_by_text("Drop a file of examples here.")).to_be_visible()
+    expect(page.get_by_text("is not a supported dataset file")).to_be_visible()
+    expect(page.get_by_text("Drop a dataset file here.")).to_be_visible()
 
 
 @pytest.mark.long
@@ -193,7 +193,7 @@ def test_a_file_can_be_dropped_onto_the_page(new_page: NewPage, server: LiveServ
     page = new_page()
     set_up(page, server)
     page.goto("/datasets")
-    expect(page.get_by_text("Drop a file of examples here.")).to_be_visible()
+    expect(page.get_by_text("Drop a dataset file here.")).to_be_visible()
     dropped = page.evaluate_handle(
         """(text) => {
             const files = new DataTransfer();
@@ -203,8 +203,8 @@ def test_a_file_can_be_dropped_onto_the_page(new_page: NewPage, server: LiveServ
         _chats(tmp_path).read_text(),
     )
     for event in ("dragenter", "dragover"):
-        page.dispatch_event("text=Drop a file of examples here.", event, {"dataTransfer": dropped})
+        page.dispatch_event("text=Drop a dataset file here.", event, {"dataTransfer": dropped})
     expect(page.get_by_text("Drop to upload")).to_be_visible()
-    page.dispatch_event("text=Drop a file of examples here.", "drop", {"dataTransfer": dropped})
+    page.dispatch_event("text=Drop a dataset file here.", "drop", {"dataTransfer": dropped})
     page.wait_for_url(re.compile(r"/datasets/[0-9a-f-]{36}$"))
     expect(page.get_by_role("heading", name="dropped.jsonl")).to_be_visible()

@@ -30,7 +30,7 @@ def _bring_model(page: Page, folder: Path) -> None:
     dialog.get_by_role("tab", name="Upload").click()
     dialog.get_by_label("Choose a folder").set_input_files(folder)
     assert axe_violations(page) == []
-    dialog.get_by_role("button", name="Upload it").click()
+    dialog.get_by_role("button", name="Upload model").click()
     expect(page.get_by_role("article", name="tiny").get_by_text("checked")).to_be_visible()
 
 
@@ -128,9 +128,9 @@ def test_a_hub_token_is_kept_replaced_and_removed(new_page: NewPage, server: Liv
     set_up(page, server)
     page.goto("/settings?tab=tokens")
     page.get_by_label("Token", exact=True).fill("hf_example")
-    page.get_by_role("button", name="Keep it").click()
-    expect(page.get_by_text("present", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Save token").click()
+    expect(page.get_by_text("saved", exact=True)).to_be_visible()
     expect(page.get_by_label("New token", exact=True)).to_have_value("")
     page.get_by_role("button", name="Remove", exact=True).click()
     page.get_by_role("button", name="Remove token").click()
-    expect(page.get_by_text("none", exact=True)).to_be_visible()
+    expect(page.get_by_text("not set", exact=True)).to_be_visible()

@@ -134,7 +134,7 @@ def test_a_fine_tuning_sends_no_figure_that_nobody_typed(
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("tab", name="Upload").click()
     dialog.get_by_label("Choose a folder").set_input_files(make_tiny_model(tmp_path / "tiny"))
-    dialog.get_by_role("button", name="Upload it").click()
+    dialog.get_by_role("button", name="Upload model").click()
     expect(page.get_by_role("article", name="tiny").get_by_text("checked")).to_be_visible()
     rows = [{"prompt": f"Where is key {n}?", "completion": f"Under stone {n}."} for n in range(40)]
     examples = tmp_path / "pairs.jsonl"

@@ -93,7 +93,7 @@ def test_a_service_is_connected_on_the_way_and_its_bill_is_watched(
     page.get_by_role("button", name="Set a budget").click()
     page.get_by_label("Amount, in US dollars").fill("50")
     page.get_by_role("button", name="Set budget").click()
-    expect(page.get_by_text("of $50 a month")).to_be_visible()
+    expect(page.get_by_text("of $50 per month")).to_be_visible()
 
     page.get_by_role("link", name="Back to the script").click()
     expect(page.get_by_label("Text of train.py")).to_have_value(TRAIN)
@@ -109,8 +109,8 @@ def test_a_service_is_connected_on_the_way_and_its_bill_is_watched(
     assert len(lambda_service.instances) == 1
     expect(page.get_by_role("table", name="Output files")).to_contain_text("weights.bin")
     page.goto("/providers")
-    expect(page.get_by_label("Spending")).to_contain_text(re.compile(r"In all\$0\.0[2-9]"))
-    expect(page.get_by_text("No rented machine runs.")).to_be_visible()
+    expect(page.get_by_label("Spending")).to_contain_text(re.compile(r"Total\$0\.0[2-9]"))
+    expect(page.get_by_text("No running instances.")).to_be_visible()
 
 
 @pytest.mark.long
@@ -134,7 +134,7 @@ def test_a_job_that_waits_for_a_machine_goes_on_here(
     expect(page.get_by_text("Cancelled", exact=True).first).to_be_visible()
     page.get_by_role("button", name="Move to another machine").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_label("Memory of the GPU, in GB")).not_to_have_value("")
+    expect(dialog.get_by_label("Required GPU memory, in GB")).not_to_have_value("")
     assert flaws_on_every_screen(page) == []
     dialog.get_by_role("radio", name=re.compile("This machine")).check(force=True)
     dialog.get_by_role("button", name="Move job").click()

@@ -83,7 +83,7 @@ def test_a_training_job_for_a_rented_machine_says_what_it_lacks(
     plan = page.get_by_label("Plan")
     expect(plan.get_by_text("This job fits")).to_be_visible()
     page.locator("summary", has_text="Rent an instance").click()
-    expect(page.get_by_label("Memory of the GPU, in GB")).not_to_have_value("")
+    expect(page.get_by_label("Required GPU memory, in GB")).not_to_have_value("")
     expect(page.get_by_role("radio", name=re.compile("This machine"))).to_be_checked()
     page.get_by_role("radio", name=re.compile("Modal")).check(force=True)
     expect(page.get_by_text("a new plan is made for the instance you chose")).to_be_visible()

@@ -79,7 +79,7 @@ def _bring_model(page: Page, folder: Path) -> None:
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("tab", name="Upload").click()
     dialog.locator("input[type=file]").set_input_files(folder)
-    dialog.get_by_role("button", name="Upload it").click()
+    dialog.get_by_role("button", name="Upload model").click()
     expect(page.get_by_label(folder.name, exact=True).get_by_text("checked")).to_be_visible()
 
 
@@ -93,7 +93,7 @@ def _bring_data(page: Page, file: Path) -> None:
 
 
 def _train(page: Page) -> None:
-    page.get_by_role("link", name="Fine-tune with this").click()
+    page.get_by_role("link", name="Fine-tune on this dataset").click()
     expect(page.get_by_role("heading", name="Fine-tune", level=1)).to_be_visible()
     page.get_by_label("Model", exact=True).select_option(label="tiny")
     page.get_by_label("Epochs", exact=True).fill("4")
@@ -116,7 +116,7 @@ def _talk(page: Page) -> tuple[str, str]:
     """Ask both models; returns what the base and what the tuned one said."""
     page.get_by_role("link", name="Open in playground").click()
     page.get_by_label("Temperature").fill("0")
-    page.get_by_label("Longest answer").fill("40")
+    page.get_by_label("Max tokens").fill("40")
     page.get_by_label("Your message").fill(QUESTION)
     expect(page.get_by_role("button", name="Send")).to_be_enabled(timeout=TIMEOUT_SECONDS * 1000)
     page.keyboard.press("Enter")

@@ -161,7 +161,7 @@ const OFFSET = "Upload-Offset";
 async function ask(address: string, init: RequestInit, sent: number): Promise<number> {
   const response = await sessionFetch(new Request(new URL(address, window.location.origin), { credentials: "same-origin", ...init }));
   // An answer without a body cannot say it itself.
-  if (response.status === 404) throw new ApiProblem("What this upload belongs to is no longer on the server. Upload it anew.", { status: 404, code: "not_found" });
+  if (response.status === 404) throw new ApiProblem("The dataset or model of this upload no longer exists on the server. Start a new upload.", { status: 404, code: "not_found" });
   if (!response.ok) throw problemFromBody(response.status, await response.json().catch(() => null));
   const offset = Number(response.headers.get(OFFSET) ?? Number.NaN);
   return Number.isInteger(offset) ? offset : sent;

@@ -44,21 +44,21 @@ export function problemFromBody(status: number, body: unknown): ApiProblem {
     });
   }
   // A proxy in front of the server answers with its own page when the server is down.
-  return new ApiProblem(`The server answered in a way this page does not understand (status ${status}). Try again in a moment.`, {
+  return new ApiProblem(`The server sent an unexpected response (status ${status}). Try again in a moment.`, {
     status,
     code: "not_understood",
   });
 }
 
 export const unreachable = () =>
-  new ApiProblem("The server could not be reached. Check that it is running and that you are connected, then try again.", {
+  new ApiProblem("The server could not be reached. Check that the server is running and that you are online, then try again.", {
     status: 0,
     code: "unreachable",
   });
 
 export function sentenceOf(error: unknown): string {
   if (error instanceof ApiProblem) return error.message;
-  return "Something in this page went wrong. Load it again; if it happens twice, please report it.";
+  return "This page has an internal error. Reload the page. If the error happens again, please report it.";
 }
 
 /** True for what may pass by itself: a lost connection, or a server that is restarting. */

@@ -77,7 +77,7 @@ export function CopyButton({ text, label, className }: CopyButtonProps) {
   return (
     <Button size="small" aria-label={label} onClick={() => void copy()} className={className}>
       {outcome === "copied" ? <Check aria-hidden className="text-success-soft" /> : <Copy aria-hidden />}
-      <span aria-live="polite">{outcome === "copied" ? "Copied" : outcome === "refused" ? "Select and copy by hand" : "Copy"}</span>
+      <span aria-live="polite">{outcome === "copied" ? "Copied" : outcome === "refused" ? "Copy manually" : "Copy"}</span>
     </Button>
   );
 }

@@ -109,7 +109,7 @@ export function AccountCorner() {
       // A session that has already ended is the wanted result.
       if (!(error instanceof ApiProblem && error.status === 401)) {
         setPending(false);
-        toastFailure(`You are still signed in. ${sentenceOf(error)}`);
+        toastFailure(`The sign-out failed; you are still signed in. ${sentenceOf(error)}`);
         return;
       }
     }

@@ -24,11 +24,11 @@ export function PageError({ error, reset }: ErrorComponentProps) {
         title="A part of this page could not be loaded."
         action={
           <Button variant="primary" onClick={() => window.location.reload()}>
-            Load the page again
+            Reload the page
           </Button>
         }
       >
-        The server may have been updated since you opened it, or the connection was lost.
+        The server may have been updated since you opened this page, or the connection was lost.
       </EmptyState>
     );
   }
@@ -79,7 +79,7 @@ export function NotFound() {
           </Button>
         }
       >
-        It may have been moved or deleted, or the link was cut short.
+        The page may have been moved or deleted, or the link is incomplete.
       </EmptyState>
     </BarePage>
   );

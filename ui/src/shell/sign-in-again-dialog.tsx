@@ -35,14 +35,14 @@ export function SignInAgainDialog({ user }: { user: User }) {
         if (!open) answerSignInAgain(false);
       }}
       title="Your session has ended"
-      description="Sign in again to carry on. What you have typed is still here."
+      description="Sign in again to continue. The text you typed on this page is not lost."
       className="max-w-sm"
     >
       <ApiForm label="Sign in again" failure={failure} onSubmit={onSubmit}>
         {/* Password managers expect the name next to the password. */}
         <input type="email" autoComplete="username" value={user.email} readOnly hidden />
         <p className="-mt-1">
-          Signing in as <span className="font-[560] break-all">{user.email}</span>
+          Account: <span className="font-[560] break-all">{user.email}</span>
         </p>
         <PasswordField label="Password" autoComplete="current-password" {...field("password")} />
         <div className="flex flex-wrap justify-end gap-2">

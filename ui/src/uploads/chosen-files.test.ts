@@ -9,7 +9,7 @@ describe("a file of examples", () => {
 
   it("says what it may be instead", () => {
     expect(fileMistake({ name: "photo.png", size: 1 })).toContain(".jsonl, .json, .csv, .tsv, .txt or .parquet");
-    expect(fileMistake({ name: "chats.jsonl.zip", size: 1 })).toContain("is no dataset");
+    expect(fileMistake({ name: "chats.jsonl.zip", size: 1 })).toContain("is not a supported dataset file");
     expect(fileMistake({ name: "chats.jsonl", size: 0 })).toContain("is empty");
   });
 });

@@ -11,7 +11,7 @@ export const SUFFIXES = [".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet"] 
 /** Why a file need not be sent at all, or null. The server has the last word. */
 export function fileMistake(file: Pick<File, "name" | "size">): string | null {
   if (!SUFFIXES.some((suffix) => file.name.toLowerCase().endsWith(suffix))) {
-    return `“${file.name}” is no dataset: choose a file that ends in ${SUFFIXES.slice(0, -1).join(", ")} or ${SUFFIXES.at(-1)}.`;
+    return `“${file.name}” is not a supported dataset file. Choose a file that ends in ${SUFFIXES.slice(0, -1).join(", ")} or ${SUFFIXES.at(-1)}.`;
   }
   return file.size === 0 ? `“${file.name}” is empty.` : null;
 }
@@ -30,7 +30,7 @@ export async function sendDatasets(files: readonly File[]): Promise<Dataset[]> {
         continueDataset(dataset, file);
         return dataset;
       } catch (error) {
-        toastFailure(`“${file.name}” was not sent. ${sentenceOf(error)}`);
+        toastFailure(`“${file.name}” was not uploaded. ${sentenceOf(error)}`);
         return null;
       }
     }),
@@ -44,7 +44,7 @@ export function continueDataset(dataset: Dataset, file: File) {
     name: dataset.filename,
     parts: [{ file, to: datasetContent(dataset.id) }],
     onDone: () => {
-      toast(`“${dataset.filename}” is here and is being looked at.`);
+      toast(`“${dataset.filename}” was uploaded and is being inspected.`);
       void refreshDataset(dataset.id);
     },
     onCancel: () => deleteDataset(dataset.id),
@@ -76,8 +76,8 @@ export function readFolder(chosen: readonly File[]): Folder {
 /** Why a folder is no model that could be sent, or null. The server's check says the rest. */
 export function folderMistake({ files, leftOut }: Folder): string | null {
   if (files.length + leftOut.length === 0) return "This folder is empty.";
-  if (!files.some(({ path }) => path === "config.json")) return "There is no config.json in it: choose the folder that holds the model’s files itself.";
-  if (!files.some(({ path }) => path.endsWith(".safetensors"))) return "There are no .safetensors weights in it. Weights in other forms can hold programs and are not taken: convert them first.";
+  if (!files.some(({ path }) => path === "config.json")) return "This folder has no config.json. Choose the folder that directly contains the model files.";
+  if (!files.some(({ path }) => path.endsWith(".safetensors"))) return "This folder has no .safetensors weights. Other weight formats are not accepted because they can contain code. Convert the weights to safetensors first.";
   return null;
 }
 
@@ -93,7 +93,7 @@ export function continueModel(model: Pick<Model, "id" | "name">, folder: Folder)
     name: model.name,
     parts: folder.files.map(({ path, file }) => ({ file, to: modelFile(model.id, path) })),
     onDone: () => {
-      toast(`“${model.name}” is here and has been checked.`);
+      toast(`“${model.name}” was uploaded and checked.`);
       void forgetModels();
     },
     onCancel: async () => {

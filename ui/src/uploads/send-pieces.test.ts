@@ -129,10 +129,10 @@ describe("sending a file in pieces", () => {
     expect(Math.min(...slow.sizes.slice(0, -1))).toBe(PIECE.least);
   });
 
-  it("says that a file went away instead of waiting for a connection", async () => {
+  it("fails when a file can no longer be read instead of waiting for a connection", async () => {
     const { to, control } = server();
     const gone = { size: 10, slice: () => ({ arrayBuffer: () => Promise.reject(new Error("NotReadableError")) }) } as unknown as Blob;
     const sending = sendPieces(gone, to, { signal: control.signal, onProgress: () => {}, onWaiting: () => {} });
-    await expect(sending).rejects.toThrow("Choose it again");
+    await expect(sending).rejects.toMatchObject({ code: "unreadable_file" });
   });
 });

@@ -84,7 +84,7 @@ async function readBytes(file: Blob, offset: number, size: number): Promise<Arra
   try {
     return await file.slice(offset, offset + size).arrayBuffer();
   } catch {
-    throw new ApiProblem("The file changed or went away while it was being sent. Choose it again.", { status: 422, code: "unreadable_file" });
+    throw new ApiProblem("The file was changed or deleted during the upload. Choose the file again.", { status: 422, code: "unreadable_file" });
   }
 }
 

@@ -29,7 +29,7 @@ function UploadLine({ upload }: { upload: Upload }) {
       await cancelUpload(upload.id);
       toast(`The upload of “${upload.name}” was cancelled.`);
     } catch (error) {
-      toastFailure(`Sending “${upload.name}” has stopped, but what arrived of it is still there. ${sentenceOf(error)}`);
+      toastFailure(`The upload of “${upload.name}” was stopped, but the uploaded part could not be deleted. ${sentenceOf(error)}`);
     }
   }
 
@@ -55,7 +55,7 @@ function UploadLine({ upload }: { upload: Upload }) {
       <ProgressBar value={share} label={`Upload of ${upload.name}`} className="mt-1.5" />
       {upload.state !== "sending" && (
         <p role={failed ? "alert" : "status"} className={`mt-1.5 text-xs ${failed ? "text-danger-soft" : "text-warning"}`}>
-          {failed ? upload.problem : "The connection is lost. Sending continues by itself when it is back."}
+          {failed ? upload.problem : "The connection is lost. The upload continues automatically when the connection is back."}
         </p>
       )}
     </div>

@@ -132,8 +132,8 @@ def verification(address: str, to: str, name: str, secret: str) -> Email:
         to=to,
         subject="Confirm your email address for GPU Bloom",
         text=f"Hello {name},\n\n"
-        f"open this link within 24 hours to confirm your address and sign in:\n\n{link}\n\n"
-        "If you did not sign up, ignore this email: no account will be usable.\n",
+        f"Open this link within 24 hours to confirm your email address and sign in:\n\n{link}\n\n"
+        "If you did not sign up, ignore this email. Without the confirmation, nobody can use the account.\n",
         link=link,
     )
 
@@ -142,9 +142,11 @@ def already_registered(address: str, to: str) -> Email:
     return Email(
         to=to,
         subject="You already have a GPU Bloom account",
-        text="Hello,\n\nsomebody, perhaps you, tried to sign up with this address. "
-        f"You already have an account: sign in at {address}/auth, or choose a new password at "
-        f"{address}/auth/forgot if you forgot yours.\n",
+        text="Hello,\n\nSomeone tried to sign up with this email address. "
+        "If it was you: you already have an account.\n\n"
+        f"Sign in: {address}/auth\n"
+        f"Reset your password: {address}/auth/forgot\n\n"
+        "If it was not you, ignore this email. Your account was not changed.\n",
     )
 
 
@@ -152,9 +154,9 @@ def password_reset(address: str, to: str, name: str, secret: str) -> Email:
     link = page_link(address, "/auth/reset", "token", secret)
     return Email(
         to=to,
-        subject="Choose a new GPU Bloom password",
-        text=f"Hello {name},\n\nopen this link within an hour to choose a new password:\n\n{link}\n\n"
-        "If you did not ask for it, ignore this email: your password stays as it is.\n",
+        subject="Reset your GPU Bloom password",
+        text=f"Hello {name},\n\nOpen this link within one hour to set a new password:\n\n{link}\n\n"
+        "If you did not request a new password, ignore this email. Your password stays the same.\n",
         link=link,
     )
 
@@ -163,8 +165,8 @@ def password_changed(address: str, to: str, name: str) -> Email:
     return Email(
         to=to,
         subject="Your GPU Bloom password was changed",
-        text=f"Hello {name},\n\nyour password was just changed, and other browsers were signed out. "
-        f"If that was not you, choose a new one now: {address}/auth/forgot\n",
+        text=f"Hello {name},\n\nYour password was changed, and your other devices were signed out.\n\n"
+        f"If you did not change it, reset your password now: {address}/auth/forgot\n",
     )
 
 
@@ -173,7 +175,7 @@ def invitation(address: str, to: str, inviter: str, secret: str) -> Email:
     return Email(
         to=to,
         subject=f"{inviter} invites you to GPU Bloom",
-        text=f"Hello,\n\n{inviter} invites you to train models with GPU Bloom. "
+        text=f"Hello,\n\n{inviter} invites you to use GPU Bloom, a server for training language models. "
         f"Open this link within 7 days to create your account:\n\n{link}\n",
         link=link,
     )

@@ -17,8 +17,8 @@ _FOREVER = "public, max-age=31536000, immutable"
 _SCRIPT = re.compile(r'<script type="module"[^>]* src="/assets/([^"/]+)"')
 
 _NOT_BUILT = """<!doctype html><html lang="en"><title>GPU Bloom</title>
-<p>The web app is not built. Run <code>make ui</code> in the checkout, then reload.
-The API is at <code>/api</code>.</p></html>"""
+<p>The web app is not built. Run <code>make ui</code> in the source folder, then reload this page.
+The API is available at <code>/api</code>.</p></html>"""
 
 
 def app_build(static: Path = STATIC) -> str | None:

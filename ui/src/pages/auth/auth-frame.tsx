@@ -37,7 +37,7 @@ export function SetupPanel() {
       <div>
         <p className="font-[560]">This server has no account yet</p>
         <p className="mt-0.5 text-dim">
-          Open the one-time link that the server printed when it started. It lets you create the first account, which
+          Open the one-time link that the server printed at startup. On that page you create the first account, which
           becomes the administrator.
         </p>
       </div>
@@ -50,8 +50,8 @@ export function IncompleteLink() {
     <Notice tone="attention">
       <p className="font-[560]">This link is incomplete.</p>
       <p className="mt-1 text-dim">
-        Open the whole link from the message again. Its secret is taken out of the address as soon as it is read, so
-        loading this page again loses it.
+        Open the complete link from the email again. The page removes the secret from the address after reading it, so
+        reloading this page does not work.
       </p>
     </Notice>
   );
@@ -63,8 +63,8 @@ export function OutboxNote() {
   if (state?.mail !== "outbox") return null;
   return (
     <p className="mt-2 text-sm text-dim">
-      This server has no mail server configured, so nothing will arrive in your inbox. The link is in the server's log and
-      in its outbox folder: ask whoever runs the server to pass it on.
+      This server cannot send email, so you will not receive a message. The link is in the server log and in the outbox
+      folder of the server. Ask the administrator to send you the link.
     </p>
   );
 }

@@ -36,7 +36,7 @@ export function ResendVerification({ email }: { email: string }) {
         </Notice>
       )}
       <Button pending={resend.isPending} onClick={() => resend.mutate()}>
-        Send the confirmation link again
+        Resend the confirmation link
       </Button>
     </div>
   );
@@ -98,7 +98,7 @@ export function SignUpForm({ invitation, next }: SignUpFormProps) {
     return (
       <div className="grid gap-4">
         <Notice tone="good" role="status">
-          <p className="font-[560]">One more step</p>
+          <p className="font-[560]">Confirm your email address</p>
           <p className="mt-1">{sent.detail}</p>
           <OutboxNote />
         </Notice>
@@ -139,16 +139,16 @@ export function OAuthButtons({ providers, next }: OAuthButtonsProps) {
 }
 
 const SENTENCES: Record<string, string> = {
-  oauth_denied: "You cancelled signing in with the other service. Try again, or use your email address.",
-  oauth_failed: "Signing in with the other service did not work. Try again in a moment, or use your email address.",
+  oauth_denied: "You cancelled the sign-in at the external provider. Try again, or sign in with your email address.",
+  oauth_failed: "The sign-in at the external provider failed. Try again in a moment, or sign in with your email address.",
   oauth_email_unverified:
-    "The other service has not confirmed your email address. Confirm it there first, then try again.",
-  signup_closed: "This server does not take new accounts. Ask its administrator for an invitation.",
+    "The external provider has not confirmed your email address. Confirm your address there, then try again.",
+  signup_closed: "Sign-up is closed on this server. Ask the administrator for an invitation.",
 };
 
 /** The server sends a code, never a sentence: nobody can put their own words on this page through the address. */
 export function oauthErrorSentence(code: string): string {
-  return SENTENCES[code] ?? "Signing in did not work. Try again.";
+  return SENTENCES[code] ?? "The sign-in failed. Try again.";
 }
 
 const route = getRouteApi("/auth");
@@ -161,7 +161,7 @@ export function AuthPage() {
   usePageTitle(signingUp ? "Sign up" : "Sign in");
 
   return (
-    <AuthFrame title={state.data?.setup_required ? "Welcome" : signingUp ? "Create your account" : "Welcome back"}>
+    <AuthFrame title={state.data?.setup_required ? "Set up this server" : signingUp ? "Create your account" : "Sign in to GPU Bloom"}>
       {search.error && (
         <Notice tone="bad" role="alert" className="mb-4">
           {oauthErrorSentence(search.error)}
@@ -205,8 +205,8 @@ function AuthTabs({ state, invitation, next, signUpFirst }: AuthTabsProps) {
       <TabPanel value="sign-up" tabIndex={-1}>
         {closed ? (
           <Notice>
-            <p className="font-[560]">This server does not take new accounts.</p>
-            <p className="mt-1 text-dim">Ask its administrator for an invitation, then open the link in it.</p>
+            <p className="font-[560]">Sign-up is closed on this server.</p>
+            <p className="mt-1 text-dim">Ask the administrator for an invitation, then open the link in the invitation.</p>
           </Notice>
         ) : (
           <>

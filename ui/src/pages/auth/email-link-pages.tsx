@@ -19,7 +19,7 @@ import { AuthFrame, IncompleteLink, OutboxNote } from "./auth-frame";
 const forgotRules = z.object({ email: emailAddress });
 
 export function ForgotPage() {
-  usePageTitle("Forgotten password");
+  usePageTitle("Reset your password");
   const [sent, setSent] = useState<string | null>(null);
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: forgotRules,
@@ -28,18 +28,18 @@ export function ForgotPage() {
   });
 
   return (
-    <AuthFrame title="Forgotten password" footer={<Link to="/auth" className="underline underline-offset-3">Back to sign in</Link>}>
+    <AuthFrame title="Reset your password" footer={<Link to="/auth" className="underline underline-offset-3">Back to sign in</Link>}>
       {sent ? (
         <Notice tone="good" role="status">
           <p>{sent}</p>
           <OutboxNote />
         </Notice>
       ) : (
-        <ApiForm label="Forgotten password" failure={failure} onSubmit={onSubmit}>
-          <p className="text-dim">Enter the address of your account, and we send a link to choose a new password.</p>
+        <ApiForm label="Reset your password" failure={failure} onSubmit={onSubmit}>
+          <p className="text-dim">Enter the email address of your account. We send you a link to set a new password.</p>
           <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
           <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
-            Send the link
+            Send reset link
           </Button>
         </ApiForm>
       )}
@@ -50,12 +50,12 @@ export function ForgotPage() {
 const resetRules = z.object({ password: newPassword });
 
 export function ResetPage() {
-  usePageTitle("Choose a new password");
+  usePageTitle("Set a new password");
   const token = useFragment("token");
   return (
     <AuthFrame
-      title="Choose a new password"
-      footer={<Link to="/auth/forgot" className="underline underline-offset-3">Ask for a new link</Link>}
+      title="Set a new password"
+      footer={<Link to="/auth/forgot" className="underline underline-offset-3">Request a new link</Link>}
     >
       {token === null ? <IncompleteLink /> : <ResetForm token={token} />}
     </AuthFrame>
@@ -69,12 +69,12 @@ function ResetForm({ token }: { token: string }) {
     defaultValues: { password: "" },
     submit: async ({ password }) => {
       await resetPassword({ token, password });
-      toast("Your password was changed. Sign in with the new one.");
+      toast("Your password was changed. Sign in with the new password.");
       await navigate({ to: "/auth" });
     },
   });
   return (
-    <ApiForm label="Choose a new password" failure={failure} onSubmit={onSubmit}>
+    <ApiForm label="Set a new password" failure={failure} onSubmit={onSubmit}>
       <PasswordField label="New password" autoComplete="new-password" help={PASSWORD_HELP} {...field("password")} />
       <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
         Change password
@@ -101,7 +101,7 @@ export function VerifyPage() {
               {sentenceOf(verify.error)}
             </Notice>
           )}
-          <p className="text-dim">One click confirms that this address is yours, and signs you in.</p>
+          <p className="text-dim">Click the button to confirm your email address and sign in.</p>
           <Button variant="primary" size="large" pending={verify.isPending} onClick={() => verify.mutate(token)}>
             Confirm and sign in
           </Button>

@@ -46,7 +46,7 @@ function SetupForm({ token }: { token: string }) {
   });
   return (
     <ApiForm label="Create the first account" failure={failure} onSubmit={onSubmit}>
-      <p className="text-dim">You create the first account. It is the administrator of this server.</p>
+      <p className="text-dim">Create the first account. It becomes the administrator of this server.</p>
       <TextField label="Name" autoComplete="name" {...field("name")} />
       <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
       <PasswordField label="Password" autoComplete="new-password" help={PASSWORD_HELP} {...field("password")} />

@@ -62,7 +62,7 @@ export function DashboardPage() {
           { name: "Failed", value: figure(totals, (data) => data.failed) },
           { name: "Training time", value: figure(totals, (data) => durationText(data.training_seconds)) },
           // Spending is shown only to those who rent machines.
-          ...(spending.data && spending.data.total > 0 ? [{ name: "Spent this month", value: moneyText(spending.data.this_month), unit: spending.data.hourly_now > 0 ? `${moneyText(spending.data.hourly_now)} an hour now` : undefined }] : []),
+          ...(spending.data && spending.data.total > 0 ? [{ name: "Spent this month", value: moneyText(spending.data.this_month), unit: spending.data.hourly_now > 0 ? `${moneyText(spending.data.hourly_now)} per hour now` : undefined }] : []),
         ]}
       />
       <RunningNow />
@@ -126,27 +126,27 @@ export function GettingStarted() {
     <Card>
       <CardHeader title="Getting started" />
       <ol className="grid gap-6 pb-1 sm:grid-cols-2 2xl:grid-cols-4">
-        <Step number={1} title="See it work">
-          <p>A small model on text that every machine has. It needs no data, no GPU and a few minutes.</p>
+        <Step number={1} title="Run the demo">
+          <p>Trains a small model on built-in text. The demo needs no data and no GPU and takes a few minutes.</p>
           <DemoButton />
         </Step>
         <Step number={2} title="Fine-tune a model">
-          <p>Drop a file of examples, choose a model, and see live how it learns them. Then talk to it.</p>
+          <p>Upload a dataset, choose a base model, and watch the training live. Then chat with the fine-tuned model.</p>
           <div className="flex flex-wrap gap-2">
             <Button asChild>
-              <Link to="/datasets">Bring examples</Link>
+              <Link to="/datasets">Upload a dataset</Link>
             </Button>
             <CreateProjectButton variant="outline" />
           </div>
         </Step>
         <Step number={3} title="Run your own script">
-          <p>Any training folder, as it is: here or on a GPU that is rented by the minute. What it needs and costs is shown first.</p>
+          <p>Run an existing training script without changes, on this machine or on a rented GPU. You see the requirements and the cost before the start.</p>
           <Button asChild>
             <Link to="/script">Run a script</Link>
           </Button>
         </Step>
         <Step number={4} title="API access">
-          <p>An API token lets a script talk to this server in your name, with only the rights you give it.</p>
+          <p>With an API token, a script can use this server under your account. The scopes of the token limit what the script can do.</p>
           <Button asChild>
             <Link to="/settings" search={{ tab: "tokens" }}>
               Create an API token
@@ -173,7 +173,7 @@ export function ProjectCard({ project }: { project: Project }) {
       <div className="mt-3 flex items-center justify-between gap-3 text-xs text-faint">
         <Badge>{architectureName(project.modelArchitecture)}</Badge>
         <span>
-          Changed <TimeAgo at={project.updatedAt} />
+          Updated <TimeAgo at={project.updatedAt} />
         </span>
       </div>
     </Link>

@@ -111,7 +111,7 @@ function stats(dataset: Dataset, report: DatasetReport) {
     { name: "Rows", value: countText(report.rows) },
     { name: "Usable examples", value: countText(report.examples) },
     ...(lengths ? [lengths.unit === "tokens" ? { name: "Tokens", value: countText(lengths.total) } : { name: "Characters", value: countText(lengths.total), unit: `≈ ${countText(lengths.total / CHARACTERS_PER_TOKEN)} tokens` }] : []),
-    { name: "Rows left out", value: countText(report.problems.rows_refused) },
+    { name: "Skipped rows", value: countText(report.problems.rows_refused) },
     ...(report.duplicates ? [{ name: "Duplicates", value: countText(report.duplicates.repeated) }] : []),
     { name: "Size", value: bytesText(dataset.size) },
   ];
@@ -130,7 +130,7 @@ function DatasetMissing() {
           </Button>
         }
       >
-        It was deleted, or it belongs to somebody else.
+        The dataset was deleted, or it belongs to another user.
       </EmptyState>
     </Card>
   );
@@ -144,15 +144,15 @@ export function DatasetActions({ dataset, usable }: { dataset: Dataset; usable: 
       {usable && (
         <>
           <Button asChild>
-            <a href={convertedAddress(dataset.id)} download title="Every usable row as messages, one JSON object per line">
+            <a href={convertedAddress(dataset.id)} download title="All usable rows as chat messages, one JSON object per line">
               <Download aria-hidden />
-              As messages
+              Download as JSONL
             </a>
           </Button>
           <Button asChild variant="primary">
             <Link to="/finetune" search={{ dataset: dataset.id }}>
               <Sparkles aria-hidden />
-              Fine-tune with this
+              Fine-tune on this dataset
             </Link>
           </Button>
         </>
@@ -161,7 +161,7 @@ export function DatasetActions({ dataset, usable }: { dataset: Dataset; usable: 
   );
 }
 
-const rules = z.object({ name: textRule(DatasetChange.name).min(1, "Give it a name.") });
+const rules = z.object({ name: textRule(DatasetChange.name).min(1, "Enter a name.") });
 
 function RenameButton({ dataset }: { dataset: Dataset }) {
   const [open, setOpen] = useState(false);
@@ -171,7 +171,7 @@ function RenameButton({ dataset }: { dataset: Dataset }) {
         <Pencil aria-hidden />
         Rename
       </Button>
-      <Dialog open={open} onOpenChange={setOpen} title="Rename the dataset" className="max-w-sm">
+      <Dialog open={open} onOpenChange={setOpen} title="Rename dataset" className="max-w-sm">
         <RenameForm dataset={dataset} onDone={() => setOpen(false)} />
       </Dialog>
     </>
@@ -188,7 +188,7 @@ function RenameForm({ dataset, onDone }: { dataset: Dataset; onDone: () => void 
     },
   });
   return (
-    <ApiForm label="Rename the dataset" failure={failure} onSubmit={onSubmit}>
+    <ApiForm label="Rename dataset" failure={failure} onSubmit={onSubmit}>
       <TextField label="Name" autoComplete="off" {...field("name")} />
       <div className="flex justify-end gap-2">
         <Button onClick={onDone}>Cancel</Button>
@@ -220,7 +220,7 @@ function DeleteDatasetButton({ dataset }: { dataset: Dataset }) {
         Delete
       </Button>
       <ConfirmDialog open={open} onOpenChange={setOpen} title={`Delete “${dataset.name}”?`} action="Delete dataset" onConfirm={remove}>
-        The file is removed from this server for good. Jobs that were trained on it stay.
+        This permanently deletes the file from this server. Jobs that were trained on the dataset are kept.
       </ConfirmDialog>
     </>
   );
@@ -233,16 +233,16 @@ export function ImportStatus({ dataset }: { dataset: Dataset }) {
   if (dataset.status === "failed") {
     return (
       <Notice tone="bad" role="alert" className="mb-3.5">
-        <p className="font-[560]">This cannot be used.</p>
+        <p className="font-[560]">This dataset cannot be used.</p>
         <p className="mt-0.5 break-words">{dataset.problem}</p>
       </Notice>
     );
   }
-  if (dataset.status === "uploading") return upload ? <Waiting text="The file is on its way. What is in it shows here once it has arrived." /> : <Stopped dataset={dataset} />;
+  if (dataset.status === "uploading") return upload ? <Waiting text="The file is being uploaded. The report appears here after the upload." /> : <Stopped dataset={dataset} />;
   const fetching = dataset.status === "fetching";
   return (
-    <Waiting text={fetching ? "The server is fetching it." : "The rows are being looked at: columns, format, lengths, problems, duplicates. You can leave this page."}>
-      <ProgressBar value={dataset.progress} label={fetching ? "Fetched" : "Looked at"} className="mt-2.5" />
+    <Waiting text={fetching ? "The server is downloading the dataset. You can leave this page." : "The server is inspecting the rows: columns, format, lengths, problems, duplicates. You can leave this page."}>
+      <ProgressBar value={dataset.progress} label={fetching ? "Download progress" : "Inspection progress"} className="mt-2.5" />
     </Waiting>
   );
 }
@@ -263,7 +263,7 @@ function Stopped({ dataset }: { dataset: Dataset }) {
   function go([file]: File[]) {
     if (!file) return;
     if (file.size !== dataset.size) {
-      toastFailure(`This file has ${bytesText(file.size)}, the one that was begun ${bytesText(dataset.size)}. Choose the same file, or delete this and upload anew.`);
+      toastFailure(`This file has ${bytesText(file.size)}, but the file of the interrupted upload has ${bytesText(dataset.size)}. Choose the same file, or delete this dataset and upload the file again.`);
       return;
     }
     continueDataset(dataset, file);
@@ -271,9 +271,9 @@ function Stopped({ dataset }: { dataset: Dataset }) {
   return (
     <Notice tone="attention" className="mb-3.5 flex flex-wrap items-center justify-between gap-3">
       <p className="min-w-0 flex-1 basis-72">
-        The upload stopped after {bytesText(dataset.received)} of {bytesText(dataset.size)}. Choose “{dataset.filename}” again to send the rest, unless it is being sent from another window.
+        The upload stopped after {bytesText(dataset.received)} of {bytesText(dataset.size)}. Choose “{dataset.filename}” again to continue, unless another browser window is uploading it.
       </p>
-      <ChooseFiles text="Continue the upload" variant="primary" onChoose={go} />
+      <ChooseFiles text="Resume upload" variant="primary" onChoose={go} />
     </Notice>
   );
 }

@@ -3,9 +3,9 @@ import { Badge } from "@/components/notice";
 import { useUploadOf } from "@/uploads/upload-store";
 
 const TEXTS: Record<Dataset["status"], string> = {
-  uploading: "upload stopped",
-  fetching: "fetching",
-  inspecting: "being looked at",
+  uploading: "upload incomplete",
+  fetching: "downloading",
+  inspecting: "inspecting",
   ready: "ready",
   failed: "failed",
 };
@@ -16,7 +16,7 @@ export function DatasetStatusBadge({ dataset, className }: { dataset: Dataset; c
   if (unclear) {
     return (
       <Badge tone="violet" className={className}>
-        needs your help
+        format unknown
       </Badge>
     );
   }

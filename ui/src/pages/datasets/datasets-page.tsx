@@ -64,8 +64,8 @@ export function DatasetsPage() {
             if (nothingYet) {
               return (
                 <div className="rounded-card border-2 border-dashed border-line-strong">
-                  <EmptyState icon={FileUp} title="Drop a file of examples here." action={<div className="flex flex-wrap justify-center gap-2">{actions}</div>}>
-                    .jsonl, .json, .csv, .tsv, .txt or .parquet, of any size. Chats, questions with answers, or plain text: the format is found out, and you see what a model would learn from each row.
+                  <EmptyState icon={FileUp} title="Drop a dataset file here." action={<div className="flex flex-wrap justify-center gap-2">{actions}</div>}>
+                    Supported files: .jsonl, .json, .csv, .tsv, .txt and .parquet, of any size. The format (chat messages, prompt and completion, plain text) is detected automatically, and a preview shows what a model learns from each row.
                   </EmptyState>
                 </div>
               );
@@ -144,7 +144,7 @@ function FinetuneLink({ dataset }: { dataset: Dataset }) {
   if (dataset.status !== "ready" || !dataset.report?.mapping) return null;
   return (
     <Button asChild size="small">
-      <Link to="/finetune" search={{ dataset: dataset.id }} aria-label={`Fine-tune with ${dataset.name}`}>
+      <Link to="/finetune" search={{ dataset: dataset.id }} aria-label={`Fine-tune on ${dataset.name}`}>
         Fine-tune
       </Link>
     </Button>
@@ -164,9 +164,9 @@ export function HubDatasetButton() {
     <>
       <Button onClick={() => setOpen(true)}>
         <CloudDownload aria-hidden />
-        From the Hub
+        From Hugging Face
       </Button>
-      <Dialog open={open} onOpenChange={setOpen} title="A dataset from the Hub" description="The server fetches it and looks at it like at a file of your own.">
+      <Dialog open={open} onOpenChange={setOpen} title="Download a dataset from Hugging Face" description="The server downloads the dataset and inspects it like an uploaded file.">
         <HubDatasetForm onDone={() => setOpen(false)} />
       </Dialog>
     </>
@@ -181,13 +181,13 @@ function HubDatasetForm({ onDone }: { onDone: () => void }) {
     submit: async (values) => {
       const dataset = await fetchDataset(values);
       onDone();
-      toast(`“${dataset.name}” is being fetched.`);
+      toast(`The server is downloading “${dataset.name}”.`);
       await navigate({ to: "/datasets/$datasetId", params: { datasetId: dataset.id } });
     },
   });
   return (
-    <ApiForm label="A dataset from the Hub" failure={failure} onSubmit={onSubmit}>
-      <TextField label="Id of the dataset" placeholder="tatsu-lab/alpaca" autoComplete="off" spellCheck={false} {...field("repository")} />
+    <ApiForm label="Download a dataset from Hugging Face" failure={failure} onSubmit={onSubmit}>
+      <TextField label="Dataset ID" placeholder="tatsu-lab/alpaca" autoComplete="off" spellCheck={false} {...field("repository")} />
       <div className="grid gap-4 sm:grid-cols-3">
         <TextField label="Configuration" optional placeholder="default" autoComplete="off" spellCheck={false} {...field("config")} />
         <TextField label="Split" optional placeholder="train" autoComplete="off" spellCheck={false} {...field("split")} />
@@ -197,7 +197,7 @@ function HubDatasetForm({ onDone }: { onDone: () => void }) {
       <div className="flex justify-end gap-2">
         <Button onClick={onDone}>Cancel</Button>
         <Button type="submit" variant="primary" pending={isSubmitting}>
-          Fetch it
+          Download
         </Button>
       </div>
     </ApiForm>

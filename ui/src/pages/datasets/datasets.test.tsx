@@ -52,7 +52,7 @@ describe("a mapping by hand", () => {
     const values = withFormat(startingMapping(dataset, report), "prompt_completion", report);
     expect(mappingMistakes(values)).toEqual({ prompt: "Choose a column.", completion: "Choose a column." });
     const twice = { ...values, columns: { prompt: "frage", completion: "frage" } };
-    expect(mappingMistakes(twice)).toEqual({ completion: "This column is the prompt already." });
+    expect(mappingMistakes(twice)).toEqual({ completion: "This column is already used for: prompt." });
     expect(mappingMistakes({ ...values, columns: { prompt: "frage", completion: "antwort", system: "" } })).toEqual({});
   });
 
@@ -76,15 +76,15 @@ describe("the form for it", () => {
       </QueryClientProvider>,
     );
     const user = userEvent.setup();
-    await user.click(screen.getByRole("button", { name: "Read it like this" }));
-    const prompt = screen.getByRole("combobox", { name: /^Prompt is in column/ });
+    await user.click(screen.getByRole("button", { name: "Apply format" }));
+    const prompt = screen.getByRole("combobox", { name: /^Prompt column/ });
     expect(document.activeElement).toBe(prompt);
     expect(prompt.getAttribute("aria-invalid")).toBe("true");
     expect(sent).toHaveLength(0);
     await user.selectOptions(prompt, "frage");
-    await user.selectOptions(screen.getByRole("combobox", { name: /^Completion is in column/ }), "antwort");
+    await user.selectOptions(screen.getByRole("combobox", { name: /^Completion column/ }), "antwort");
     await user.selectOptions(screen.getByRole("combobox", { name: /^System prompt/ }), "None");
-    await user.click(screen.getByRole("button", { name: "Read it like this" }));
+    await user.click(screen.getByRole("button", { name: "Apply format" }));
     await vi.waitFor(() => expect(onDone).toHaveBeenCalledOnce());
     expect(sent[0]).toEqual({
       method: "PATCH",
@@ -100,9 +100,9 @@ describe("the form for it", () => {
         <MappingForm dataset={dataset} report={{ ...report, mapping: { format: "text", columns: { text: "antwort" } } }} onDone={() => {}} />
       </QueryClientProvider>,
     );
-    await userEvent.setup().click(screen.getByRole("button", { name: "Read it like this" }));
+    await userEvent.setup().click(screen.getByRole("button", { name: "Apply format" }));
     expect((await screen.findByRole("alert")).textContent).toBe("There is no column antwort.");
-    expect((screen.getByRole("combobox", { name: /^Text is in column/ }) as HTMLSelectElement).value).toBe("antwort");
+    expect((screen.getByRole("combobox", { name: /^Text column/ }) as HTMLSelectElement).value).toBe("antwort");
   });
 });
 
@@ -142,6 +142,6 @@ it("says in words what the histogram of lengths shows", () => {
       lengths={{ unit: "tokens", total: 1_000, trained: 250, longest: [[7, 40]], half_below: 16, most_below: 32, histogram: [{ begin: 8, end: 16, rows: 5 }, { begin: 16, end: 64, rows: 1 }], too_long: 0, first_too_long: [] }}
     />,
   );
-  expect(screen.getByRole("img").getAttribute("aria-label")).toContain("half of the examples have fewer than 16 tokens, 95 of 100 fewer than 32, the longest 40");
+  expect(screen.getByRole("img").getAttribute("aria-label")).toContain("50 % of the examples have fewer than 16 tokens, 95 % have fewer than 32, the longest example has 40");
   expect(screen.getByText("250 · 25 %")).toBeDefined();
 });

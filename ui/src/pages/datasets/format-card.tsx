@@ -38,11 +38,11 @@ const FORMAT_FIELDS: Record<Format, FormatField[]> = {
 };
 
 const FORMAT_HELP: Record<Format, string> = {
-  text: "Trained whole.",
-  prompt_completion: "The completion is trained.",
-  alpaca: "The output is trained; the input stands below the instruction.",
-  sharegpt: "Turns with “from” and “value”. What gpt says is trained.",
-  messages: "Turns with “role” and “content”. What the assistant says is trained.",
+  text: "The model is trained on the whole text.",
+  prompt_completion: "The model is trained on the completion only.",
+  alpaca: "The prompt is the instruction followed by the input. The model is trained on the output only.",
+  sharegpt: "Turns with “from” and “value”. The model is trained on the turns from “gpt”.",
+  messages: "Turns with “role” and “content”. The model is trained on the assistant messages.",
 };
 
 /** How the rows are read, how sure that is, and a way to say it better. */
@@ -64,7 +64,7 @@ export function FormatCard({ dataset, report }: { dataset: Dataset; report: Data
         <>
           <p className="flex flex-wrap items-center gap-x-2.5 gap-y-1 text-lg font-[590]">
             {FORMAT_NAMES[mapping.format]}
-            <Badge tone={byHand || detection.confidence >= 0.9 ? "good" : "violet"}>{byHand ? "said by hand" : `${Math.round(detection.confidence * 100)} % sure`}</Badge>
+            <Badge tone={byHand || detection.confidence >= 0.9 ? "good" : "violet"}>{byHand ? "set manually" : `detected, ${Math.round(detection.confidence * 100)} % confidence`}</Badge>
           </p>
           <p className="mt-0.5 mb-3 text-sm text-dim">
             {byHand ? "" : `${sentence(detection.reason)} `}
@@ -74,7 +74,7 @@ export function FormatCard({ dataset, report }: { dataset: Dataset; report: Data
       )}
       {unclear && (
         <p className="mb-3.5 text-dim">
-          <span className="font-[560] text-text">Which column is what?</span> {sentence(detection.reason)} Nothing is trained before you say it.
+          <span className="font-[560] text-text">Assign the columns.</span> {sentence(detection.reason)} You can train on this dataset after you assign the columns.
         </p>
       )}
       {unclear || editing ? (
@@ -132,7 +132,7 @@ export function mappingMistakes({ format, columns }: MappingValues): Record<stri
       continue;
     }
     const before = seen.get(column);
-    if (before) mistakes[name] = `This column is the ${before.toLowerCase()} already.`;
+    if (before) mistakes[name] = `This column is already used for: ${before.toLowerCase()}.`;
     seen.set(column, label);
   }
   return mistakes;
@@ -186,7 +186,7 @@ export function MappingForm({ dataset, report, onDone }: MappingFormProps) {
   return (
     <form
       noValidate
-      aria-label="Which column is what"
+      aria-label="Column mapping"
       className="grid gap-3.5"
       onSubmit={(event) => {
         event.preventDefault();
@@ -205,7 +205,7 @@ export function MappingForm({ dataset, report, onDone }: MappingFormProps) {
           )}
         </Field>
         {FORMAT_FIELDS[values.format].map(({ name, label, needed }) => (
-          <Field key={`${values.format}-${name}`} label={`${label} is in column`} optional={!needed} error={mistakes[name]}>
+          <Field key={`${values.format}-${name}`} label={`${label} column`} optional={!needed} error={mistakes[name]}>
             {(control) => (
               <Select
                 {...control}
@@ -218,7 +218,7 @@ export function MappingForm({ dataset, report, onDone }: MappingFormProps) {
           </Field>
         ))}
         {report.encoding !== null && (
-          <Field label="Encoding" help={`Read as ${report.encoding}.`}>
+          <Field label="Encoding" help={`The file was read as ${report.encoding}. Change the encoding if characters look wrong.`}>
             {(control) => <Select {...control} options={ENCODINGS} value={values.encoding} onChange={(event) => setValues({ ...values, encoding: event.target.value as typeof values.encoding })} />}
           </Field>
         )}
@@ -226,7 +226,7 @@ export function MappingForm({ dataset, report, onDone }: MappingFormProps) {
       <div className="flex flex-wrap justify-end gap-2">
         {dataset.format !== null && (
           <Button disabled={pending} onClick={() => void send({ format: null, columns: {}, encoding: null })}>
-            Find it out again
+            Detect automatically
           </Button>
         )}
         {report.mapping && (
@@ -235,7 +235,7 @@ export function MappingForm({ dataset, report, onDone }: MappingFormProps) {
           </Button>
         )}
         <Button type="submit" variant="primary" pending={pending}>
-          Read it like this
+          Apply format
         </Button>
       </div>
     </form>

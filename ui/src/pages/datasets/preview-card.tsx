@@ -21,7 +21,7 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
   const models = useQuery(modelsQuery);
   const ready = (models.data?.items ?? []).filter((model) => model.status === "ready");
   const preview = useQuery(previewQuery(dataset, { offset: (page - 1) * PAGE, limit: PAGE, model_id: modelId || undefined }));
-  const options = [["", "No model: a plain template"] as const, ...ready.map(({ id, name }) => [id, name] as const)];
+  const options = [["", "No model (plain template)"] as const, ...ready.map(({ id, name }) => [id, name] as const)];
   const readable = report.mapping !== null;
   const total = preview.data?.total ?? report.rows;
 
@@ -58,10 +58,10 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
                 <Select aria-label="Model" options={options} value={modelId} onChange={(event) => setModelId(event.target.value)} className="w-full sm:w-64" />
                 <label className="flex cursor-pointer items-center gap-2 text-sm text-dim">
                   <input type="checkbox" checked={showSpace} onChange={(event) => setShowSpace(event.target.checked)} className="size-4 accent-violet" />
-                  Show blanks and line ends
+                  Show whitespace
                 </label>
                 <span className="text-sm text-dim">
-                  <mark className="rounded-[3px] bg-teal/30 px-1 text-[#a5f3ec] decoration-teal-soft/70 underline underline-offset-4">Marked</mark> is what is trained.
+                  <mark className="rounded-[3px] bg-teal/30 px-1 text-[#a5f3ec] decoration-teal-soft/70 underline underline-offset-4">Highlighted</mark>: text that the model is trained on.
                 </span>
               </div>
               {preview.data?.notes.map((note) => (
@@ -72,7 +72,7 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
               {rows((row) => row.pieces.length > 0 && <RowText key={showSpace ? "space" : "plain"} pieces={row.pieces} showSpace={showSpace} />)}
             </>
           ) : (
-            <p className="text-dim">Say above which column is what; then you see here what a model would learn.</p>
+            <p className="text-dim">Assign the columns above first. The preview then shows what a model learns from each row.</p>
           )}
         </TabPanel>
         <TabPanel value="raw" tabIndex={-1}>
@@ -96,12 +96,12 @@ function RowHead({ row }: { row: PreviewRow }) {
   return (
     <div className="mb-1 text-xs text-faint tabular-nums">
       {facts.join(" · ")}
-      {row.too_long && <p className="text-warning">It is longer than the model can read.</p>}
-      {row.cut && <p>Shown in part: it is very long.</p>}
-      {row.problem !== null && <p className="text-danger-soft">{sentence(`It is left out: it ${row.problem}`)}</p>}
+      {row.too_long && <p className="text-warning">The row is longer than the context length of the model.</p>}
+      {row.cut && <p>The row is very long. Only part of the row is shown.</p>}
+      {row.problem !== null && <p className="text-danger-soft">{sentence(`Skipped: the row ${row.problem}`)}</p>}
       {row.remarks.map((remark) => (
         <p key={remark} className="text-warning">
-          {sentence(`It ${remark}`)}
+          {sentence(`The row ${remark}`)}
         </p>
       ))}
     </div>
@@ -144,7 +144,7 @@ export function RowText({ pieces, showSpace = false }: { pieces: readonly Piece[
       </pre>
       {left > 0 && (
         <button type="button" onClick={() => setMost(most + AND_THEN)} className="mt-1 rounded-md text-xs text-violet-soft underline-offset-3 hover:underline">
-          Show more, {countText(left)} characters are left
+          Show more, {countText(left)} characters left
         </button>
       )}
     </>

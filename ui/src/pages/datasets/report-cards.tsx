@@ -13,7 +13,7 @@ import { counted, countText, sentence } from "@/text/numbers";
 
 const datasetColumns: Column<DatasetColumn>[] = [
   { header: "Column", lead: true, cell: ({ name }) => <code className="font-mono text-xs break-all">{name}</code> },
-  { header: "Holds", cell: ({ types }) => typesText(types) },
+  { header: "Data type", cell: ({ types }) => typesText(types) },
   { header: "Filled", end: true, cell: ({ filled }) => countText(filled) },
   { header: "Missing", end: true, cell: ({ missing }) => (missing > 0 ? <span className="text-warning">{countText(missing)}</span> : null) },
 ];
@@ -47,11 +47,11 @@ export function LengthsCard({ lengths }: { lengths: Lengths }) {
       <div className="mt-3.5">
         <Facts
           facts={[
-            ["Half are shorter than", countText(lengths.half_below)],
-            ["95 of 100 are shorter than", countText(lengths.most_below)],
+            ["50 % are shorter than", countText(lengths.half_below)],
+            ["95 % are shorter than", countText(lengths.most_below)],
             ["Longest", countText(longestOf(lengths))],
-            [`All ${unit}`, countText(lengths.total)],
-            ["Of them trained", `${countText(lengths.trained)} · ${lengths.total > 0 ? Math.round((lengths.trained / lengths.total) * 100) : 0} %`],
+            [`Total ${unit}`, countText(lengths.total)],
+            [`Trained ${unit}`, `${countText(lengths.trained)} · ${lengths.total > 0 ? Math.round((lengths.trained / lengths.total) * 100) : 0} %`],
           ]}
         />
       </div>
@@ -59,7 +59,7 @@ export function LengthsCard({ lengths }: { lengths: Lengths }) {
   );
 }
 
-const range = (bar: Bar, longest: number) => (bar.end > longest + 1 ? `${countText(bar.begin)} and more` : `${countText(bar.begin)}–${countText(bar.end - 1)}`);
+const range = (bar: Bar, longest: number) => (bar.end > longest + 1 ? `${countText(bar.begin)} or more` : `${countText(bar.begin)}–${countText(bar.end - 1)}`);
 
 function Histogram({ lengths }: { lengths: Lengths }) {
   const { histogram: bars, unit, half_below: halfBelow, most_below: mostBelow } = lengths;
@@ -67,7 +67,7 @@ function Histogram({ lengths }: { lengths: Lengths }) {
   const tallest = Math.max(1, ...bars.map((bar) => bar.rows));
   const [first] = bars;
   if (!first) return null;
-  const label = `Histogram of lengths: half of the examples have fewer than ${countText(halfBelow)} ${unit}, 95 of 100 fewer than ${countText(mostBelow)}, the longest ${countText(longest)}.`;
+  const label = `Histogram of lengths: 50 % of the examples have fewer than ${countText(halfBelow)} ${unit}, 95 % have fewer than ${countText(mostBelow)}, the longest example has ${countText(longest)}.`;
   return (
     <div role="img" aria-label={label}>
       <div className="flex h-28 items-end gap-px border-b border-line-strong">
@@ -89,9 +89,9 @@ function Histogram({ lengths }: { lengths: Lengths }) {
 const PAGE = 20;
 
 const problemColumns: Column<RowProblem>[] = [
-  { header: "Where", lead: true, cell: (problem) => <span className="tabular-nums">{problem.line === null ? `Row ${countText(problem.row)}` : `Line ${countText(problem.line)}`}</span> },
-  { header: "What", cell: (problem) => <span className="break-words">{sentence(`It ${problem.reason}`)}</span> },
-  { header: "So", end: true, cell: (problem) => <Badge tone={problem.fatal ? "bad" : "violet"}>{problem.fatal ? "left out" : "used"}</Badge> },
+  { header: "Position", lead: true, cell: (problem) => <span className="tabular-nums">{problem.line === null ? `Row ${countText(problem.row)}` : `Line ${countText(problem.line)}`}</span> },
+  { header: "Problem", cell: (problem) => <span className="break-words">{sentence(`The row ${problem.reason}`)}</span> },
+  { header: "Result", end: true, cell: (problem) => <Badge tone={problem.fatal ? "bad" : "violet"}>{problem.fatal ? "skipped" : "used"}</Badge> },
 ];
 
 /** Every row that is left out or read otherwise than expected, with its line and the reason. */
@@ -107,14 +107,14 @@ export function ProblemsCard({ dataset, report }: { dataset: Dataset; report: Da
         <CardHeader title="Problems" />
         <p className="flex items-center gap-2 text-dim">
           <CircleCheck aria-hidden className="size-4 text-success-soft" />
-          None: every row can be read.
+          No problems: every row can be used.
         </p>
       </Card>
     );
   }
   return (
     <Card aria-label="Problems">
-      <CardHeader title="Problems" note={`${counted(rowsRefused, "row")} left out${remarks > 0 ? `, ${counted(remarks, "remark")}` : ""}`} />
+      <CardHeader title="Problems" note={`${counted(rowsRefused, "row")} skipped${remarks > 0 ? `, ${counted(remarks, "warning")}` : ""}`} />
       {kinds.length > 1 && (
         <ul className="mb-3 grid gap-1 text-sm text-dim">
           {kinds.slice(0, 8).map(([reason, count]) => (
@@ -130,7 +130,7 @@ export function ProblemsCard({ dataset, report }: { dataset: Dataset; report: Da
           <>
             <DataTable label="Problems" columns={problemColumns} rows={items} rowKey={(problem) => `${problem.row}-${problem.reason}`} />
             <PageSteps page={page} pageSize={PAGE} total={kept} onTurn={setPage} />
-            {kept < total && <p className="mt-2 text-xs text-faint">The first {countText(kept)} of {countText(total)} are listed; the counts are of all.</p>}
+            {kept < total && <p className="mt-2 text-xs text-faint">The table lists the first {countText(kept)} of {countText(total)} problems. The counts above include all problems.</p>}
           </>
         )}
       </Loaded>
@@ -144,8 +144,8 @@ const VISIBLE_GROUPS = 5;
 export function DuplicatesCard({ duplicates: { repeated, groups, first } }: { duplicates: NonNullable<DatasetReport["duplicates"]> }) {
   return (
     <Card aria-label="Duplicates">
-      <CardHeader title="Duplicates" note={`${counted(repeated, "row")} of ${counted(groups, "text")}`} />
-      <p className="text-sm text-dim">These rows repeat an earlier one. They are trained as often as they stand in the file.</p>
+      <CardHeader title="Duplicates" note={`${counted(repeated, "duplicate row")} of ${counted(groups, "text")}`} />
+      <p className="text-sm text-dim">These rows repeat an earlier row. Duplicates are not removed: the model is trained on every copy.</p>
       <ul className="mt-2 grid gap-1 text-sm">
         {first.slice(0, VISIBLE_GROUPS).map((rows) => (
           <li key={rows.join()} className="tabular-nums">

@@ -21,33 +21,35 @@ export function LandingPage() {
         <main>
           <section className="pt-10 pb-10 sm:pt-14 lg:pb-9">
             <h1 className="max-w-3xl text-[clamp(34px,6vw,60px)] leading-[1.05] font-[680] tracking-[-0.035em] text-balance text-white">
-              Train language models. See every step.
+              Train and fine-tune language models on your own or rented GPUs
             </h1>
             <p className="mt-5 max-w-2xl text-[17px] leading-relaxed text-[#b9c1cd] text-pretty">
-              Start a run from the browser or the command line, watch it live, pause it, steer it, and download plain Hugging
-              Face files. It runs on your own machine, and nothing leaves it.
+              GPU Bloom is a self-hosted training platform. Upload a dataset, choose a model, start training, and watch the
+              loss live in your browser. Then download the model as Hugging Face files. Your data stays on your machine
+              unless you rent a GPU.
             </p>
             <div className="mt-8">
               <EntryActions position="hero" />
             </div>
           </section>
-          <HowItWorks />
-          <TerminalSample />
+          <CardColumns id="steps" title="How it works" items={STEPS} numbered />
           <section aria-labelledby="larger" className="mt-20">
             <h2 id="larger" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
               Models larger than the GPU
             </h2>
             <p className="mt-2 mb-8 max-w-2xl text-[14.5px] leading-relaxed text-[#b3bbc8]">
-              What does not fit on the GPU stays in host memory: weights and optimizer state pass through the GPU layer by
-              layer, at full precision, so that one GPU is enough.
+              A model can be larger than the memory of your GPU. Weights and optimizer state stay in host memory (CPU RAM)
+              and are streamed through the GPU layer by layer, in full precision. One GPU is enough.
             </p>
             <StreamPicture />
           </section>
           <MemoryArithmetic />
+          <CardColumns id="features" title="Features" items={FEATURES} />
+          <TerminalSample />
         </main>
         <footer className="mt-20 flex flex-wrap justify-between gap-x-6 gap-y-2 border-t border-line py-6 text-sm text-dim">
           <span>GPU Bloom is free software under the Apache License 2.0.</span>
-          <span>This page loads nothing from anywhere else.</span>
+          <span>This page loads no content from other websites.</span>
         </footer>
       </div>
     </div>
@@ -95,38 +97,60 @@ export function EntryActions({ position }: { position: "header" | "hero" }) {
   );
 }
 
-const STEPS = [
+type CardColumn = { title: string; text: string };
+
+const STEPS: CardColumn[] = [
   {
-    title: "Nothing is lost",
-    text: "A run is a folder of plain files. Whatever dies, trainer, worker or server, it goes on from its last checkpoint, and every step keeps its value.",
+    title: "Choose a model and data",
+    text: "Use a model from Hugging Face or your own model. Upload examples as JSONL, CSV, Parquet or text, and preview what the model will be trained on. Or run your own training script.",
   },
   {
-    title: "You stay in charge",
-    text: "Pause frees the device and resume continues exactly there. Learning rate, intervals and checkpoints can change while it trains.",
+    title: "Check memory, time and cost",
+    text: "Before a job starts, a plan shows how much GPU and host memory it needs and how long it will take. Compare your own machine with the prices of cloud providers.",
   },
   {
-    title: "Know before you start",
-    text: "A plan says whether a model fits, how much memory of which kind it takes and how long it may run. What does not fit is refused with what would.",
+    title: "Train, test and export",
+    text: "Watch loss, throughput and memory live. Chat with the base model and the fine-tuned model side by side. Export Hugging Face files or GGUF.",
   },
 ];
 
-export function HowItWorks() {
+const FEATURES: CardColumn[] = [
+  {
+    title: "Full fine-tuning, LoRA and QLoRA",
+    text: "Train all weights, or only a small adapter. You can also train a new model from scratch.",
+  },
+  {
+    title: "Recovery from checkpoints",
+    text: "If the trainer, the worker or the server stops, the run resumes from its last checkpoint. A run is a folder of plain files.",
+  },
+  {
+    title: "Control during training",
+    text: "Pause a job to free the GPU and resume it later from the same step. Change the learning rate or save a checkpoint while the job runs.",
+  },
+];
+
+type CardColumnsProps = { id: string; title: string; items: readonly CardColumn[]; numbered?: boolean };
+
+function CardColumns({ id, title: heading, items, numbered }: CardColumnsProps) {
+  const List = numbered ? "ol" : "ul";
   return (
-    <section aria-labelledby="how" className="mt-16">
-      <h2 id="how" className="sr-only">
-        How it works
+    <section aria-labelledby={id} className="mt-16">
+      <h2 id={id} className="text-[24px] font-[650] tracking-[-0.02em] text-white">
+        {heading}
       </h2>
-      <ol className="grid gap-8 md:grid-cols-3">
-        {STEPS.map(({ title, text }, index) => (
+      <List className="mt-5 grid gap-8 md:grid-cols-3">
+        {items.map(({ title, text }, index) => (
           <li key={title} className="border-t border-line-strong pt-4">
-            <span aria-hidden className="text-sm font-[600] text-violet-soft">
-              {index + 1}
-            </span>
+            {numbered && (
+              <span aria-hidden className="text-sm font-[600] text-violet-soft">
+                {index + 1}
+              </span>
+            )}
             <h3 className="mt-1 text-[17px] font-[620] tracking-[-0.01em] text-white">{title}</h3>
             <p className="mt-1.5 text-[14.5px] leading-relaxed text-[#b3bbc8]">{text}</p>
           </li>
         ))}
-      </ol>
+      </List>
     </section>
   );
 }
@@ -146,12 +170,12 @@ export function MemoryArithmetic() {
   return (
     <section aria-labelledby="arithmetic" className="mt-20 rounded-2xl border border-line bg-card/70 p-6 sm:p-8">
       <h2 id="arithmetic" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
-        What that asks of your machine
+        Memory requirements
       </h2>
       <p className="mt-2 max-w-2xl text-[14.5px] leading-relaxed text-[#b3bbc8]">
-        Memory, and plenty of it. Training every weight at full precision takes {TOTAL} bytes for each parameter, spread over
-        host and GPU. Host memory decides how large the model can be; the GPU, and its link to that memory, decide how fast
-        it trains.
+        Training all weights in full precision takes {TOTAL} bytes per parameter, split between host memory and GPU memory.
+        The size of the host memory limits the size of the model. The GPU and its connection to host memory limit the
+        training speed.
       </p>
       <div aria-hidden className="mt-6 flex h-9 gap-1 overflow-hidden rounded-lg">
         {PARTS.map(({ name, bytes, className }) => (
@@ -178,7 +202,7 @@ export function MemoryArithmetic() {
             <dt className="text-xs text-dim">{billions} billion parameters</dt>
             <dd className="text-[19px] font-[620] tracking-[-0.02em]">
               {(billions * TOTAL).toLocaleString("en-GB")} GB
-              <small className="ml-2 text-xs font-[450] tracking-normal text-dim">and room for activations</small>
+              <small className="ml-2 text-xs font-[450] tracking-normal text-dim">plus activations</small>
             </dd>
           </div>
         ))}
@@ -210,11 +234,12 @@ export function TerminalSample() {
     <section aria-labelledby="terminal" className="mt-20 grid grid-cols-[minmax(0,1fr)] items-center gap-x-12 gap-y-6 md:grid-cols-2">
       <div>
         <h2 id="terminal" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
-          One package, two commands
+          Command line or web app
         </h2>
         <p className="mt-2 text-[14.5px] leading-relaxed text-[#b3bbc8]">
-          The first trains on the machine you type it on. The second serves this web app, where projects and the people who
-          work on them are kept. Neither needs a cloud account.
+          <code className="font-mono text-[0.92em]">bloom train</code> trains a model on the machine where you run the command.{" "}
+          <code className="font-mono text-[0.92em]">bloom up</code> starts this web app with projects, a job queue and user accounts. You
+          do not need a cloud account.
         </p>
       </div>
       <div className="grid min-w-0 grid-cols-[minmax(0,1fr)] gap-2.5">

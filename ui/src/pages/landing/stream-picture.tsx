@@ -18,7 +18,7 @@ function HostStack({ width }: { width: number }) {
         Host memory
       </text>
       <text x={22} y={58} className="fill-[#a3abb8] text-[12.5px]">
-        every layer, at full precision
+        all layers, in full precision
       </text>
       <g transform="translate(22 80)">
         {Array.from({ length: ROWS }, (_, row) => (
@@ -116,7 +116,7 @@ function Gpu({ width, glow }: { width: number; glow: string }) {
 }
 
 const DESCRIPTION =
-  "Host memory holds every layer. Weights travel to the GPU a few layers at a time; gradients travel back to host memory.";
+  "Host memory holds all layers. Weights are copied to the GPU a few layers at a time. Gradients are copied back to host memory.";
 
 /** The idea in one picture. It is drawn twice, side by side for wide screens and stacked for narrow ones. */
 export function StreamPicture() {

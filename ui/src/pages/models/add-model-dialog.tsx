@@ -53,9 +53,9 @@ export function HubTokenNote() {
   if (!token.data) return null;
   return (
     <p className="text-xs text-faint">
-      {token.data.present ? "Your Hub token is used for it. " : "What is private or asks to accept terms needs your Hub token. "}
+      {token.data.present ? "Your Hugging Face token is used for the download. " : "Private and gated repositories need your Hugging Face token. "}
       <Link to="/settings" search={{ tab: "tokens" }} className="text-violet-soft underline underline-offset-2">
-        {token.data.present ? "Change it in the settings" : "Add it in the settings"}
+        {token.data.present ? "Change the token in the settings" : "Add a token in the settings"}
       </Link>
     </p>
   );
@@ -75,10 +75,10 @@ export function AddModelButton({ variant = "primary", onAdded }: AddModelButtonP
         <Plus aria-hidden />
         Add a model
       </Button>
-      <Dialog open={open} onOpenChange={setOpen} title="Add a model" description="Weights in safetensors, in the layout of Hugging Face. Programs that come with a model are never run.">
+      <Dialog open={open} onOpenChange={setOpen} title="Add a model" description="Supported: Hugging Face models with safetensors weights. Code in a model repository is never executed.">
         <Tabs defaultValue="hub">
-          <TabList aria-label="Where it comes from">
-            <Tab value="hub">From the Hub</Tab>
+          <TabList aria-label="Source of the model">
+            <Tab value="hub">Hugging Face</Tab>
             <Tab value="upload">Upload</Tab>
             <Tab value="folder">Server folder</Tab>
           </TabList>
@@ -107,23 +107,23 @@ function HubForm({ onDone }: FormProps) {
     defaultValues: { repository: "", revision: "" },
     submit: async (values) => {
       const model = await addModel({ source: "hub", ...values });
-      toast(`“${model.name}” is being fetched.`);
+      toast(`The server is downloading “${model.name}”.`);
       onDone(model);
     },
   });
   return (
-    <ApiForm label="A model from the Hub" failure={failure} onSubmit={onSubmit}>
-      <TextField label="Id of the model" placeholder="Qwen/Qwen2.5-0.5B-Instruct" autoComplete="off" spellCheck={false} {...field("repository")} />
+    <ApiForm label="Download a model from Hugging Face" failure={failure} onSubmit={onSubmit}>
+      <TextField label="Model ID" placeholder="Qwen/Qwen2.5-0.5B-Instruct" autoComplete="off" spellCheck={false} {...field("repository")} />
       <TextField label="Revision" optional placeholder="main" autoComplete="off" spellCheck={false} {...field("revision")} />
       <HubTokenNote />
       <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
-        Fetch it
+        Download
       </Button>
     </ApiForm>
   );
 }
 
-const folderRules = z.object({ path: textRule(NewModel.path).min(1, "Name the folder."), name: textOrNull(NewModel.name) });
+const folderRules = z.object({ path: textRule(NewModel.path).min(1, "Enter the path of the folder."), name: textOrNull(NewModel.name) });
 
 function FolderForm({ onDone }: FormProps) {
   const server = useQuery(serverQuery);
@@ -133,29 +133,29 @@ function FolderForm({ onDone }: FormProps) {
     defaultValues: { path: "", name: "" },
     submit: async (values) => {
       const model = await addModel({ source: "folder", ...values });
-      toast(`“${model.name}” is here.`);
+      toast(`“${model.name}” was added.`);
       onDone(model);
     },
   });
   return (
-    <ApiForm label="A model in a folder of the server" failure={failure} onSubmit={onSubmit}>
+    <ApiForm label="Add a model from a server folder" failure={failure} onSubmit={onSubmit}>
       <TextField
         label="Folder"
         placeholder="/data/models/my-model"
         autoComplete="off"
         spellCheck={false}
-        help={folders.length === 0 ? "Inside a folder that the operator of this server allows." : `Inside ${folders.join(" or ")}. It stays where it is.`}
+        help={folders.length === 0 ? "The folder must be inside a directory that the operator of this server allows." : `The folder must be inside ${folders.join(" or ")}. The files are not copied.`}
         {...field("path")}
       />
-      <TextField label="Name" optional placeholder="the folder’s name" autoComplete="off" {...field("name")} />
+      <TextField label="Name" optional placeholder="name of the folder" autoComplete="off" {...field("name")} />
       <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
-        Add it
+        Add model
       </Button>
     </ApiForm>
   );
 }
 
-const uploadRules = z.object({ name: textRule(NewModel.name).min(1, "Give it a name.") });
+const uploadRules = z.object({ name: textRule(NewModel.name).min(1, "Enter a name.") });
 
 function UploadForm({ onDone }: FormProps) {
   const [folder, setFolder] = useState<Folder | null>(null);
@@ -175,13 +175,13 @@ function UploadForm({ onDone }: FormProps) {
   }
 
   return (
-    <ApiForm label="A model from this computer" failure={failure} onSubmit={onSubmit}>
+    <ApiForm label="Upload a model" failure={failure} onSubmit={onSubmit}>
       <div className="grid justify-items-start gap-2">
         <ChooseFolder text={folder ? "Choose another folder" : "Choose a folder"} onChoose={choose} />
         {folder && !mistake && (
           <p className="text-sm text-dim">
             {counted(folder.files.length, "file")}, {bytesText(folder.size)}.
-            {folder.leftOut.length > 0 && ` ${counted(folder.leftOut.length, "file")} that a model does not need here ${folder.leftOut.length === 1 ? "stays" : "stay"} behind.`}
+            {folder.leftOut.length > 0 && ` ${counted(folder.leftOut.length, "other file")} will not be uploaded.`}
           </p>
         )}
       </div>
@@ -192,7 +192,7 @@ function UploadForm({ onDone }: FormProps) {
       )}
       <TextField label="Name" autoComplete="off" {...field("name")} />
       <Button type="submit" variant="primary" pending={isSubmitting} disabled={!folder || mistake !== null} className="justify-self-end">
-        Upload it
+        Upload model
       </Button>
     </ApiForm>
   );

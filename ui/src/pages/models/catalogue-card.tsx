@@ -44,9 +44,9 @@ export function narrowed(catalogue: Catalogue, { text, family, fits, available }
 
 const FITS = [
   ["", "Any size"],
-  ["lora", "Fits this machine with LoRA"],
-  ["qlora", "Fits this machine with QLoRA"],
-  ["full", "Fits this machine in full"],
+  ["lora", "LoRA fits this machine"],
+  ["qlora", "QLoRA fits this machine"],
+  ["full", "Full fine-tuning fits this machine"],
 ] as const;
 
 const AT_FIRST = 12;
@@ -56,7 +56,7 @@ export function CatalogueCard({ own }: { own: readonly Model[] }) {
   const catalogue = useQuery(catalogueQuery);
   return (
     <Card aria-label="Catalogue">
-      <CardHeader title="Catalogue" note="models that people usually start from" />
+      <CardHeader title="Catalogue" note="common base models" />
       <Loaded query={catalogue} skeleton={<SkeletonRows rows={8} className="h-11" />}>
         {(loaded) => <CatalogueList catalogue={loaded} own={own} />}
       </Loaded>
@@ -73,19 +73,19 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
   const available = availableMemory(machines.data?.items ?? []);
   const models = narrowed(catalogue, { text, family, fits, available: available?.bytes ?? null });
   const visible = all ? models : models.slice(0, AT_FIRST);
-  const families = [["", "Every family"] as const, ...catalogue.families.map(({ name }) => [name, name] as const)];
+  const families = [["", "All families"] as const, ...catalogue.families.map(({ name }) => [name, name] as const)];
 
   return (
     <>
       <div className="mb-3.5 flex flex-wrap gap-2.5 [&>div]:mb-0 [&>div]:max-sm:w-full">
         <SearchBox label="Search the catalogue" text={text} onSearch={setText} />
         <Select aria-label="Family" options={families} value={family} onChange={(event) => setFamily(event.target.value)} className="sm:w-40" />
-        {available && <Select aria-label="Size" options={FITS} value={fits} onChange={(event) => setFits(event.target.value as Method | "")} className="sm:w-64" />}
+        {available && <Select aria-label="Size" options={FITS} value={fits} onChange={(event) => setFits(event.target.value as Method | "")} className="sm:w-72" />}
       </div>
       {models.length === 0 ? (
         <EmptyState
           icon={SearchX}
-          title="No model of the catalogue matches."
+          title="No model matches the filters."
           action={
             <Button
               onClick={() => {
@@ -98,7 +98,7 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
             </Button>
           }
         >
-          Any other model can be added by its id, too.
+          You can also add any other Hugging Face model by its ID.
         </EmptyState>
       ) : (
         <DataTable label="Catalogue" columns={columns(available?.bytes ?? null, own)} rows={visible} rowKey={({ id }) => id} />
@@ -109,7 +109,7 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
         </Button>
       )}
       <p className="mt-3 text-xs text-faint">
-        Memory: the least of a GPU, for {catalogue.setting}.{available && ` This machine has ${bytesText(available.bytes)} of ${available.where} memory.`} The engine can also train what is larger, with layers in host memory.
+        The columns QLoRA, LoRA and Full show the minimum GPU memory for {catalogue.setting}.{available && ` This machine has ${bytesText(available.bytes)} of ${available.where} memory.`} The engine can also train larger models by keeping layers in host memory.
       </p>
     </>
   );
@@ -118,7 +118,7 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
 const columns = (available: number | null, own: readonly Model[]): Column<Listed>[] => [
   { header: "Model", lead: true, cell: (model) => <NameCell model={model} /> },
   { header: "Parameters", end: true, cell: (model) => <span className="font-[540]">{parametersText(model.parameters)}</span> },
-  { header: "Context", end: true, cell: (model) => countText(model.context_length) },
+  { header: "Context length", end: true, cell: (model) => countText(model.context_length) },
   ...(["qlora", "lora", "full"] as const).map((method) => ({
     header: METHOD_NAMES[method] === "full" ? "Full" : METHOD_NAMES[method],
     end: true,
@@ -138,7 +138,7 @@ function NameCell({ model }: { model: Listed }) {
       <div className="mt-1 flex flex-wrap gap-1.5">
         <Badge>{model.licence}</Badge>
         {model.chat && <Badge tone="teal">chat</Badge>}
-        {model.gated && <Badge tone="violet">terms to accept</Badge>}
+        {model.gated && <Badge tone="violet">gated</Badge>}
         {model.unsloth_id && <Badge title={model.unsloth_id}>Unsloth</Badge>}
       </div>
     </div>
@@ -171,7 +171,7 @@ function AddButton({ model, own }: { model: Listed; own: readonly Model[] }) {
     setPending(true);
     try {
       const added = await addModel({ source: "hub", repository: model.id, revision: null });
-      toast(`“${added.name}” is being fetched.`);
+      toast(`The server is downloading “${added.name}”.`);
     } catch (error) {
       toastFailure(sentenceOf(error));
     } finally {

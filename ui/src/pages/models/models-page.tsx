@@ -45,7 +45,7 @@ export function OwnModels({ models }: { models: readonly Model[] }) {
       <CardHeader title="Your models" />
       {models.length === 0 ? (
         <EmptyState icon={Package} title="No models yet." action={<AddModelButton />}>
-          Add one from the catalogue below, any other by its id on the Hub, or one of your own.
+          Add a model from the catalogue below, any Hugging Face model by its ID, or your own model files.
         </EmptyState>
       ) : (
         <ul className="grid gap-3">
@@ -87,7 +87,7 @@ function ModelRow({ model }: { model: Model }) {
           )}
         </div>
       </div>
-      {moving && <ProgressBar value={model.progress} label={`Fetching ${model.name}`} className="mt-2.5" />}
+      {moving && <ProgressBar value={model.progress} label={`Download of ${model.name}`} className="mt-2.5" />}
       {model.problem && <p className="mt-2 text-sm break-words text-danger-soft">{model.problem}</p>}
       <Unfinished model={model} />
       {check && check.findings.length > 0 && (
@@ -101,20 +101,20 @@ function ModelRow({ model }: { model: Model }) {
 
 function ModelStatus({ model: { id, status }, check }: { model: Model; check: ModelCheck | null }) {
   const upload = useUploadOf(id);
-  if (status === "fetching") return <Badge tone="teal">fetching</Badge>;
-  if (status === "uploading") return <Badge tone={upload ? "teal" : "bad"}>{upload ? "uploading" : "upload stopped"}</Badge>;
+  if (status === "fetching") return <Badge tone="teal">downloading</Badge>;
+  if (status === "uploading") return <Badge tone={upload ? "teal" : "bad"}>{upload ? "uploading" : "upload incomplete"}</Badge>;
   if (status === "failed") return <Badge tone="bad">failed</Badge>;
   if (check === null) return <Badge>ready</Badge>;
   return check.ok ? <Badge tone="good">checked</Badge> : <Badge tone="bad">cannot be trained</Badge>;
 }
 
-const SOURCES: Record<Model["source"], string> = { hub: "from the Hub", folder: "a folder of the server", upload: "uploaded" };
+const SOURCES: Record<Model["source"], string> = { hub: "from Hugging Face", folder: "server folder", upload: "uploaded" };
 
 function facts(model: Model, check: ModelCheck | null): string[] {
   return [
     check?.parameters && `${parametersText(check.parameters)} parameters`,
     check?.family,
-    check?.context_length && `${countText(check.context_length)} tokens of context`,
+    check?.context_length && `context length ${countText(check.context_length)}`,
     check?.chat_template && "chat template",
     model.size > 0 && bytesText(model.size),
     SOURCES[model.source],
@@ -130,13 +130,13 @@ function Unfinished({ model }: { model: Model }) {
 
   function go(folder: Folder) {
     if (folder.size === model.size) continueModel(model, folder);
-    else toastFailure("This is not the folder that was begun: its files have other sizes. Choose the same folder, or delete this and upload anew.");
+    else toastFailure("This is not the folder of the interrupted upload: the file sizes differ. Choose the same folder, or remove this model and upload the folder again.");
   }
 
   return (
     <div className="mt-2.5 flex flex-wrap items-center gap-3 text-sm text-dim">
-      The upload stopped after {bytesText(model.received)} of {bytesText(model.size)}. Choose the same folder to send the rest.
-      <ChooseFolder text="Continue the upload" size="small" onChoose={go} />
+      The upload stopped after {bytesText(model.received)} of {bytesText(model.size)}. Choose the same folder again to continue.
+      <ChooseFolder text="Resume upload" size="small" onChoose={go} />
     </div>
   );
 }
@@ -181,7 +181,7 @@ function DeleteButton({ model }: { model: Model }) {
         Remove
       </Button>
       <ConfirmDialog open={open} onOpenChange={setOpen} title={`Remove “${model.name}”?`} action="Remove model" onConfirm={remove}>
-        {model.source === "folder" ? "It disappears from this list; the folder stays as it is." : "Its files are removed from this server. Jobs that were trained on it stay, but cannot be continued."}
+        {model.source === "folder" ? "The model is removed from this list. The folder on the server is not deleted." : "The model files are deleted from this server. Jobs that were trained on this model are kept, but cannot be resumed."}
       </ConfirmDialog>
     </>
   );

@@ -61,17 +61,17 @@ function OfferList({ group, result, selection, back, instead }: OfferListProps) 
     <>
       {selection.gone && (
         <Notice tone="attention" role="status" className="text-sm">
-          The offer you chose no longer suits this script. Another one is chosen for now.
+          The offer you chose no longer meets the requirements of the job. Another offer is selected instead.
         </Notice>
       )}
       {visible.map((offer) => (
         <OneOffer key={keyOf(offer)} group={group} offer={offer} checked={keyOf(offer) === chosenKey} onChoose={() => selection.pick(keyOf(offer))} provider={connectionOf(selection.connections, offer)} back={back} instead={instead[offer.provider]} />
       ))}
-      {result.offers.length === 0 && <p className="text-sm text-dim">No service has a machine for this. Below is why.</p>}
+      {result.offers.length === 0 && <p className="text-sm text-dim">No provider offers a suitable machine. The reasons are listed below.</p>}
       <div className="flex flex-wrap items-start justify-between gap-2">
         {result.offers.length > best.length && (
           <Button size="small" aria-expanded={all} onClick={() => setAll(!all)}>
-            {all ? "Show the best of each service" : `Show all ${counted(result.offers.length, "offer")}`}
+            {all ? "Show the best offer of each provider" : `Show all ${counted(result.offers.length, "offer")}`}
           </Button>
         )}
         <ExcludedList excluded={result.excluded} />
@@ -90,7 +90,7 @@ function OneOffer({ group, offer, checked, onChoose, provider, back, instead }: 
       title={offerTitle(offer)}
       line={offerLine(offer)}
       price={moneyRange(offer.cost.total)}
-      priceNote={assumed ? "price assumed" : <span className={offer.stale ? "text-warning" : undefined}>price read {dateText(offer.read_on)}</span>}
+      priceNote={assumed ? "assumed price" : <span className={offer.stale ? "text-warning" : undefined}>price as of {dateText(offer.read_on)}</span>}
       recommended={offer.recommended}
       checked={checked}
       onChoose={onChoose}
@@ -138,15 +138,15 @@ function ConnectService({ provider, back, onConnect }: { provider: Provider; bac
 
 /** Prices count GPU memory in these. */
 const GIB = 2 ** 30;
-const NO_WORKER = "No worker is running here, so the job waits until one is.";
+const NO_WORKER = "No worker is running on this machine. The job waits in the queue until a worker starts.";
 
 /** Cautions about this machine, as sentences. */
 export function localCautions(machines: readonly Machine[], memoryGb: number | null): string[] {
   if (machines.length === 0) return [NO_WORKER];
   if (memoryGb === null) return [];
   const largest = Math.max(0, ...machines.flatMap(({ gpu_memory_bytes: gpuMemoryBytes }) => gpuMemoryBytes)) / GIB;
-  if (largest === 0) return ["It has no GPU; the job seems to want one, and may be slow or refuse to run."];
-  return largest < memoryGb ? [`Its GPU has ${Math.round(largest)} GB; the job needs about ${Math.round(memoryGb)} GB.`] : [];
+  if (largest === 0) return ["This machine has no GPU. The job probably needs a GPU: without one, it may be slow or fail."];
+  return largest < memoryGb ? [`The largest GPU of this machine has ${Math.round(largest)} GB. The job needs about ${Math.round(memoryGb)} GB.`] : [];
 }
 
 function LocalCard({ group, selection, memoryGb }: { group: string; selection: OfferSelection; memoryGb: number | null }) {
@@ -240,9 +240,9 @@ function OfferCard({ group, title, line, price, priceNote, checked, onChoose, re
         <div className="flex flex-wrap items-start justify-between gap-x-4 gap-y-2 px-3.5 pb-2.5 text-xs">
           {details && (
             <details className="group/offer min-w-0 flex-1 basis-60">
-              <summary aria-label={`How this is reckoned: ${title}`} className="flex w-max cursor-pointer list-none items-center gap-1 text-dim hover:text-text">
+              <summary aria-label={`Cost details: ${title}`} className="flex w-max cursor-pointer list-none items-center gap-1 text-dim hover:text-text">
                 <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open/offer:rotate-90" />
-                How this is reckoned
+                Cost details
               </summary>
               <div className="mt-2">{details}</div>
             </details>
@@ -261,16 +261,16 @@ function OfferDetails({ offer }: { offer: Offer }) {
     <div className="grid gap-2">
       <Facts
         facts={[
-          ["Computing", moneyRange(compute)],
-          ["Until it starts", moneyRange(startUp)],
+          ["Compute", moneyRange(compute)],
+          ["Startup", moneyRange(startUp)],
           ["Disk", moneyRange(storage)],
           ["Network", moneyRange(network)],
           ["Hours", hoursRange(offer.hours)],
-          ["Memory of one GPU", `${offer.memory_gb} GB`],
-          ["Price read", `${dateText(offer.read_on)}${offer.stale ? ", more than 30 days ago" : ""}`],
+          ["Memory per GPU", `${offer.memory_gb} GB`],
+          ["Price as of", `${dateText(offer.read_on)}${offer.stale ? ", more than 30 days ago" : ""}`],
         ]}
       />
-      {offer.assumed.length > 0 && <p className="text-faint">Assumed, read nowhere: {offer.assumed.join(", ")}.</p>}
+      {offer.assumed.length > 0 && <p className="text-faint">Assumed values, without a published source: {offer.assumed.join(", ")}.</p>}
       {offer.features.length > 0 && <p className="text-faint">{offer.features.join("; ")}.</p>}
       <p className="break-words text-faint">Source: {offer.source}</p>
     </div>
@@ -288,7 +288,7 @@ function ExcludedList({ excluded }: { excluded: Offers["excluded"] }) {
   if (excluded.length === 0) return null;
   return (
     <details className="min-w-0 flex-1 basis-60 text-xs">
-      <summary className="ml-auto w-max cursor-pointer py-1.5 text-dim hover:text-text">{excluded.length} not offered, and why</summary>
+      <summary className="ml-auto w-max cursor-pointer py-1.5 text-dim hover:text-text">{counted(excluded.length, "excluded machine")} and the reasons</summary>
       <ul className="mt-1 grid gap-1.5 text-dim">
         {byReason(excluded).map(([reason, machines]) => (
           <li key={reason}>

@@ -16,17 +16,17 @@ const choiceOf = ({ provider, gpu, gpus, kind, region }: OfferChoice): OfferChoi
 
 const KINDS: Record<Offer["kind"], string> = {
   on_demand: "on demand",
-  spot: "spot: may be taken away",
-  per_second: "by the second",
-  monthly_units: "from monthly units",
+  spot: "spot, can be interrupted",
+  per_second: "billed per second",
+  monthly_units: "paid with monthly compute units",
   free: "free tier",
 };
 
 const AVAILABILITY: Record<Offer["availability"], string | null> = {
-  immediate: "to be had now",
-  queued: "there may be a queue",
+  immediate: "available now",
+  queued: "possible queue",
   unknown: null,
-  unavailable: "none to be had now",
+  unavailable: "not available now",
 };
 
 export const gpuText = ({ gpu, gpus }: Pick<Offer, "gpu"> & Partial<Pick<Offer, "gpus">>) => (gpus && gpus > 1 ? `${gpus} × ${gpu}` : gpu);
@@ -43,12 +43,12 @@ export function offerLine(offer: Offer): string {
   const had = AVAILABILITY[offer.availability];
   if (had) parts.push(had);
   if (offer.region) parts.push(offer.region);
-  if (offer.relaunches > 0) parts.push(offer.relaunches === 1 ? "started again once, from its checkpoint" : `started again ${offer.relaunches} times, from its checkpoint`);
+  if (offer.relaunches > 0) parts.push(offer.relaunches === 1 ? "1 restart from a checkpoint" : `${offer.relaunches} restarts from a checkpoint`);
   return parts.join(" · ");
 }
 
 /** Cautions of an offer, without those that its price already shows. */
-export const cautionsOf = ({ cautions }: Pick<Offer, "cautions">) => cautions.filter((caution) => !/^Its price (was read on|is assumed)/.test(caution));
+export const cautionsOf = ({ cautions }: Pick<Offer, "cautions">) => cautions.filter((caution) => !/^The price is (from|an assumption)/.test(caution));
 
 const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", timeZone: "UTC" });
 
@@ -120,5 +120,5 @@ export type OfferSelection = ReturnType<typeof useOfferSelection>;
 /** What has to be done before the chosen offer can be used, or null. */
 export function missingConnection({ choice, connections }: Pick<OfferSelection, "choice" | "connections">): string | null {
   const service = choice && connectionOf(connections, choice);
-  return service && !service.connected ? `Connect ${service.title} first, or choose another place.` : null;
+  return service && !service.connected ? `Connect ${service.title} first, or choose another offer.` : null;
 }

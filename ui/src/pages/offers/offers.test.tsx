@@ -79,7 +79,7 @@ describe("the selected offer", () => {
 });
 
 it("says on one line what an offer costs, takes and means", () => {
-  expect(offerLine(offer({ relaunches: 2, availability: "queued" }))).toBe("$0.95 / h on demand · about 3 h · starts in about 6 m · there may be a queue · started again 2 times, from its checkpoint");
+  expect(offerLine(offer({ relaunches: 2, availability: "queued" }))).toBe("$0.95 / h on demand · about 3 h · starts in about 6 m · possible queue · 2 restarts from a checkpoint");
 });
 
 it("shows the best of each service first", () => {
@@ -102,7 +102,7 @@ it("says what speaks against this machine", () => {
   expect(localCautions([], 8)[0]).toContain("No worker");
   expect(localCautions([machine([])], 8)[0]).toContain("no GPU");
   expect(localCautions([machine([])], null)).toEqual([]);
-  expect(localCautions([machine([16])], 24)).toEqual(["Its GPU has 16 GB; the job needs about 24 GB."]);
+  expect(localCautions([machine([16])], 24)).toEqual(["The largest GPU of this machine has 16 GB. The job needs about 24 GB."]);
   expect(localCautions([machine([24])], 24)).toEqual([]);
 });
 
@@ -140,7 +140,7 @@ describe("the cards", () => {
     const best = await screen.findByRole<HTMLInputElement>("radio", { name: "Modal · A10 $1.05–4.20" });
     expect(best.checked).toBe(true);
     for (const text of ["Starting fast counts.", "Cores cost extra.", "recommended"]) expect(screen.getByText(text)).toBeDefined();
-    expect(screen.getAllByText("price read 1 Nov 2026").length).toBe(2);
+    expect(screen.getAllByText("price as of 1 Nov 2026").length).toBe(2);
     expect(screen.getByText(/Set BLOOM_BUCKET/)).toBeDefined();
     await userEvent.click(screen.getByRole("button", { name: "Show all 3 offers" }));
     await userEvent.click(screen.getByRole("radio", { name: /Lambda · H100/ }));

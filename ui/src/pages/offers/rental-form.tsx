@@ -12,10 +12,10 @@ import { type OfferPreference, PREFER_LOCAL, useOfferSelection } from "./offer-s
 export type KnownNeeds = { memoryGb: number | null; hours: number | null; operations?: number | null };
 
 const LIMITS = {
-  memory: { label: "Memory of the GPU, in GB", schema: NeedIn.memory_gb, placeholder: "16" },
-  hours: { label: "Hours it takes", schema: NeedIn.hours, placeholder: "1" },
+  memory: { label: "Required GPU memory, in GB", schema: NeedIn.memory_gb, placeholder: "16" },
+  hours: { label: "Expected duration, in hours", schema: NeedIn.hours, placeholder: "1" },
   budget: { label: "Budget, in US dollars", schema: NewJob.budget, placeholder: "no limit" },
-  max_hours: { label: "Longest time, in hours", schema: NewJob.max_hours, placeholder: "no limit" },
+  max_hours: { label: "Time limit, in hours", schema: NewJob.max_hours, placeholder: "no limit" },
 } as const;
 type LimitName = keyof typeof LIMITS;
 
@@ -63,7 +63,7 @@ export function RentalFields({ rental, hoursLabel = LIMITS.hours.label, fitsHere
   const field = (name: LimitName, label: string = LIMITS[name].label) => (
     <Field label={label} error={rental.mistake(name) ?? undefined} optional={name === "budget" || name === "max_hours"}>
       {(control) => (
-        <Input {...control} inputMode="decimal" autoComplete="off" value={rental.values[name]} placeholder={name === "hours" && rental.estimated ? "reckoned from the plan" : LIMITS[name].placeholder} onChange={(event) => rental.type(name, event.target.value)} />
+        <Input {...control} inputMode="decimal" autoComplete="off" value={rental.values[name]} placeholder={name === "hours" && rental.estimated ? "estimated from the plan" : LIMITS[name].placeholder} onChange={(event) => rental.type(name, event.target.value)} />
       )}
     </Field>
   );
@@ -73,7 +73,7 @@ export function RentalFields({ rental, hoursLabel = LIMITS.hours.label, fitsHere
         {field("memory")}
         {field("hours", hoursLabel)}
       </div>
-      <OfferPicker selection={rental.selection} memoryGb={fitsHere ? null : parseNumber(rental.values.memory)} waiting="Say how much memory and how many hours it needs; offers follow." />
+      <OfferPicker selection={rental.selection} memoryGb={fitsHere ? null : parseNumber(rental.values.memory)} waiting="Enter the required GPU memory and the expected duration to see offers." />
       <div className="grid gap-3.5 sm:grid-cols-2">
         {field("budget")}
         {field("max_hours")}

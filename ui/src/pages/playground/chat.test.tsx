@@ -66,7 +66,7 @@ async function talk() {
       <Chat source={{ job_id: "j" }} storageKey="j" />
     </QueryClientProvider>,
   );
-  await screen.findByText("Base beside it");
+  await screen.findByText("Compare with base model");
   return userEvent.setup();
 }
 
@@ -92,7 +92,7 @@ it("sends with Enter, not with Shift and Enter, and shows what both write as the
 
 it("stops when asked to, tells the server, and keeps what was written", async () => {
   const user = await talk();
-  await user.click(screen.getByRole("checkbox", { name: "Base beside it" }));
+  await user.click(screen.getByRole("checkbox", { name: "Compare with base model" }));
   await user.type(box(), "Hello{Enter}");
   await waitFor(() => expect(requests).toHaveLength(1));
   act(() => of("tuned").say("Half of"));
@@ -116,7 +116,7 @@ it("says that the model was unloaded, keeps the conversation, and loads it again
   expect((screen.getByRole("button", { name: "Send" }) as HTMLButtonElement).disabled).toBe(true);
   session = ready;
   await user.click(screen.getByRole("button", { name: "Load again" }));
-  await screen.findByText("Base beside it");
+  await screen.findByText("Compare with base model");
   expect(opened).toBe(2);
 });
 

@@ -40,20 +40,20 @@ function stateOf(session: PlaygroundSession | undefined): SessionState {
     case "ended":
       return endOf(session);
     case "stopping":
-      return { kind: "loading", words: "Being unloaded" };
+      return { kind: "loading", words: "Unloading the model" };
     case "loading":
-      return { kind: "loading", words: session.job.status === "running" ? "Loading the weights" : "Starting a process for it" };
+      return { kind: "loading", words: session.job.status === "running" ? "Loading the weights" : "Starting the model server" };
     case "waiting":
       return { kind: "loading", words: "Waiting for a free device" };
     default:
-      return { kind: "loading", words: "Asking for the model" };
+      return { kind: "loading", words: "Requesting the model" };
   }
 }
 
 function endOf({ job }: PlaygroundSession): SessionState {
-  if (job.status === "failed") return { kind: "failed", problem: job.error_message ?? "The model could not be loaded, and no reason was recorded." };
+  if (job.status === "failed") return { kind: "failed", problem: job.error_message ?? "No reason was recorded." };
   const minutes = job.task?.kind === "serve" ? job.task.idle_minutes : 10;
-  const reason = job.error_message ?? (job.status === "completed" ? `Nobody asked it anything for ${minutes} minutes, so its memory was freed.` : "It was stopped, and its memory was freed.");
+  const reason = job.error_message ?? (job.status === "completed" ? `The model received no request for ${minutes} minutes, so its memory was freed.` : "The model was stopped and its memory was freed.");
   return { kind: "unloaded", reason };
 }
 
@@ -77,9 +77,9 @@ export function Chat({ source, storageKey }: { source: Source; storageKey: strin
       <Card className="lg:h-[calc(100dvh-12.5rem)] lg:min-h-120">
         <Tabs value={mode} onValueChange={(next) => set({ mode: next as Mode })} className="flex h-full flex-col gap-3">
           <div className="flex flex-wrap items-center gap-x-4 gap-y-2">
-            <TabList aria-label="How to ask">
+            <TabList aria-label="Mode">
               <Tab value="chat">Chat</Tab>
-              <Tab value="complete">Complete</Tab>
+              <Tab value="complete">Completion</Tab>
             </TabList>
             {available.includes("base") && <SideBySide checked={settings.sideBySide} onChange={(sideBySide) => set({ sideBySide })} />}
             <Button variant="ghost" size="small" className="ml-auto" disabled={conversation.turns.length === 0} onClick={conversation.clear}>
@@ -89,11 +89,11 @@ export function Chat({ source, storageKey }: { source: Source; storageKey: strin
           </div>
           <TabPanel value={mode} tabIndex={-1} className="mt-0 flex min-h-0 flex-1 flex-col gap-3">
             <SessionStrip state={state} onOpen={open} />
-            {session?.chat_template === false && mode === "chat" && <p className="text-xs text-dim">This model has no chat template: what you write is put before it as plain text. “Complete” shows more of what it can do.</p>}
+            {session?.chat_template === false && mode === "chat" && <p className="text-xs text-dim">This model has no chat template, so your message is sent as plain text. Use “Completion” for better results.</p>}
             {conversation.turns.length === 0 ? (
               <div className="grid flex-1 place-items-center">
-                <EmptyState icon={MessageSquareText} title={mode === "chat" ? "Ask it something." : "Begin a text, and let it go on."}>
-                  {available.includes("base") ? "Both answer at once: the model as it was, and the model as you tuned it." : "It answers token by token. What is said stays in this tab."}
+                <EmptyState icon={MessageSquareText} title={mode === "chat" ? "Send a message to the model." : "Enter the beginning of a text. The model continues the text."}>
+                  {available.includes("base") ? "The base model and the fine-tuned model answer side by side." : "The answer appears token by token. The conversation is stored only in this browser tab."}
                 </EmptyState>
               </div>
             ) : (
@@ -101,17 +101,17 @@ export function Chat({ source, storageKey }: { source: Source; storageKey: strin
             )}
             <div className="max-lg:sticky max-lg:bottom-0 max-lg:-mx-4 max-lg:-mb-3.5 max-lg:rounded-b-card max-lg:border-t max-lg:border-line max-lg:bg-card max-lg:px-4 max-lg:py-3">
               <Composer mode={mode} writing={conversation.writing} ready={session !== null && sound} onSend={(text) => conversation.ask(mode, text)} onStop={conversation.stop} />
-              {!sound && <p className="mt-1.5 text-xs text-danger-soft">One of the settings cannot be sent. Correct it first.</p>}
+              {!sound && <p className="mt-1.5 text-xs text-danger-soft">A sampling setting is invalid. Correct the setting before you send.</p>}
             </div>
           </TabPanel>
         </Tabs>
       </Card>
       <div className="grid gap-3.5">
-        <CardAccordion title="Settings" note={session?.context_length ? `context ${countText(session.context_length)} tokens` : undefined}>
+        <CardAccordion title="Sampling settings" note={session?.context_length ? `context length ${countText(session.context_length)}` : undefined}>
           <SamplingFields texts={settings.sampling} chat={mode === "chat"} onChange={(sampling) => set({ sampling })} />
         </CardAccordion>
         {session && (
-          <CardAccordion title="Use it from code" startsClosed>
+          <CardAccordion title="API access" startsClosed>
             <CodePanel model={session.job.id} />
           </CardAccordion>
         )}
@@ -125,7 +125,7 @@ function SideBySide({ checked, onChange }: { checked: boolean; onChange: (checke
   return (
     <label htmlFor={id} className="flex items-center gap-2 text-sm text-dim">
       <input id={id} type="checkbox" checked={checked} onChange={(event) => onChange(event.target.checked)} className="size-4 accent-violet" />
-      Base beside it
+      Compare with base model
     </label>
   );
 }
@@ -138,8 +138,8 @@ function SessionStrip({ state, onOpen }: { state: SessionState; onOpen: () => vo
       {state.kind === "unloaded" && (
         <Notice tone="attention" className="flex flex-wrap items-center gap-x-4 gap-y-2">
           <span className="min-w-0 flex-1 basis-56">
-            <b className="mr-2 font-[570]">Unloaded.</b>
-            <span className="text-dim">{state.reason} What was said stays here.</span>
+            <b className="mr-2 font-[570]">Model unloaded.</b>
+            <span className="text-dim">{state.reason} The conversation is kept.</span>
           </span>
           <Button size="small" variant="primary" onClick={onOpen}>
             Load again
@@ -149,7 +149,7 @@ function SessionStrip({ state, onOpen }: { state: SessionState; onOpen: () => vo
       {state.kind === "failed" && (
         <Notice tone="bad" className="flex flex-wrap items-center gap-x-4 gap-y-2">
           <span className="min-w-0 flex-1 basis-56 break-words">
-            <b className="mr-2 font-[570]">The model is not there.</b>
+            <b className="mr-2 font-[570]">The model could not be loaded.</b>
             <span className="text-dim">{state.problem}</span>
           </span>
           <Button size="small" onClick={onOpen}>
@@ -224,7 +224,7 @@ function Composer({ mode, writing, ready, onSend, onStop }: ComposerProps) {
       <Textarea
         ref={box}
         aria-label={mode === "chat" ? "Your message" : "Text to continue"}
-        placeholder={mode === "chat" ? "Ask something" : "The beginning of a text"}
+        placeholder={mode === "chat" ? "Write a message" : "Beginning of a text"}
         value={text}
         rows={mode === "chat" ? 1 : 4}
         onChange={(event) => setText(event.target.value)}

@@ -35,11 +35,11 @@ export function CodePanel({ model }: { model: string }) {
   return (
     <div className="grid grid-cols-[minmax(0,1fr)] gap-2.5">
       <p className="text-sm text-dim">
-        This server speaks the protocol of OpenAI’s clients. Create a token that may write under{" "}
+        The API is compatible with OpenAI clients. Create a token with the scope “write” under{" "}
         <Link to="/settings" search={{ tab: "tokens" }} className="text-violet-soft underline underline-offset-2">
-          Settings, API tokens
+          Settings, Tokens
         </Link>
-        ; the model loads by itself when it is asked. Put <code className="font-mono text-xs">:base</code> behind its name for the model before the tuning.
+        . The model loads automatically on the first request. To use the base model, append <code className="font-mono text-xs">:base</code> to the model name.
       </p>
       <Tabs defaultValue="curl">
         <TabList aria-label="Language">

@@ -55,14 +55,14 @@ function NothingChosen({ gone = false }: { gone?: boolean }) {
     <Card>
       <EmptyState
         icon={MessagesSquare}
-        title={gone ? "There is no such run any more." : "Choose what to talk to."}
+        title={gone ? "This run no longer exists." : "Choose a run or a model."}
         action={
           <Button asChild variant="primary">
             <Link to="/jobs">Show training jobs</Link>
           </Button>
         }
       >
-        A finished run, one of its checkpoints, or a model of yours. It is loaded once, and unloaded when nobody asks it anything for ten minutes.
+        You can chat with a finished run, with a checkpoint, or with one of your models. The model is unloaded after ten minutes without a request.
       </EmptyState>
     </Card>
   );
@@ -72,7 +72,7 @@ function ChooseCheckpoint() {
   return (
     <Card>
       <EmptyState icon={MessagesSquare} title="This run is not finished.">
-        Choose one of its checkpoints above, or come back when it is done.
+        Choose a checkpoint of the run above, or come back when the run is finished.
       </EmptyState>
     </Card>
   );
@@ -104,7 +104,7 @@ export function ModelChoice({ chosen, onChoose }: ModelChoiceProps) {
 
   return (
     <div className="grid gap-3.5 sm:grid-cols-2">
-      <Field label="Talk to">{(control) => <GroupedSelect {...control} first={["", "Choose a run or a model…"]} groups={groups} value={value} onChange={(event) => choose(event.target.value)} />}</Field>
+      <Field label="Run or model">{(control) => <GroupedSelect {...control} first={["", "Choose a run or a model…"]} groups={groups} value={value} onChange={(event) => choose(event.target.value)} />}</Field>
       {chosen.job && other.data && <CheckpointChoice job={other.data} chosen={chosen.checkpoint} onChoose={(checkpoint) => onChoose({ job: chosen.job, checkpoint })} />}
     </div>
   );
@@ -113,7 +113,7 @@ export function ModelChoice({ chosen, onChoose }: ModelChoiceProps) {
 function CheckpointChoice({ job, chosen, onChoose }: { job: Job; chosen: string | undefined; onChoose: (id: string | undefined) => void }) {
   const checkpoints = useQuery(checkpointsQuery(job.id));
   const items = checkpoints.data?.items ?? [];
-  const first = job.has_model && job.status === "completed" ? (["", "The finished model"] as const) : (["", items.length === 0 ? "No checkpoint yet" : "Choose a checkpoint"] as const);
+  const first = job.has_model && job.status === "completed" ? (["", "Final model"] as const) : (["", items.length === 0 ? "No checkpoint yet" : "Choose a checkpoint"] as const);
   return (
     <Field label="Checkpoint">
       {(control) => <Select {...control} options={[first, ...items.map((one) => [one.id, checkpointText(one)] as const)]} value={chosen ?? ""} onChange={(event) => onChoose(event.target.value || undefined)} />}

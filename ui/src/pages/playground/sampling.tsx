@@ -71,7 +71,7 @@ type SamplingFieldsProps = { texts: SamplingTexts; onChange: (texts: SamplingTex
 const NUMBERS = [
   ["temperature", "Temperature"],
   ["topP", "Top-p"],
-  ["maxTokens", "Longest answer"],
+  ["maxTokens", "Max tokens"],
   ["seed", "Seed"],
 ] as const;
 
@@ -92,7 +92,7 @@ export function SamplingFields({ texts, onChange, chat }: SamplingFieldsProps) {
           </Field>
         ))}
       </div>
-      <Field label="Stop at" optional help="One text on each line; the answer ends before it.">
+      <Field label="Stop sequences" optional help="One sequence per line. Generation stops before the first match.">
         {(control) => <Textarea {...control} rows={1} value={texts.stop} onChange={set("stop")} className="min-h-10" />}
       </Field>
     </div>

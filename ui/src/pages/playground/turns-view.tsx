@@ -70,7 +70,7 @@ function TurnView({ turn, names, onRetry }: { turn: Turn; names: Record<string, 
       {onRetry && (
         <Button variant="ghost" size="small" onClick={onRetry}>
           <RotateCcw aria-hidden />
-          Answer again
+          Regenerate
         </Button>
       )}
     </article>
@@ -92,7 +92,7 @@ function AnswerView({ name, tuned, answer, before }: AnswerViewProps) {
         {before && <span className="text-dim">{before}</span>}
         <span className={before ? "text-violet-soft" : undefined}>{answer.text}</span>
         {writing && <span aria-hidden className="ml-0.5 inline-block h-4 w-1.75 translate-y-0.5 animate-pulse rounded-[2px] bg-violet-soft" />}
-        {!writing && answer.text === "" && answer.problem === null && <span className="text-dim">{answer.state === "stopped" ? "Stopped before it said anything." : "It ended without saying anything."}</span>}
+        {!writing && answer.text === "" && answer.problem === null && <span className="text-dim">{answer.state === "stopped" ? "Stopped before the first token." : "The model returned an empty answer."}</span>}
       </p>
       {answer.problem && (
         <p role="alert" className="mt-1 text-sm break-words text-danger-soft">
@@ -102,7 +102,7 @@ function AnswerView({ name, tuned, answer, before }: AnswerViewProps) {
       {!writing && answer.text !== "" && (
         <div className="mt-auto flex items-center gap-2 pt-2 text-xs text-faint">
           {answer.state === "stopped" && <span>Stopped.</span>}
-          {answer.cut && <span>Cut off: it reached the longest answer.</span>}
+          {answer.cut && <span>Truncated at the max tokens setting.</span>}
           <CopyButton text={answer.text} label={`Copy the answer of ${name}`} className="ml-auto" />
         </div>
       )}

@@ -75,7 +75,7 @@ function ProjectMissing() {
           </Button>
         }
       >
-        It was deleted, or it belongs to somebody else.
+        The project was deleted, or it belongs to another user.
       </EmptyState>
     </Card>
   );
@@ -109,7 +109,7 @@ export function ProjectDetailsCard({ project }: { project: Project }) {
       <CardHeader title="Details" />
       <dl className="grid gap-2 text-sm">
         <Line name="Architecture">{architectureName(project.modelArchitecture)}</Line>
-        <Line name="Size">{modelSizeText(project.modelSize)} parameters</Line>
+        <Line name="Model size">{modelSizeText(project.modelSize)} parameters</Line>
         <Line name="Training data">
           {project.trainingDataPath ? (
             <span className="font-mono text-xs break-all">{project.trainingDataPath}</span>
@@ -120,7 +120,7 @@ export function ProjectDetailsCard({ project }: { project: Project }) {
         <Line name="Created">
           <TimeAgo at={project.createdAt} />
         </Line>
-        <Line name="Changed">
+        <Line name="Updated">
           <TimeAgo at={project.updatedAt} />
         </Line>
       </dl>
@@ -146,7 +146,7 @@ export function TrainingJobsCard({ projectId }: { projectId: string }) {
         {({ items }) =>
           items.length === 0 ? (
             <EmptyState icon={Activity} title="No training jobs yet." action={<NewJobLink projectId={projectId} />}>
-              A job trains a model on this project’s data and shows how it does, live.
+              A job trains a model on the data of this project. You can watch its metrics live.
             </EmptyState>
           ) : (
             <JobTable label="Training jobs" jobs={items} withProject={false} />
@@ -177,7 +177,7 @@ export function DeleteProjectButton({ project }: { project: Project }) {
           await navigate({ to: "/projects" });
         }}
       >
-        The project is removed from this server for good. Training data at its path is not touched.
+        This permanently deletes the project from this server. The training data at its path is not deleted.
       </ConfirmDialog>
     </>
   );

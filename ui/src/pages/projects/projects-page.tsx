@@ -42,7 +42,7 @@ export function ProjectsPage() {
                   title="No projects created yet. Click 'New Project' to start."
                   action={<CreateProjectButton />}
                 >
-                  A project holds a model and the training runs made with it.
+                  A project groups the training jobs of one model.
                 </EmptyState>
               );
             }
@@ -71,7 +71,7 @@ export function ProjectsPage() {
 const columns: Column<Project>[] = [
   { header: "Name", lead: true, cell: (project) => <ProjectListItem project={project} /> },
   { header: "Architecture", cell: (project) => architectureName(project.modelArchitecture) },
-  { header: "Size", end: true, cell: (project) => <span className="font-[540]">{modelSizeText(project.modelSize)}</span> },
+  { header: "Model size", end: true, cell: (project) => <span className="font-[540]">{modelSizeText(project.modelSize)}</span> },
   {
     header: "Training data",
     cell: ({ trainingDataPath: path }) =>
@@ -81,7 +81,7 @@ const columns: Column<Project>[] = [
         </span>
       ),
   },
-  { header: "Changed", end: true, cell: (project) => <span className="text-dim"><TimeAgo at={project.updatedAt} /></span> },
+  { header: "Updated", end: true, cell: (project) => <span className="text-dim"><TimeAgo at={project.updatedAt} /></span> },
 ];
 
 export function ProjectList({ projects }: { projects: Project[] }) {

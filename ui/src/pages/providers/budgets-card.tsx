@@ -18,7 +18,7 @@ import { z } from "@/forms/zod";
 import { moneyText } from "@/text/numbers";
 
 const nameOf = ({ scope, name }: Budget) => (scope === "user" ? "All my jobs" : name);
-const PERIOD_TEXTS: Record<Budget["period"], string> = { month: "a month", total: "in all" };
+const PERIOD_TEXTS: Record<Budget["period"], string> = { month: "per month", total: "in total" };
 
 /** How much may be spent: by a person and by each of their projects. A job's own budget is on its page. */
 export function BudgetsCard() {
@@ -38,7 +38,7 @@ export function BudgetsCard() {
         {({ items }) =>
           items.length === 0 ? (
             <EmptyState icon={PiggyBank} title="No budget is set." action={add}>
-              With one, you are warned at half and at 80 %. At the limit, jobs save a checkpoint and end.
+              A budget limits the cost of rented instances. You get a warning at 50 % and at 80 %. At the limit, jobs save a checkpoint and stop.
             </EmptyState>
           ) : (
             <ul className="grid gap-4">
@@ -50,15 +50,15 @@ export function BudgetsCard() {
                       <span>
                         <b className="font-[600] text-text">{moneyText(budget.spent)}</b> of {moneyText(budget.limit)} {PERIOD_TEXTS[budget.period]}
                       </span>
-                      <Button size="small" aria-label={`Change the budget of ${nameOf(budget)}`} onClick={() => setEditing(budget)}>
+                      <Button size="small" aria-label={`Change the budget for ${nameOf(budget)}`} onClick={() => setEditing(budget)}>
                         Change
                       </Button>
-                      <Button size="small" aria-label={`Remove the budget of ${nameOf(budget)}`} onClick={() => setDoomed(budget)}>
+                      <Button size="small" aria-label={`Remove the budget for ${nameOf(budget)}`} onClick={() => setDoomed(budget)}>
                         Remove
                       </Button>
                     </span>
                   </div>
-                  <BudgetBar label={`Spent of the budget of ${nameOf(budget)}`} spent={budget.spent} limit={budget.limit} />
+                  <BudgetBar label={`Budget used: ${nameOf(budget)}`} spent={budget.spent} limit={budget.limit} />
                 </li>
               ))}
             </ul>
@@ -69,7 +69,7 @@ export function BudgetsCard() {
       <ConfirmDialog
         open={doomed !== null}
         onOpenChange={(open) => !open && setDoomed(null)}
-        title={`Remove the budget of ${doomed ? nameOf(doomed) : ""}?`}
+        title={`Remove the budget for ${doomed ? nameOf(doomed) : ""}?`}
         action="Remove budget"
         onConfirm={async () => {
           if (doomed === null) return;
@@ -77,7 +77,7 @@ export function BudgetsCard() {
           toast("The budget was removed.");
         }}
       >
-        Nothing then warns or ends jobs by what they cost together. Budgets of single jobs stay.
+        This budget then no longer warns you and no longer stops jobs. Other budgets, such as those of single jobs, still apply.
       </ConfirmDialog>
     </Card>
   );
@@ -111,13 +111,13 @@ const rules = z.object({
 });
 
 const PERIOD_CHOICES = [
-  ["month", "every month"],
-  ["total", "in all"],
+  ["month", "per month"],
+  ["total", "in total"],
 ] as const;
 
 function BudgetDialog({ budget, onClose }: { budget: Budget | null; onClose: () => void }) {
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={budget ? "Change the budget" : "Set a budget"} description="At the limit, jobs save a checkpoint and end. They can go on when there is money again.">
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={budget ? "Change the budget" : "Set a budget"} description="At the limit, jobs save a checkpoint and stop. You can resume them after the budget is raised or a new month starts.">
       <BudgetForm budget={budget} onClose={onClose} />
     </Dialog>
   );
@@ -138,10 +138,10 @@ function BudgetForm({ budget, onClose }: { budget: Budget | null; onClose: () =>
   const whose = [[MINE, "All my jobs"] as const, ...(projects.data?.items ?? []).map(({ id, name }) => [id, name] as const)];
   return (
     <ApiForm label="Budget" failure={failure} onSubmit={onSubmit}>
-      {budget === null && <SelectField label="For" options={whose} {...field("of")} />}
+      {budget === null && <SelectField label="Applies to" options={whose} {...field("of")} />}
       <div className="grid gap-4 sm:grid-cols-2">
         <TextField label="Amount, in US dollars" inputMode="decimal" autoComplete="off" placeholder="50" {...field("limit")} />
-        <SelectField label="Counts" options={PERIOD_CHOICES} {...field("period")} />
+        <SelectField label="Period" options={PERIOD_CHOICES} {...field("period")} />
       </div>
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>

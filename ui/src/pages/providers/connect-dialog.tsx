@@ -14,7 +14,7 @@ const rulesFor = (provider: Provider) =>
     Object.fromEntries(
       provider.fields.map(({ name, title, required }) => {
         const text = textRule(CredentialsIn.values.items);
-        return [name, required ? text.min(1, `Enter: ${title}.`) : text];
+        return [name, required ? text.min(1, `${title} is required.`) : text];
       }),
     ),
   );
@@ -33,7 +33,7 @@ export function ConnectDialog({ provider, onClose }: { provider: Provider; onClo
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Connect ${provider.title}`}
-      description="It is tried at once, kept encrypted, and shown to nobody again, not even to you."
+      description="The credentials are tested immediately and stored encrypted. They are never displayed again."
     >
       <ConnectForm provider={provider} onClose={onClose} />
     </Dialog>
@@ -60,7 +60,7 @@ function ConnectForm({ provider, onClose }: { provider: Provider; onClose: () =>
           <TextField key={name} label={title} optional={!required} help={hint || undefined} autoComplete="off" {...field(name)} />
         ),
       )}
-      {provider.fields.length === 0 && <p className="text-dim">It needs no key: what is set up on this server is used.</p>}
+      {provider.fields.length === 0 && <p className="text-dim">No key is needed. The existing configuration of this server is used.</p>}
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" variant="primary" pending={isSubmitting}>

@@ -23,7 +23,7 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
     try {
       const { problem, title } = await checkProvider(provider.name);
       if (problem) toastFailure(problem);
-      else toast(`${title} answers.`);
+      else toast(`The connection to ${title} works.`);
     } catch (error) {
       toastFailure(sentenceOf(error));
     } finally {
@@ -39,7 +39,7 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
       </div>
       {provider.connected && (
         <p className="text-sm text-dim">
-          {provider.account ? <>As {provider.account}. </> : null}
+          {provider.account ? <>Account: {provider.account}. </> : null}
           {provider.checked_at && (
             <>
               Checked <TimeAgo at={provider.checked_at} />.
@@ -62,7 +62,7 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
             <Button size="small" aria-label={`Check ${provider.title}`} pending={checking} onClick={() => void check()}>
               Check
             </Button>
-            <Button size="small" aria-label={`Replace key of ${provider.title}`} onClick={() => setConnecting(true)}>
+            <Button size="small" aria-label={`Replace the key of ${provider.title}`} onClick={() => setConnecting(true)}>
               Replace key
             </Button>
             <Button size="small" aria-label={`Disconnect ${provider.title}`} onClick={() => setLeaving(true)}>
@@ -78,7 +78,7 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
         )}
         {provider.page && (
           <a href={provider.page} target="_blank" rel="noreferrer" className="ml-auto inline-flex items-center gap-1 text-xs text-violet-soft underline-offset-3 hover:underline">
-            Its own page
+            Provider website
             <ExternalLink aria-hidden className="size-3.5" />
           </a>
         )}
@@ -94,15 +94,15 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
           toast(`${provider.title} is disconnected.`);
         }}
       >
-        The key is removed from this server; at the service it stays valid. Jobs that run there can then neither be watched nor ended from here.
+        The key is deleted from this server but stays valid at the provider. Jobs that run there can no longer be monitored or stopped from here.
       </ConfirmDialog>
     </Card>
   );
 }
 
 function State({ provider }: { provider: Provider }) {
-  if (provider.connected) return <Badge tone={provider.problem ? "bad" : "good"}>{provider.problem ? "has a problem" : "connected"}</Badge>;
-  return <Badge>{provider.available ? "not connected" : "not available here"}</Badge>;
+  if (provider.connected) return <Badge tone={provider.problem ? "bad" : "good"}>{provider.problem ? "connection problem" : "connected"}</Badge>;
+  return <Badge>{provider.available ? "not connected" : "not available"}</Badge>;
 }
 
 /** What a service can do in one line; what it cannot, and why, for those who ask. */
@@ -111,7 +111,7 @@ function Abilities({ provider }: { provider: Provider }) {
   const cannot = rows.filter(({ can }) => !can);
   return (
     <div className="grid gap-2 text-xs">
-      <ul aria-label={`What ${provider.title} can do`} className="flex flex-wrap gap-x-3 gap-y-1">
+      <ul aria-label={`Features of ${provider.title}`} className="flex flex-wrap gap-x-3 gap-y-1">
         {rows
           .filter(({ can }) => can)
           .map(({ text, reason }) => (
@@ -125,7 +125,7 @@ function Abilities({ provider }: { provider: Provider }) {
         <details className="group/cannot">
           <summary className="flex w-max cursor-pointer list-none items-center gap-1 text-dim hover:text-text">
             <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open/cannot:rotate-90" />
-            What {provider.title} cannot do
+            Not supported by {provider.title}
           </summary>
           <ul className="mt-1.5 grid gap-1 pl-4.5">
             {cannot.map(({ text, reason }) => (
@@ -150,14 +150,14 @@ type CapabilityRow = { text: string; can: boolean; reason: string | null };
 /** What a service can do, in words; a "no" has its reason. */
 export function capabilityRows(given: Provider["capabilities"]): CapabilityRow[] {
   const rows: CapabilityRow[] = [
-    { text: "runs jobs by itself", ...given.runs_unattended },
-    { text: "several GPUs", ...given.several_gpus },
-    { text: "several machines", ...given.several_nodes },
-    { text: "spot prices", ...given.spot },
-    { text: "tells its prices", ...given.live_prices },
+    { text: "Managed jobs", ...given.runs_unattended },
+    { text: "Multi-GPU", ...given.several_gpus },
+    { text: "Multi-node", ...given.several_nodes },
+    { text: "Spot instances", ...given.spot },
+    { text: "Live prices", ...given.live_prices },
   ];
   if (given.longest_seconds !== null) {
-    rows.push({ text: `${hoursText(given.longest_seconds / 3600)} at a time`, can: true, reason: "Longer jobs go on from their checkpoint." });
+    rows.push({ text: `Up to ${hoursText(given.longest_seconds / 3600)} per session`, can: true, reason: "Longer jobs resume from their last checkpoint in a new session." });
   }
   return rows;
 }

@@ -24,7 +24,7 @@ export function ProvidersPage() {
   const connected = providers.data?.items.some((provider) => provider.connected) ?? false;
   return (
     <>
-      <PageHeader title="Providers" note="Where jobs run besides this machine. You pay the service; GPU Bloom counts along.">
+      <PageHeader title="Providers" note="Connect cloud providers to run jobs on rented GPUs. The provider bills you; GPU Bloom tracks the cost.">
         {back && (
           <Button asChild variant="primary">
             <Link to={safeNextPath(back)}>{back === "/script" ? "Back to the script" : "Go back"}</Link>
@@ -34,8 +34,8 @@ export function ProvidersPage() {
       <SpendingSummary />
       {providers.data && !providers.data.storage.ready && (
         <Notice tone="attention" className="mt-3.5">
-          <b className="mr-2 font-[570]">No bucket yet.</b>
-          <span className="text-dim">{providers.data.storage.reason} Any S3-compatible one will do: files and checkpoints travel through it.</span>
+          <b className="mr-2 font-[570]">No storage bucket.</b>
+          <span className="text-dim">{providers.data.storage.reason} Any S3-compatible bucket works. Files and checkpoints are transferred through the bucket.</span>
         </Notice>
       )}
       {connected && (
@@ -45,7 +45,7 @@ export function ProvidersPage() {
       )}
       <section aria-labelledby="services" className="mt-5">
         <h2 id="services" className="mb-2.5 text-[13px] font-[590]">
-          Services
+          Available providers
         </h2>
         <Loaded query={providers} skeleton={<CardSkeletons />}>
           {({ items }) => (
@@ -86,10 +86,10 @@ export function SpendingSummary() {
       <StatSummary
         label="Spending"
         stats={[
-          { name: "Now", value: figure(({ hourly_now: hourlyNow }) => hourlyNow), unit: "an hour" },
+          { name: "Now", value: figure(({ hourly_now: hourlyNow }) => hourlyNow), unit: "per hour" },
           { name: "Today", value: figure(({ today }) => today) },
           { name: "This month", value: figure(({ this_month: thisMonth }) => thisMonth) },
-          { name: "In all", value: figure(({ total }) => total) },
+          { name: "Total", value: figure(({ total }) => total) },
         ]}
       />
       {shares.length > 0 && <p className="mt-2 text-xs text-dim">{shares.map(({ provider, cost }) => `${providerTitle(provider)} ${moneyText(cost)}`).join(" · ")}</p>}

@@ -43,8 +43,8 @@ afterEach(() => {
 
 it("says what a service cannot do, and why", () => {
   const [first, ...others] = capabilityRows(capabilities);
-  expect(first).toEqual({ text: "runs jobs by itself", can: false, reason: "Somebody has to open the notebook." });
-  expect(others.at(-1)?.text).toBe("1 d at a time");
+  expect(first).toEqual({ text: "Managed jobs", can: false, reason: "Somebody has to open the notebook." });
+  expect(others.at(-1)?.text).toBe("Up to 1 d per session");
 });
 
 describe("connecting", () => {
@@ -65,7 +65,7 @@ describe("connecting", () => {
     serveFrom(() => ({ status: 422, body }));
     show(<ConnectDialog provider={provider()} onClose={() => undefined} />);
     await userEvent.click(screen.getByRole("button", { name: "Connect" }));
-    expect(await screen.findByText("Enter: API key.")).toBeDefined();
+    expect(await screen.findByText("API key is required.")).toBeDefined();
     await userEvent.type(screen.getByLabelText("API key"), "ü");
     await userEvent.click(screen.getByRole("button", { name: "Connect" }));
     expect(await screen.findByText("It has characters that credentials do not have.")).toBeDefined();
@@ -79,7 +79,7 @@ describe("connecting", () => {
 it("names the account, what is wrong, and what can be done about it", async () => {
   const sent = serveFrom(() => ({ status: 204 }));
   show(<ProviderCard provider={provider({ connected: true, account: "ada@example.org", problem: "The key was revoked." })} opened={false} />);
-  expect(screen.getByText(/As ada@example.org/)).toBeDefined();
+  expect(screen.getByText(/Account: ada@example.org/)).toBeDefined();
   expect(screen.getByText("The key was revoked.")).toBeDefined();
   await userEvent.click(screen.getByRole("button", { name: "Disconnect Lambda" }));
   await userEvent.click(within(screen.getByRole("alertdialog")).getByRole("button", { name: "Disconnect" }));
@@ -102,7 +102,7 @@ it("sets a budget for everything or for one project", async () => {
   await userEvent.click(form.getByRole("button", { name: "Set budget" }));
   expect(await form.findByText("Enter an amount, such as 50.")).toBeDefined();
   await form.findByRole("option", { name: "Contracts" });
-  await userEvent.selectOptions(form.getByLabelText("For"), "Contracts");
+  await userEvent.selectOptions(form.getByLabelText("Applies to"), "Contracts");
   await userEvent.type(form.getByLabelText("Amount, in US dollars"), "50");
   await userEvent.click(form.getByRole("button", { name: "Set budget" }));
   await waitFor(() => expect(sent.find(({ method }) => method === "PUT")?.body).toEqual({ scope: "project", project_id: "p", limit: 50, period: "month" }));
@@ -111,18 +111,18 @@ it("sets a budget for everything or for one project", async () => {
 async function runCheck(response: object) {
   serveFrom(({ method }) => ({ body: method === "POST" ? response : { items: [provider()], storage: { ready: true, reason: null } } }));
   show(<ReconcileButton />);
-  await userEvent.click(screen.getByRole("button", { name: "Look for forgotten machines" }));
+  await userEvent.click(screen.getByRole("button", { name: "Terminate instances without a job" }));
   return screen.getByRole("status");
 }
 
 describe("the check for machines without a job", () => {
   it("names what was ended", async () => {
     const notice = await runCheck({ ended: [{ provider: "lambda", key: "bloom-1-a1", instance_id: "i" }], unseen: [] });
-    await waitFor(() => expect(notice.textContent).toBe("1 machine had no job.bloom-1-a1 at Lambda was ended."));
+    await waitFor(() => expect(notice.textContent).toBe("1 instance had no job.bloom-1-a1 at Lambda was terminated."));
   });
 
   it("names the providers that it could not check", async () => {
     const notice = await runCheck({ ended: [], unseen: [{ provider: "lambda", reason: "It did not answer in time." }] });
-    await waitFor(() => expect(notice.textContent).toBe("Lambda could not be looked at: It did not answer in time."));
+    await waitFor(() => expect(notice.textContent).toBe("Lambda could not be checked: It did not answer in time."));
   });
 });

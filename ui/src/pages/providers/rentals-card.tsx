@@ -30,18 +30,18 @@ export function RentalsCard({ connected }: { connected: boolean }) {
           </Link>
         ),
     },
-    { header: "Machine", cell: (rental) => [providerTitle(rental.provider), gpuText(rental), rental.region].filter(Boolean).join(" · ") },
+    { header: "Instance", cell: (rental) => [providerTitle(rental.provider), gpuText(rental), rental.region].filter(Boolean).join(" · ") },
     { header: "State", cell: ({ state }) => <Badge tone={state === "running" ? "good" : "teal"}>{state}</Badge> },
-    { header: "An hour", end: true, cell: ({ hourly }) => moneyText(hourly) },
-    { header: "Billed", end: true, cell: ({ billed_seconds: billedSeconds }) => durationText(billedSeconds) },
+    { header: "Per hour", end: true, cell: ({ hourly }) => moneyText(hourly) },
+    { header: "Billed time", end: true, cell: ({ billed_seconds: billedSeconds }) => durationText(billedSeconds) },
     { header: "Cost", end: true, cell: ({ cost }) => moneyText(cost) },
     {
-      header: "At the service",
+      header: "Provider page",
       quiet: true,
       end: true,
       cell: ({ page, job_name: jobName }) =>
         page && (
-          <a href={page} target="_blank" rel="noreferrer" aria-label={`Open the machine of ${jobName} at the service`} className="text-violet-soft underline-offset-3 hover:underline">
+          <a href={page} target="_blank" rel="noreferrer" aria-label={`Open the instance of ${jobName} at the provider`} className="text-violet-soft underline-offset-3 hover:underline">
             Open
           </a>
         ),
@@ -49,17 +49,17 @@ export function RentalsCard({ connected }: { connected: boolean }) {
   ];
   return (
     <Card>
-      <CardHeader title="Machines that run now" note={rentals.data && rentals.data.items.length > 0 && counted(rentals.data.items.length, "machine")}>
+      <CardHeader title="Running instances" note={rentals.data && rentals.data.items.length > 0 && counted(rentals.data.items.length, "instance")}>
         {connected && <ReconcileButton />}
       </CardHeader>
       <Loaded query={rentals} skeleton={<SkeletonRows rows={2} />}>
         {({ items }) =>
           items.length === 0 ? (
-            <EmptyState icon={ServerOff} title="No rented machine runs." small>
-              Nothing costs money now. Machines that no job owns are ended by themselves, every few minutes.
+            <EmptyState icon={ServerOff} title="No running instances." small>
+              You are not billed for any instance now. Instances without a job are terminated automatically every few minutes.
             </EmptyState>
           ) : (
-            <DataTable label="Machines that run now" columns={columns} rows={items} rowKey={({ id }) => id} />
+            <DataTable label="Running instances" columns={columns} rows={items} rowKey={({ id }) => id} />
           )
         }
       </Loaded>
@@ -80,9 +80,9 @@ export function ReconcileButton() {
     setResult(null);
     try {
       const { ended, unseen } = await reconcileRentals();
-      const blind = unseen.map(({ provider, reason }) => `${providerTitle(provider)} could not be looked at: ${reason}`);
-      const gone = ended.map(({ provider, key }) => `${key} at ${providerTitle(provider)} was ended.`);
-      const first = ended.length > 0 ? `${counted(ended.length, "machine")} had no job.` : unseen.length > 0 ? null : "Every machine that runs has its job.";
+      const blind = unseen.map(({ provider, reason }) => `${providerTitle(provider)} could not be checked: ${reason}`);
+      const gone = ended.map(({ provider, key }) => `${key} at ${providerTitle(provider)} was terminated.`);
+      const first = ended.length > 0 ? `${counted(ended.length, "instance")} had no job.` : unseen.length > 0 ? null : "Every running instance has a job.";
       setResult({ tone: unseen.length > 0 ? "bad" : "good", lines: [...(first ? [first] : []), ...gone, ...blind] });
     } catch (error) {
       setResult({ tone: "bad", lines: [sentenceOf(error)] });
@@ -94,7 +94,7 @@ export function ReconcileButton() {
   return (
     <>
       <Button size="small" pending={pending} onClick={() => void check()}>
-        Look for forgotten machines
+        Terminate instances without a job
       </Button>
       <div role="status" className="w-full">
         {result && (

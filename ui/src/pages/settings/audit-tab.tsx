@@ -22,12 +22,12 @@ const columns: Column<AuditEvent>[] = [
     ),
   },
   {
-    header: "Who",
-    cell: (event) => (event.actor ? <span title={event.actor.email}>{event.actor.name}</span> : <span className="text-dim">nobody signed in</span>),
+    header: "User",
+    cell: (event) => (event.actor ? <span title={event.actor.email}>{event.actor.name}</span> : <span className="text-dim">not signed in</span>),
   },
-  { header: "What", cell: (event) => <Subject event={event} /> },
-  { header: "From", cell: (event) => event.ip_address },
-  { header: "When", end: true, cell: (event) => <TimeAgo at={event.at} /> },
+  { header: "Object", cell: (event) => <Subject event={event} /> },
+  { header: "IP address", cell: (event) => event.ip_address },
+  { header: "Time", end: true, cell: (event) => <TimeAgo at={event.at} /> },
 ];
 
 export function AuditTab() {
@@ -39,7 +39,7 @@ export function AuditTab() {
         {({ pages }) => {
           // What happened meanwhile moves entries on to the next page, where they come again.
           const events = [...new Map(pages.flatMap((page) => page.items.map((event) => [event.id, event] as const))).values()];
-          if (events.length === 0) return <EmptyState icon={ScrollText} title="Nothing has happened yet." />;
+          if (events.length === 0) return <EmptyState icon={ScrollText} title="The audit log is empty." />;
           return (
             <>
               <DataTable label="Audit log" columns={columns} rows={events} rowKey={(event) => event.id} />

@@ -41,7 +41,7 @@ export function PeopleTab() {
 
   const columns: Column<Person>[] = [
     {
-      header: "Person",
+      header: "User",
       lead: true,
       cell: (person) => (
         <>
@@ -94,7 +94,7 @@ export function PeopleTab() {
 
   return (
     <Card>
-      <CardHeader title="People">
+      <CardHeader title="Users">
         <Button variant="primary" onClick={() => setInviting(true)}>
           <UserPlus aria-hidden />
           Invite
@@ -106,7 +106,7 @@ export function PeopleTab() {
         </Notice>
       )}
       <Loaded query={people} skeleton={<SkeletonRows rows={4} className="h-11" />}>
-        {({ items }) => <DataTable label="People" columns={columns} rows={items} rowKey={(person) => person.id} />}
+        {({ items }) => <DataTable label="Users" columns={columns} rows={items} rowKey={(person) => person.id} />}
       </Loaded>
       <InviteDialog open={inviting} onOpenChange={setInviting} />
       <ConfirmDialog
@@ -117,10 +117,10 @@ export function PeopleTab() {
         onConfirm={async () => {
           if (locking === null) return;
           await changePerson(locking.id, { disabled: true });
-          toast(`${locking.name} was signed out and cannot sign in.`);
+          toast(`The account of ${locking.name} is locked.`);
         }}
       >
-        They are signed out everywhere and cannot sign in until you unlock the account. Their work is kept.
+        The user is signed out on all devices and cannot sign in until you unlock the account. The projects and jobs of the user are kept.
       </ConfirmDialog>
     </Card>
   );
@@ -137,7 +137,7 @@ type InviteDialogProps = { open: boolean; onOpenChange: (open: boolean) => void 
 
 function InviteDialog({ open, onOpenChange }: InviteDialogProps) {
   return (
-    <Dialog open={open} onOpenChange={onOpenChange} title="Invite somebody">
+    <Dialog open={open} onOpenChange={onOpenChange} title="Invite a user">
       <InviteForm onClose={() => onOpenChange(false)} />
     </Dialog>
   );
@@ -154,15 +154,15 @@ function InviteForm({ onClose }: { onClose: () => void }) {
   if (invitation !== null) {
     return (
       <SecretOnce secret={invitation.link} label="Copy the invitation link" onClose={onClose}>
-        Send this link to <span className="break-all">{invitation.email}</span>. It works once, until{" "}
-        {exactTime(new Date(invitation.expires_at))}, and is not shown again.
+        Send this link to <span className="break-all">{invitation.email}</span>. The link works once and expires on{" "}
+        {exactTime(new Date(invitation.expires_at))}. The link is not shown again.
       </SecretOnce>
     );
   }
   return (
-    <ApiForm label="Invite somebody" failure={failure} onSubmit={onSubmit}>
+    <ApiForm label="Invite a user" failure={failure} onSubmit={onSubmit}>
       <TextField label="Email" type="email" autoComplete="off" {...field("email")} />
-      <SelectField label="Role" options={ROLES} help="Administrators manage people and see the audit log." {...field("role")} />
+      <SelectField label="Role" options={ROLES} help="Administrators manage users and see the audit log." {...field("role")} />
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" variant="primary" pending={isSubmitting}>

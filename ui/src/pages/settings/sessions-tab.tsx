@@ -40,10 +40,10 @@ export function SessionsTab() {
         </span>
       ),
     },
-    { header: "Address", cell: (session) => session.ip_address },
+    { header: "IP address", cell: (session) => session.ip_address },
     { header: "Last seen", cell: (session) => <TimeAgo at={session.last_seen_at} /> },
     { header: "Signed in", cell: (session) => <TimeAgo at={session.created_at} /> },
-    { header: "Ends", cell: (session) => <TimeAgo at={session.expires_at} /> },
+    { header: "Expires", cell: (session) => <TimeAgo at={session.expires_at} /> },
     {
       header: "Actions",
       quiet: true,
@@ -63,10 +63,10 @@ export function SessionsTab() {
 
   return (
     <Card>
-      <CardHeader title="Where you are signed in">
+      <CardHeader title="Signed-in devices">
         {others > 0 && (
           <Button size="small" onClick={() => setConfirming({ kind: "others" })}>
-            Sign out all others
+            Sign out all other devices
           </Button>
         )}
       </CardHeader>
@@ -81,7 +81,7 @@ export function SessionsTab() {
         onConfirm={end}
       >
         {confirming?.kind === "one"
-          ? "Whoever uses it has to sign in again. Unsaved work in that browser stays on its screen."
+          ? "The device has to sign in again. Unsaved text in its browser is not lost."
           : "Only this device stays signed in."}
       </ConfirmDialog>
     </Card>

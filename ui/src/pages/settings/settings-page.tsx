@@ -26,8 +26,8 @@ const ENTRIES: Entry[] = [
   { tab: "profile", text: "Profile", panel: ProfileTab },
   { tab: "sessions", text: "Sessions", panel: SessionsTab },
   { tab: "tokens", text: "Tokens", panel: TokensTab },
-  { tab: "people", text: "People", panel: PeopleTab, adminOnly: true },
-  { tab: "audit", text: "Audit", panel: AuditTab, adminOnly: true },
+  { tab: "people", text: "Users", panel: PeopleTab, adminOnly: true },
+  { tab: "audit", text: "Audit log", panel: AuditTab, adminOnly: true },
 ];
 
 const route = getRouteApi("/app/settings");
@@ -128,7 +128,7 @@ export function PasswordCard() {
         <input type="email" autoComplete="username" value={user.email} readOnly hidden />
         <PasswordField label="Current password" autoComplete="current-password" {...field("current_password")} />
         <PasswordField label="New password" autoComplete="new-password" help={PASSWORD_HELP} {...field("new_password")} />
-        <p className="text-sm text-dim">Changing it signs out every other device.</p>
+        <p className="text-sm text-dim">Changing the password signs out all your other devices.</p>
         <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
           Change password
         </Button>

@@ -45,7 +45,7 @@ function ApiTokensCard() {
       ),
     },
     {
-      header: "Rights",
+      header: "Scopes",
       cell: (token) => (
         <span className="inline-flex flex-wrap gap-1.5">
           {token.scopes.map((scope) => (
@@ -57,7 +57,7 @@ function ApiTokensCard() {
       ),
     },
     { header: "Last used", cell: (token) => (token.last_used_at ? <TimeAgo at={token.last_used_at} /> : "never") },
-    { header: "Ends", cell: (token) => (token.expires_at ? <TimeAgo at={token.expires_at} /> : "never") },
+    { header: "Expires", cell: (token) => (token.expires_at ? <TimeAgo at={token.expires_at} /> : "never") },
     {
       header: "Actions",
       quiet: true,
@@ -84,7 +84,7 @@ function ApiTokensCard() {
         {({ items }) =>
           items.length === 0 ? (
             <EmptyState icon={KeyRound} title="No API tokens yet." action={newToken}>
-              A token lets a script or the command line talk to this server in your name.
+              With an API token, a script or the command line can use this server under your account.
             </EmptyState>
           ) : (
             <DataTable label="API tokens" columns={columns} rows={items} rowKey={(token) => token.id} />
@@ -103,7 +103,7 @@ function ApiTokensCard() {
           toast(`Token “${doomed.name}” deleted.`);
         }}
       >
-        Every script that uses it stops working at once.
+        Scripts that use this token lose access immediately.
       </ConfirmDialog>
     </Card>
   );
@@ -117,8 +117,8 @@ const LIFETIMES = [
 ] as const;
 
 const newTokenRules = z.object({
-  name: textRule(NewApiToken.name).min(1, "Give the token a name."),
-  scopes: z.array(z.enum(NewApiToken.scopes.items.enum)).min(1, "Choose at least one right."),
+  name: textRule(NewApiToken.name).min(1, "Enter a name for the token."),
+  scopes: z.array(z.enum(NewApiToken.scopes.items.enum)).min(1, "Choose at least one scope."),
   expires_in_days: numberRule(NewApiToken.expires_in_days).pipe(z.number()),
 });
 
@@ -144,7 +144,7 @@ function NewToken({ onClose }: { onClose: () => void }) {
   if (secret !== null) {
     return (
       <SecretOnce secret={secret} label="Copy the token" onClose={onClose}>
-        Copy the token now and keep it somewhere safe. It is not shown again.
+        Copy the token now and store it in a safe place. The token is not shown again.
       </SecretOnce>
     );
   }
@@ -164,9 +164,9 @@ function NewToken({ onClose }: { onClose: () => void }) {
 }
 
 const CHOICES: { scope: Scope; text: string; adminOnly?: boolean }[] = [
-  { scope: "read", text: "See projects and their details" },
-  { scope: "write", text: "Create, change and delete them" },
-  { scope: "admin", text: "Everything an administrator may do", adminOnly: true },
+  { scope: "read", text: "View projects, jobs and other data" },
+  { scope: "write", text: "Create, change and delete projects, jobs and other data" },
+  { scope: "admin", text: "All administrator actions", adminOnly: true },
 ];
 
 type ScopeChoicesProps = { registration: UseFormRegisterReturn; error?: string; admin: boolean };
@@ -175,7 +175,7 @@ function ScopeChoices({ registration, error, admin }: ScopeChoicesProps) {
   const errorId = useId();
   return (
     <fieldset aria-describedby={error ? errorId : undefined}>
-      <legend className="mb-1.5 text-xs text-dim">Rights</legend>
+      <legend className="mb-1.5 text-xs text-dim">Scopes</legend>
       <div className="grid gap-1.5">
         {CHOICES.filter((choice) => admin || !choice.adminOnly).map(({ scope, text }) => (
           <label
@@ -225,8 +225,8 @@ function HubTokenCard() {
   const token = useQuery(hubTokenQuery);
   return (
     <Card>
-      <CardHeader title="Hugging Face Hub token" note={token.data && <Badge tone={token.data.present ? "good" : "neutral"}>{token.data.present ? "present" : "none"}</Badge>} />
-      <p className="mb-3.5 max-w-2xl text-dim">Fetches private models and datasets and those whose terms you accepted, and pushes what you export. It is kept encrypted and shown to nobody, not even to you.</p>
+      <CardHeader title="Hugging Face token" note={token.data && <Badge tone={token.data.present ? "good" : "neutral"}>{token.data.present ? "saved" : "not set"}</Badge>} />
+      <p className="mb-3.5 max-w-2xl text-dim">The token is used to download private and gated models and datasets and to upload exported models. It is stored encrypted and never displayed again.</p>
       <Loaded query={token} skeleton={<Skeleton className="h-9 max-w-md" />}>
         {({ present }) => <TokenForm present={present} />}
       </Loaded>
@@ -242,31 +242,31 @@ function TokenForm({ present }: { present: boolean }) {
     submit: async ({ token }) => {
       await keepHubToken(token);
       form.reset();
-      toast(present ? "The Hub token was replaced." : "The Hub token is kept.");
+      toast(present ? "The Hugging Face token was replaced." : "The Hugging Face token was saved.");
     },
   });
   return (
     <>
-      <ApiForm label="Hub token" failure={failure} onSubmit={onSubmit} className="max-w-xl">
+      <ApiForm label="Hugging Face token" failure={failure} onSubmit={onSubmit} className="max-w-xl">
         <PasswordField label={present ? "New token" : "Token"} secret="token" autoComplete="off" {...field("token")} />
         <div className="flex flex-wrap justify-end gap-2">
           {present && <Button onClick={() => setRemoving(true)}>Remove</Button>}
           <Button type="submit" variant="primary" pending={isSubmitting}>
-            {present ? "Replace" : "Keep it"}
+            {present ? "Replace token" : "Save token"}
           </Button>
         </div>
       </ApiForm>
       <ConfirmDialog
         open={removing}
         onOpenChange={setRemoving}
-        title="Remove the Hub token?"
+        title="Remove the Hugging Face token?"
         action="Remove token"
         onConfirm={async () => {
           await removeHubToken();
-          toast("The Hub token was removed.");
+          toast("The Hugging Face token was removed.");
         }}
       >
-        Private and gated models and datasets can then no longer be fetched. The token itself stays valid on the Hub.
+        This server can then no longer download private and gated models and datasets. The token stays valid at Hugging Face.
       </ConfirmDialog>
     </>
   );

@@ -62,9 +62,9 @@ function SharedJob({ token, job }: { token: string; job: Job }) {
             <RowsUsed job={job} />
           </span>
         }
-        note="You are looking at a shared run. It can be watched, not changed."
+        note="This is a shared, read-only view of a training run."
       />
-      <ProgressBar value={progressOf({ status: job.status, ...job.summary })} label="Progress of the training" className="mb-3.5" />
+      <ProgressBar value={progressOf({ status: job.status, ...job.summary })} label="Training progress" className="mb-3.5" />
       <JobStats job={job} />
       <Suspense fallback={<Skeleton className="mt-3.5 h-80 rounded-card" />}>
         <JobCharts store={store} marks={marks} waiting="Waiting for the first step." aside={<MemoryCard job={job} store={store} />} />
@@ -77,11 +77,11 @@ function SharedJob({ token, job }: { token: string; job: Job }) {
 }
 
 function LinkMissing() {
-  usePageTitle("Link not valid");
+  usePageTitle("Invalid link");
   return (
     <BarePage>
       <EmptyState wholePage icon={Link2Off} title="This link is invalid or was revoked.">
-        Ask whoever sent it for a new one.
+        Ask the person who sent you the link for a new one.
       </EmptyState>
     </BarePage>
   );
