@@ -38,7 +38,7 @@ def test_a_plan_shows_memory_by_kind_a_step_and_what_limits_it(folder: Path) -> 
     ):
         assert words in done.stdout
     assert "updated through the link" in done.stdout
-    assert "What limits it: " in done.stdout
+    assert "Bottleneck: " in done.stdout
     assert "Assumes 730 TFLOP/s for H200" in done.stdout
     assert list(folder.iterdir()) == []
 
