@@ -58,7 +58,7 @@ def test_what_does_not_fit_says_so_and_shows_the_nearest_that_does(folder: Path)
     done = bloom_plan(*arguments)
     assert done.exit_code == 1
     assert "Does not fit. There are 1,635.3 GB of host memory to use" in done.stdout
-    assert "With that change:" in done.stdout
+    assert "Plan with the suggested change:" in done.stdout
     answer = json.loads(bloom_plan(*arguments, "--json").stdout)
     assert (answer["fits"], answer["plan"]) == (False, None)
     assert "method lora would fit" in answer["reason"]

@@ -147,13 +147,16 @@ def chat(
             help="Nucleus sampling (top-p): sample from the most likely tokens with this total probability.",
         ),
     ] = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens of an answer.")] = 512,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens per answer.")] = 512,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Random seed; the same seed repeats an answer.")
     ] = None,
     device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
-    """Chat with a model in the terminal, also while it is in training."""
+    """Chat with a model in the terminal.
+
+    The model may still be in training.
+    """
     from gpubloom.cli.child_process import Stopped, TaskFailed
 
     settings = Sampling(temperature, top_p, max_tokens, seed)
@@ -282,7 +285,10 @@ def generate(
         typer.Option(help="Folder of the base model. Required if MODEL is only an adapter."),
     ] = None,
 ) -> None:
-    """Generate text that continues a prompt, also with a model in training."""
+    """Generate text that continues a prompt.
+
+    The model may still be in training.
+    """
     from gpubloom.cli.child_process import child_environment, must_have_torch
 
     try:

@@ -70,7 +70,7 @@ def downgrade(
 def moved() -> None:
     """Confirm that the database was moved to this machine.
 
-    Run it when the server asks. This server keeps the instances that it rents.
+    Run this command when the server asks for it. This server keeps the instances that it rents.
     """
     from gpubloom.server.rentals.installation import note_move
 
@@ -82,7 +82,7 @@ def moved() -> None:
 def copied() -> None:
     """Confirm that this database is a copy.
 
-    Run it when the server asks. This server leaves the instances of the original alone.
+    Run this command when the server asks for it. This server does not touch the instances of the original.
     """
     from gpubloom.server.rentals.installation import become_another
 

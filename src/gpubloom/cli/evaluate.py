@@ -27,7 +27,7 @@ def evaluate(
         typer.Option(help="Folder of the base model. [default: the base model that the run names]"),
     ] = None,
     max_new_tokens: Annotated[
-        int, typer.Option(min=1, max=4096, help="Maximum number of tokens of an answer.")
+        int, typer.Option(min=1, max=4096, help="Maximum number of tokens per answer.")
     ] = 128,
     max_batches: Annotated[
         int, typer.Option(min=1, help="Number of batches to evaluate, spread evenly over the data.")

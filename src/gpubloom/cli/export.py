@@ -158,7 +158,8 @@ def convert(
         Literal["safetensors", "torch", "json", "sharded", "block"],
         typer.Option(
             help="safetensors: model folder for other programs. torch: model.pt. json: model.json, for small "
-            "models. block: checkpoint to resume from on one device. sharded: on several devices."
+            "models. block: checkpoint to resume from on one device. sharded: checkpoint to resume from on "
+            "several devices."
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

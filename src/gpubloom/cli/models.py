@@ -74,7 +74,9 @@ def pull(
     ],
     to: Annotated[
         Path | None,
-        typer.Option(help="New folder for the model. [default: below BLOOM_HOME, where ORG/NAME finds it]"),
+        typer.Option(
+            help="New folder for the model. [default: a folder in BLOOM_HOME, where commands find it by ORG/NAME]"
+        ),
     ] = None,
 ) -> None:
     """Download a model from Hugging Face.

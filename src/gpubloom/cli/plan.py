@@ -172,7 +172,7 @@ def _show(
     if shown is None:
         return
     if refusal is not None:
-        console.print("\nWith that change:\n")
+        console.print("\nPlan with the suggested change:\n")
     for line in plan_lines(shown, title):
         console.print(line, soft_wrap=soft_wrap)
 

@@ -67,7 +67,9 @@ def show(project_id: ProjectId, as_json: AsJson = False) -> None:
 def create(
     name: Annotated[str, typer.Argument(help="Name of the project.")],
     size: Annotated[float, typer.Option(help="Model size in billions of parameters.")],
-    architecture: Annotated[str, typer.Option(help="transformer or custom.")] = "transformer",
+    architecture: Annotated[
+        str, typer.Option(help="Model architecture: transformer or custom.")
+    ] = "transformer",
     description: Description = None,
     data: DataPath = None,
     as_json: AsJson = False,
@@ -88,7 +90,9 @@ def edit(
     project_id: ProjectId,
     name: Annotated[str | None, typer.Option(help="New name.")] = None,
     size: Annotated[float | None, typer.Option(help="Model size in billions of parameters.")] = None,
-    architecture: Annotated[str | None, typer.Option(help="transformer or custom.")] = None,
+    architecture: Annotated[
+        str | None, typer.Option(help="Model architecture: transformer or custom.")
+    ] = None,
     description: Description = None,
     data: DataPath = None,
     as_json: AsJson = False,

@@ -79,7 +79,7 @@ def _show(found: "Requirements") -> None:
         resumes = f"resumes with {saved.resumes_with}" if saved.resumes_with else "cannot resume"
         console.print(f"checkpoints: {saved.saves_with}; {resumes}", soft_wrap=True, markup=False)
     if found.reference_gpu is not None:
-        console.print(f"Hours: on {found.reference_gpu}.", soft_wrap=True, markup=False)
+        console.print(f"The hours are for {found.reference_gpu}.", soft_wrap=True, markup=False)
     for note in found.notes:
         console.print(note, soft_wrap=True, markup=False)
 

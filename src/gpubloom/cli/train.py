@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SETTINGS = "Settings"
 
 OneGpu = Annotated[
-    int | None, typer.Option(min=0, help="Number of the only GPU to use.", rich_help_panel=SETTINGS)
+    int | None, typer.Option(min=0, help="Use only the GPU with this number.", rich_help_panel=SETTINGS)
 ]
 Assignments = Annotated[
     list[str] | None,
