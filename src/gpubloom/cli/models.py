@@ -75,7 +75,7 @@ def pull(
     to: Annotated[
         Path | None,
         typer.Option(
-            help="New folder for the model. [default: a folder in BLOOM_HOME, where commands find it by ORG/NAME]"
+            help="New folder for the model. [default: a folder in BLOOM_HOME; ORG/NAME then finds it]"
         ),
     ] = None,
 ) -> None:
