@@ -15,7 +15,7 @@ def new_console() -> "Console":
     """A console that prints text as it is, without markup or highlighting."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False)
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def new_table(columns: Mapping[str, Fit], *, gap: int = 2) -> "Table":
