@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from gpubloom.cli.app import app
@@ -105,3 +106,19 @@ def test_a_folder_is_no_dataset_and_says_what_to_name_instead(tmp_path: Path) ->
     done = bloom_datasets("inspect", tmp_path)
     assert done.exit_code == 2
     assert printed(done.stderr) == ["not_a_file"]
+
+
+def test_pull_without_a_name_lists_the_well_known_datasets() -> None:
+    listed = bloom_datasets("pull")
+    assert listed.exit_code == 0, listed.output
+    assert "shakespeare" in listed.stdout
+    names = [each["name"] for each in json.loads(bloom_datasets("pull", "--json").stdout)]
+    assert all(name in listed.stdout for name in names)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("shakespeare", "--split", "test"), ("org/data", "--accept-change")], ids=" ".join
+)
+def test_pull_refuses_options_of_the_other_kind_of_dataset(arguments: tuple[str, ...]) -> None:
+    done = bloom_datasets("pull", *arguments)
+    assert (done.exit_code, printed(done.stderr)) == (2, ["invalid_option"])

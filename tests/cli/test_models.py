@@ -72,11 +72,18 @@ def test_a_model_is_pulled_by_id_and_found_again(hub: FakeHub, model: Path, home
     assert printed(missing.stderr) == ["not_found"]
 
 
-def test_a_dataset_is_pulled_by_id(hub: FakeHub, tmp_path: Path) -> None:  # noqa: F811
+def test_a_dataset_is_pulled_by_id_into_a_named_folder_or_into_data(
+    hub: FakeHub,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hub.add("org/data", {"train.jsonl": b'{"text": "a"}\n'}, "dataset")
     told = RUNNER.invoke(app, ["datasets", "pull", "org/data", "--to", str(tmp_path / "data")])
     assert told.exit_code == 0
     assert Path(told.stdout.strip()).read_bytes() == b'{"text": "a"}\n'
+    monkeypatch.chdir(tmp_path / "data")
+    again = RUNNER.invoke(app, ["datasets", "pull", "org/data", "--json"])
+    assert json.loads(again.stdout)["path"].startswith(str(tmp_path / "data" / "data" / "data"))
 
 
 @pytest.fixture
