@@ -1,4 +1,4 @@
-"""`bloom datasets` against a real server with a worker."""
+"""`bloom datasets list`, `show` and `upload` against a real server with a worker."""
 
 import json
 import os
@@ -58,10 +58,10 @@ def test_a_file_is_uploaded_inspected_listed_and_shown(
     assert (dataset["status"], dataset["report"]["rows"]) == ("ready", 200_000)
     listed = _bloom(server, token, tmp_path, "list")
     assert dataset["id"] in listed.stdout
-    assert "200,000 rows" in listed.stdout
+    assert "200,000" in listed.stdout
     shown = _bloom(server, token, tmp_path, "show", dataset["id"])
     assert "prompt_completion: 200,000 examples" in shown.stdout
-    assert "199,999 rows repeat an earlier one" in shown.stdout
+    assert "199,999 duplicate rows" in shown.stdout
 
 
 def test_an_upload_that_broke_off_is_continued_by_its_id(

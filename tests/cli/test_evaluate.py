@@ -1,4 +1,4 @@
-"""`bloom eval` as a person uses it."""
+"""`bloom models eval` as a person uses it."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.tiny_models import make_tiny_model
 
 def evaluate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gpubloom.cli", "eval", *arguments],
+        [sys.executable, "-m", "gpubloom.cli", "models", "eval", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

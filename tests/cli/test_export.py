@@ -1,4 +1,4 @@
-"""`bloom convert` as a person types it."""
+"""`bloom runs convert-checkpoint` as a person types it."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_model_is_converted_and_told_of(model: Path, tmp_path: Path) -> None:
-    told = RUNNER.invoke(app, ["convert", str(model), str(tmp_path / "new"), "--to", "torch", "--json"])
+    told = RUNNER.invoke(
+        app, ["runs", "convert-checkpoint", str(model), str(tmp_path / "new"), "--to", "torch", "--json"]
+    )
     assert told.exit_code == 0, told.output
     written = json.loads(told.output)
     tensors = torch.load(tmp_path / "new" / "model.pt", weights_only=True)
@@ -41,7 +43,7 @@ def test_wrong_input_is_one_sentence_and_nothing_is_written(model: Path, tmp_pat
         (tmp_path / "nowhere", tmp_path / "new", "folder_not_found"),
         (model, model, "folder_exists"),
     ):
-        told = RUNNER.invoke(app, ["convert", str(source), str(target), "--to", "json"])
+        told = RUNNER.invoke(app, ["runs", "convert-checkpoint", str(source), str(target), "--to", "json"])
         assert told.exit_code == 2
         assert printed(told.stderr) == [code]
     assert list(tmp_path.iterdir()) == []
@@ -49,7 +51,9 @@ def test_wrong_input_is_one_sentence_and_nothing_is_written(model: Path, tmp_pat
 
 @pytest.mark.long
 def test_what_the_child_refuses_is_one_sentence(model: Path, tmp_path: Path) -> None:
-    told = RUNNER.invoke(app, ["convert", str(model), str(tmp_path / "new"), "--to", "sharded"])
+    told = RUNNER.invoke(
+        app, ["runs", "convert-checkpoint", str(model), str(tmp_path / "new"), "--to", "sharded"]
+    )
     assert told.exit_code == 2
     assert printed(told.stderr) == ["no_training_state"]
     assert len(told.stderr.strip().splitlines()) == 1

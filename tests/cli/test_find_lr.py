@@ -1,4 +1,4 @@
-"""`bloom find-lr` as a person uses it: one real search, shown and as JSON."""
+"""`bloom models find-lr` as a person uses it: one real search, shown and as JSON."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,9 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """What a search answered as JSON; it must leave nothing behind."""
     folder = tmp_path_factory.mktemp("searched")
     (folder / "text.txt").write_text(TEXT)
-    done = bloom("find-lr", "--train-path", "text.txt", *SETTINGS, "--steps", "30", "--json", folder=folder)
+    done = bloom(
+        "models", "find-lr", "--train-path", "text.txt", *SETTINGS, "--steps", "30", "--json", folder=folder
+    )
     assert done.returncode == 0, done.stderr
     assert [path.name for path in folder.iterdir()] == ["text.txt"]
     found: dict[str, object] = json.loads(done.stdout)
@@ -49,13 +51,13 @@ def test_the_curve_is_drawn_over_powers_of_ten(searched: dict[str, object]) -> N
 
 def test_wrong_input_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
-    done = bloom("find-lr", "--train-path", "text.txt", "--highest", "1e-6", folder=tmp_path)
+    done = bloom("models", "find-lr", "--train-path", "text.txt", "--highest", "1e-6", folder=tmp_path)
     assert done.returncode == 2
     assert printed(done.stderr) == ["rates_too_close"]
 
 
 def test_a_model_without_examples_is_refused(tmp_path: Path) -> None:
-    done = bloom("find-lr", str(tmp_path), folder=tmp_path)
+    done = bloom("models", "find-lr", str(tmp_path), folder=tmp_path)
     assert done.returncode == 2
     assert printed(done.stderr) == ["no_data"]
 
@@ -67,7 +69,7 @@ def test_a_model_and_a_file_of_examples_are_taken_as_in_finetune(tmp_path: Path)
     model = make_tiny_model(tmp_path / "model")
     rows = [json.dumps({"prompt": f"What is {n}?", "completion": f"It is {n}."}) for n in range(40)]
     (tmp_path / "examples.jsonl").write_text("\n".join(rows))
-    done = bloom("find-lr", "model", "examples.jsonl", "--steps", "12", "--json", folder=tmp_path)
+    done = bloom("models", "find-lr", "model", "examples.jsonl", "--steps", "12", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["points"]) == 12
     assert model.is_dir()

@@ -120,7 +120,7 @@ def test_rows_that_the_template_refuses_are_told_as_soon_as_the_data_is_read_and
     } <= set(said)
     assert len(said) == len(set(said))
 
-    shown = bloom("watch", "run", "--once", folder=tmp_path).stdout
+    shown = bloom("runs", "watch", "run", "--once", folder=tmp_path).stdout
     assert "20 of 120 rows used" in shown
     assert "warning: chats.jsonl: 100 of 120 rows cannot be used" in " ".join(shown.split())
 

@@ -1,10 +1,12 @@
-"""`bloom jobs list`: one line for each job."""
+"""`bloom jobs list`: id, status and name of each job, and its progress below."""
 
+import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from gpubloom.cli.jobs import _line, _list_item
+from gpubloom.cli.jobs import _list_item, _print_job
 
 
 def _job(**changes: Any) -> dict[str, Any]:
@@ -12,17 +14,27 @@ def _job(**changes: Any) -> dict[str, Any]:
     return {**job, "id": "1", "status": "failed", "name": "n", **changes}
 
 
+def _shown(job: dict[str, Any]) -> str:
+    output = io.StringIO()
+    _print_job(job, Console(file=output, width=80, markup=False, highlight=False))
+    return output.getvalue()
+
+
 @pytest.mark.parametrize(("stored", "shown"), [("NaN", "NaN"), ("Infinity", "Infinity"), (1.5, "1.500")])
 def test_a_job_whose_loss_is_no_number_is_listed(stored: object, shown: str) -> None:
-    assert f"loss {shown}" in _line(_job(loss=stored))
+    assert f"loss {shown}" in _shown(_job(loss=stored))
 
 
 def test_a_job_is_listed_with_the_provider_whose_offer_was_taken_and_its_cost() -> None:
-    assert "modal $1.50" in _line(_job(provider="modal", cost_so_far=1.5))
-    assert "local" in _line(_job())
+    assert "modal $1.50" in _shown(_job(provider="modal", cost_so_far=1.5))
+    assert "local" in _shown(_job())
+
+
+def test_a_name_with_brackets_is_shown_as_it_is() -> None:
+    assert "[bold]run[/bold]" in _shown(_job(name="[bold]run[/bold]"))
 
 
 def test_one_job_is_shown_as_in_the_list() -> None:
     summary = {"step": 3, "total_steps": 9, "values": {"train/loss": {"value": 2.0}}, "cost": {"so_far": 0.5}}
-    shown = _line(_list_item({**_job(), "summary": summary, "offer": {"provider": "modal"}}))
+    shown = _shown(_list_item({**_job(), "summary": summary, "offer": {"provider": "modal"}}))
     assert all(word in shown for word in ("step 3 of 9", "loss 2.000", "modal $0.50"))

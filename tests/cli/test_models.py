@@ -1,4 +1,4 @@
-"""`bloom models`, `bloom data pull` and `bloom export`, as a person types them; the hub is on loopback."""
+"""`bloom models` and `bloom datasets pull`, as a person types them; the hub is on loopback."""
 
 import hashlib
 import json
@@ -41,14 +41,16 @@ def test_the_catalogue_is_listed_with_memory_by_method() -> None:
     told = RUNNER.invoke(app, ["models", "list"])
     assert told.exit_code == 0
     assert "Qwen/Qwen2.5-7B-Instruct" in told.output
-    assert "18 GB" in next(line for line in told.output.splitlines() if "Qwen2.5-7B-Instruct" in line)
+    row = next(line for line in told.output.splitlines() if "Qwen2.5-7B-Instruct" in line)
+    # GPU memory of full fine-tuning, LoRA and QLoRA.
+    assert row.split()[-2] == "18"
     found = json.loads(RUNNER.invoke(app, ["models", "list", "--json"]).output)
     assert found[0]["models"][0]["memory"]["lora"] > 0
 
 
 def test_a_check_says_what_is_wrong_and_ends_with_one(model: Path, tmp_path: Path) -> None:
     good = RUNNER.invoke(app, ["models", "check", str(model)])
-    assert (good.exit_code, "It can be trained." in good.output) == (0, True)
+    assert (good.exit_code, "The model can be trained." in good.output) == (0, True)
     broken = Path(shutil.copytree(model, tmp_path / "broken"))
     (broken / "tokenizer.json").unlink()
     told = RUNNER.invoke(app, ["models", "check", str(broken)])
@@ -70,11 +72,18 @@ def test_a_model_is_pulled_by_id_and_found_again(hub: FakeHub, model: Path, home
     assert printed(missing.stderr) == ["not_found"]
 
 
-def test_a_dataset_is_pulled_by_id(hub: FakeHub, tmp_path: Path) -> None:  # noqa: F811
+def test_a_dataset_is_pulled_by_id_into_a_named_folder_or_into_data(
+    hub: FakeHub,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hub.add("org/data", {"train.jsonl": b'{"text": "a"}\n'}, "dataset")
-    told = RUNNER.invoke(app, ["data", "pull", "org/data", "--to", str(tmp_path / "data")])
+    told = RUNNER.invoke(app, ["datasets", "pull", "org/data", "--to", str(tmp_path / "data")])
     assert told.exit_code == 0
     assert Path(told.stdout.strip()).read_bytes() == b'{"text": "a"}\n'
+    monkeypatch.chdir(tmp_path / "data")
+    again = RUNNER.invoke(app, ["datasets", "pull", "org/data", "--json"])
+    assert json.loads(again.stdout)["path"].startswith(str(tmp_path / "data" / "data" / "data"))
 
 
 @pytest.fixture
@@ -92,10 +101,10 @@ def test_an_export_is_written_replayed_and_pushed_and_comes_back_equal(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     target = tmp_path / "out" / "exported"
-    arguments = ["export", str(model), "--to", str(target), "--dtype", "fp32", "--device", "cpu"]
+    arguments = ["models", "export", str(model), "--to", str(target), "--dtype", "fp32", "--device", "cpu"]
     told = RUNNER.invoke(app, [*arguments, "--prompt", "Hello", "--push", "me/exported"])
     assert told.exit_code == 0, told.output
-    assert "1 of 1 prompts answered the same" in told.output
+    assert "Same answer before and after: 1 of 1 prompts" in told.output
     assert f"Pushed to {hub.url}/me/exported" in told.output
     assert TOKEN not in told.output
     assert hub.repos["model", "me/exported"].private
@@ -120,17 +129,28 @@ def test_a_push_that_is_refused_keeps_the_export(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    told = RUNNER.invoke(app, ["export", str(model), "--to", str(tmp_path / "out"), "--push", "me/x"])
+    told = RUNNER.invoke(
+        app, ["models", "export", str(model), "--to", str(tmp_path / "out"), "--push", "me/x"]
+    )
     assert told.exit_code == 2
     assert printed(told.stderr) == ["no_access"]
-    assert "The export itself is in" in told.stderr
+    assert f"The exported model is in {tmp_path / 'out'}" in told.stderr
     assert (tmp_path / "out" / "model.safetensors").is_file()
     assert "hf_wrong" not in told.output
 
 
 @pytest.mark.long
 def test_ctrl_c_leaves_nothing(model: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gpubloom.cli", "export", str(model), "--to", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "gpubloom.cli",
+        "models",
+        "export",
+        str(model),
+        "--to",
+        str(tmp_path / "out"),
+    ]
     process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE)
     # Its lock is taken: the task has begun.
     while not list(tmp_path.glob(".export-*/**/*lock*")):
@@ -139,11 +159,11 @@ def test_ctrl_c_leaves_nothing(model: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert b"nothing was written" in said
+    assert b"Nothing was written" in said
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
 def test_what_is_no_model_is_said_in_a_sentence(tmp_path: Path) -> None:
-    told = RUNNER.invoke(app, ["export", str(tmp_path / "nowhere"), "--to", str(tmp_path / "out")])
+    told = RUNNER.invoke(app, ["models", "export", str(tmp_path / "nowhere"), "--to", str(tmp_path / "out")])
     assert told.exit_code == 2
     assert printed(told.stderr) == ["not_found"]

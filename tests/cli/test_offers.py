@@ -1,4 +1,4 @@
-"""`bloom offers`: of figures and of scripts, with reasons; never starts anything."""
+"""`bloom providers offers`: for numbers and for scripts, with reasons; never starts anything."""
 
 import json
 from pathlib import Path
@@ -28,17 +28,17 @@ def _no_gpu_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bloom_offers(*arguments: str, **environment: str) -> Result:
-    return CliRunner().invoke(app, ["offers", *arguments], env={"COLUMNS": "120", **environment})
+    return CliRunner().invoke(app, ["providers", "offers", *arguments], env={"COLUMNS": "120", **environment})
 
 
 def test_figures_become_a_table_with_the_reasons_for_the_choice() -> None:
     done = bloom_offers("--memory", "12", "--hours", "4")
     assert done.exit_code == 0, done.output
     assert "12 GB, 4 hours on T4" in done.output
-    assert "Take RTX A4000 at Paperspace." in done.output
+    assert "Recommended: RTX A4000 at Paperspace." in done.output
     assert "a good balance" in done.output
     assert "→" in done.output
-    assert "Not offered" not in done.output
+    assert "Excluded offers" not in done.output
 
 
 def test_all_shows_what_was_not_offered_and_why() -> None:
@@ -77,7 +77,7 @@ def test_the_total_is_part_of_the_json() -> None:
 def test_this_machine_is_among_them_when_it_has_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpubloom.plan.detect_hardware", lambda: Hardware.parse("RTX 4090, 64 GB host"))
     done = bloom_offers("--memory", "12", "--hours", "4")
-    assert "Take RTX 4090 at This machine." in done.output
+    assert "Recommended: RTX 4090 at This machine." in done.output
 
 
 def test_prices_of_ones_own_are_used(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_prices_of_ones_own_are_used(tmp_path: Path) -> None:
     }  # fmt: skip
     own.write_text(json.dumps({"rows": [row]}))
     done = bloom_offers("--memory", "12", "--hours", "4", BLOOM_PRICES=str(own))
-    assert "Take A10 at Lambda." in done.output
+    assert "Recommended: A10 at Lambda." in done.output
     own.write_text("{")
     done = bloom_offers("--memory", "12", "--hours", "4", BLOOM_PRICES=str(own))
     assert (done.exit_code, printed(done.stderr)) == (2, ["not_json"])
@@ -114,15 +114,15 @@ def test_what_cannot_be_answered_says_why(arguments: list[str], code: str) -> No
 def test_a_job_that_nothing_can_run_is_an_answer_without_offers() -> None:
     done = bloom_offers("--memory", "900", "--hours", "1")
     assert done.exit_code == 1
-    assert "Nothing that is known here can run this job" in done.output
+    assert "No known offer can run this job" in done.output
 
 
 def test_nobody_is_told_to_rent_a_gpu_for_a_script_that_uses_none(tmp_path: Path) -> None:
     script = tmp_path / "count.py"
     script.write_text("for step in range(100):\n    print(step)\n")
     done = bloom_offers(str(script))
-    assert "Take " not in done.output
-    assert "It needs no GPU" in done.output
+    assert "Recommended:" not in done.output
+    assert "The job needs no GPU" in done.output
     # Who names a service, or a number of GPUs, means it.
-    assert "Take " in bloom_offers(str(script), "--provider", "modal").output
-    assert "Take " in bloom_offers(str(script), "--gpus", "1").output
+    assert "Recommended:" in bloom_offers(str(script), "--provider", "modal").output
+    assert "Recommended:" in bloom_offers(str(script), "--gpus", "1").output

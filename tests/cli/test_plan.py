@@ -38,7 +38,7 @@ def test_a_plan_shows_memory_by_kind_a_step_and_what_limits_it(folder: Path) -> 
     ):
         assert words in done.stdout
     assert "updated by the GPU" in done.stdout
-    assert "What limits it: " in done.stdout
+    assert "Bottleneck: " in done.stdout
     assert "Assumes 730 TFLOP/s for H200" in done.stdout
     assert list(folder.iterdir()) == []
 
@@ -58,7 +58,7 @@ def test_what_does_not_fit_says_so_and_shows_the_nearest_that_does(folder: Path)
     done = bloom_plan(*arguments)
     assert done.exit_code == 1
     assert "Does not fit. The usable host memory is 1,635.3 GB" in done.stdout
-    assert "With that change:" in done.stdout
+    assert "Plan with the suggested change:" in done.stdout
     answer = json.loads(bloom_plan(*arguments, "--json").stdout)
     assert (answer["fits"], answer["plan"]) == (False, None)
     assert "would fit with method lora" in answer["reason"]

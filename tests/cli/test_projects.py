@@ -1,4 +1,4 @@
-"""`bloom login` and `bloom projects` against a real server."""
+"""`bloom auth login` and `bloom projects` against a real server."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def bloom(server: LiveServer, tmp_path: Path) -> Bloom:
 
 
 def test_projects_can_be_created_changed_listed_and_deleted(bloom: Bloom, token: str, tmp_path: Path) -> None:
-    login = bloom("login", BLOOM_TOKEN=token)
+    login = bloom("auth", "login", BLOOM_TOKEN=token)
     assert login.returncode == 0, login.stderr
     assert "Ada <ada@example.com>" in login.stdout
     stored = tmp_path / "config/gpubloom/credentials.json"
@@ -78,7 +78,7 @@ def test_projects_can_be_created_changed_listed_and_deleted(bloom: Bloom, token:
     }
     assert "Second" in bloom("projects", "list").stdout
     assert bloom("projects", "delete", project["id"], "--yes").returncode == 0
-    assert "No projects yet" in bloom("projects", "list").stdout
+    assert "No projects found" in bloom("projects", "list").stdout
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_jobs_can_be_started_listed_paused_and_cancelled(
     assert started.returncode == 0, started.stderr
     job = json.loads(started.stdout)["id"]
     # Nobody works here: the job waits.
-    assert "number 1 in the queue" in bloom("jobs", "show", job, BLOOM_TOKEN=token).stdout
+    assert "position 1 in the queue" in bloom("jobs", "show", job, BLOOM_TOKEN=token).stdout
     assert "paused" in bloom("jobs", "pause", job, BLOOM_TOKEN=token).stdout
     assert "queued" in bloom("jobs", "resume", job, BLOOM_TOKEN=token).stdout
     assert "cancelled" in bloom("jobs", "cancel", job, BLOOM_TOKEN=token).stdout
@@ -131,27 +131,27 @@ def test_without_a_token_the_next_step_is_named(bloom: Bloom) -> None:
 def test_a_token_can_be_piped_in_and_the_address_needs_no_scheme(
     bloom: Bloom, token: str, server: LiveServer
 ) -> None:
-    done = bloom("login", "--server", server.address.removeprefix("http://"), stdin=f"{token}\n")
+    done = bloom("auth", "login", "--server", server.address.removeprefix("http://"), stdin=f"{token}\n")
     assert (done.returncode, done.stderr) == (0, "")
     listed = bloom("projects", "list")
     assert listed.returncode == 0, listed.stderr
 
 
 def test_what_is_no_token_is_refused_before_it_is_sent(bloom: Bloom) -> None:
-    done = bloom("login", stdin="my password\n", BLOOM_SERVER="http://127.0.0.1:9")
+    done = bloom("auth", "login", stdin="my password\n", BLOOM_SERVER="http://127.0.0.1:9")
     assert done.returncode == 2
     assert printed(done.stderr) == ["invalid_api_token"]
 
 
 def test_a_wrong_token_is_refused_and_not_stored(bloom: Bloom, tmp_path: Path) -> None:
-    result = bloom("login", BLOOM_TOKEN="bloom_wrong")
+    result = bloom("auth", "login", BLOOM_TOKEN="bloom_wrong")
     assert result.returncode == 1
     assert printed(result.stderr) == ["invalid_api_token"]
     assert not (tmp_path / "config/gpubloom/credentials.json").exists()
 
 
 def test_a_stored_token_is_not_sent_to_another_server(bloom: Bloom, token: str) -> None:
-    assert bloom("login", BLOOM_TOKEN=token).returncode == 0
+    assert bloom("auth", "login", BLOOM_TOKEN=token).returncode == 0
     other_server = bloom("projects", "list", BLOOM_SERVER="http://127.0.0.1:9")
     assert other_server.returncode == 2
     assert printed(other_server.stderr) == ["no_api_token"]

@@ -9,17 +9,17 @@ from gpubloom.cli.app import app
 from tests.errors import printed
 
 COMMANDS = [
-    ("card",),
-    ("watch",),
-    ("serve-metrics",),
+    ("runs", "card"),
+    ("runs", "watch"),
+    ("runs", "serve"),
     ("train", "--resume"),
-    ("compare",),
-    ("mirror",),
+    ("runs", "compare"),
+    ("runs", "mirror"),
 ]
 
 
 def bloom(command: tuple[str, ...], folder: Path) -> str:
-    more = {"mirror": ["memory://runs"], "compare": [str(folder.parent / "another")]}.get(command[0], [])
+    more = {"mirror": ["memory://runs"], "compare": [str(folder.parent / "another")]}.get(command[-1], [])
     done = CliRunner().invoke(app, [*command, str(folder), *more])
     assert done.exit_code == 2, done.output
     assert done.stderr.count("\n") == 1

@@ -64,7 +64,7 @@ def test_a_run_is_paused_resumed_and_changed_while_its_command_waits(tmp_path: P
     ControlFile(run_dir).want("cancel")
     output, errors = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, errors) == (0, "")
-    assert "Paused. Resume it at the dashboard" in output
+    assert "Paused. Resume the run in the dashboard" in output
     assert output.strip().endswith("Cancelled.")
 
 
@@ -84,6 +84,6 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Path) -> 
 
 
 def test_what_is_no_run_is_not_served(tmp_path: Path) -> None:
-    done = bloom("serve-metrics", "gone", folder=tmp_path)
+    done = bloom("runs", "serve", "gone", folder=tmp_path)
     assert done.returncode == 2
     assert printed(done.stderr) == ["run_not_found"]

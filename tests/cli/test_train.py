@@ -74,16 +74,16 @@ def test_a_run_is_trained_shown_and_kept(trained: tuple[Path, str]) -> None:
     assert json.loads((folder / "run" / "plan.json").read_text())["parameters"] == 108_928
 
 
-def test_sample_continues_a_prompt(trained: tuple[Path, str]) -> None:
+def test_generate_continues_a_prompt(trained: tuple[Path, str]) -> None:
     folder, _ = trained
-    done = bloom("sample", "run", "--max-tokens", "20", "--", "-- 9 bottles", folder=folder)
+    done = bloom("models", "generate", "run", "--max-tokens", "20", "--", "-- 9 bottles", folder=folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("-- 9 bottles")
     assert len(done.stdout) > 20
 
 
-def test_sample_refuses_what_is_no_run(tmp_path: Path) -> None:
-    done = bloom("sample", "gone", "x", folder=tmp_path)
+def test_generate_refuses_what_is_no_run(tmp_path: Path) -> None:
+    done = bloom("models", "generate", "gone", "x", folder=tmp_path)
     assert done.returncode == 2
     assert printed(done.stderr) == ["run_not_found"]
 
@@ -116,7 +116,7 @@ def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "")
-    assert "Saved at step" in output
+    assert "Saved a checkpoint at step" in output
     assert "Continue with: bloom train --resume run" in output
     assert list((tmp_path / "saved" / "run").glob("step-*"))
 
@@ -236,7 +236,7 @@ def test_a_run_that_cannot_be_resumed_is_left_as_it_is(trained: tuple[Path, str]
 
 
 def test_the_schema_of_the_config_is_printed(tmp_path: Path) -> None:
-    done = bloom("config", "schema", folder=tmp_path)
+    done = bloom("runs", "config-schema", folder=tmp_path)
     assert "learning_rate" in json.loads(done.stdout)["properties"]
 
 

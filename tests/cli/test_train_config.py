@@ -1,4 +1,4 @@
-"""Where a setting comes from: flag > environment > .env > config file > default."""
+"""Where a setting comes from: --set > flag > config file > environment > .env > default."""
 
 import json
 from pathlib import Path
@@ -31,18 +31,38 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_flag_before_environment_before_dotenv_before_file_before_default(folder: Path) -> None:
+def test_flag_before_file_before_environment_before_dotenv_before_default(folder: Path) -> None:
     file = {"config_file": folder / "config.json"}
-    everything = {"environment": {"EPOCHS": "4"}, "flags": {"epochs": 5}, **file}
-    assert build(folder, **everything).epochs == 5
-    assert build(folder, environment={"EPOCHS": "4"}, **file).epochs == 4
-    assert build(folder, **file).epochs == 3
+    environment = {"environment": {"EPOCHS": "4"}}
+    assert build(folder, flags={"epochs": 5}, **file, **environment).epochs == 5
+    assert build(folder, **file, **environment).epochs == 2
+    assert build(folder, **environment).epochs == 4
+    assert build(folder).epochs == 3
     (folder / ".env").unlink()
-    assert build(folder, **file).epochs == 2
     assert build(folder, flags={"data.train_path": "text.txt"}).epochs == 10
 
 
+@pytest.mark.parametrize(
+    ("variable", "field", "flag", "in_file"),
+    [
+        ("EPOCHS", "epochs", 5, 2),
+        ("BATCH_SIZE", "batch_size", 16, 2),
+        ("LEARNING_RATE", "learning_rate", 0.5, 2e-4),
+    ],
+)
+def test_variables_of_training_are_below_flags_and_an_explicit_config_file(
+    folder: Path, variable: str, field: str, flag: float, in_file: float
+) -> None:
+    environment = {variable: "7"}
+    file = folder / "config.json"
+    assert getattr(build(folder, environment=environment), field) == 7
+    assert getattr(build(folder, environment=environment, config_file=file), field) == in_file
+    given = build(folder, environment=environment, config_file=file, flags={field: flag})
+    assert getattr(given, field) == flag
+
+
 def test_sources_are_merged_field_by_field(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"learningRate": 2e-4, "data": {"trainPath": "text.txt"}}))
     config = build(folder, config_file=folder / "config.json", environment={"CHECKPOINT_DIR": "saved"})
     assert (config.epochs, config.batch_size, config.learning_rate) == (3, 3, 2e-4)
     assert config.checkpoint.directory == str(folder / "saved")

@@ -1,4 +1,4 @@
-"""`bloom watch` and the live view of `bloom train`, with real runs, processes and terminals."""
+"""`bloom runs watch` and the live view of `bloom train`, with real runs, processes and terminals."""
 
 import io
 import math
@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from gpubloom.cli.chart import Line, draw, short
-from gpubloom.cli.run_view import RunView, duration, follow, mean_line, system_line
+from gpubloom.cli.run_view import RunView, duration, follow, mean_line, system_parts
 from gpubloom.cli.watch import frame
 from gpubloom.traincard import Reporter
 
@@ -63,7 +63,7 @@ def _bloom(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_once_prints_one_frame_with_status_numbers_system_and_charts(finished_run: Path) -> None:
-    shown = _bloom("watch", str(finished_run), "--once")
+    shown = _bloom("runs", "watch", str(finished_run), "--once")
     assert shown.returncode == 0, shown.stderr
     for words in (
         "completed · step 30/30 · epoch 1/1 · attempt 2, from step 20",
@@ -80,7 +80,7 @@ def test_a_failed_run_shows_its_error_and_advice(run_dir: Path) -> None:
     reporter = Reporter(run_dir, telemetry_seconds=0)
     reporter.on_exception(MemoryError("no more"))
     reporter.close()
-    shown = _bloom("watch", str(run_dir), "--once").stdout
+    shown = _bloom("runs", "watch", str(run_dir), "--once").stdout
     assert "failed" in shown
     assert "MemoryError: no more" in shown
     assert "ran out of memory" in shown
@@ -91,7 +91,7 @@ def test_what_is_no_run_gets_one_sentence_and_code_2(tmp_path: Path, make: bool)
     folder = tmp_path / "nothing"
     if make:
         folder.mkdir()
-    shown = _bloom("watch", str(folder))
+    shown = _bloom("runs", "watch", str(folder))
     assert (shown.returncode, shown.stdout, shown.stderr.count("\n")) == (2, "", 1)
     assert str(folder) in shown.stderr
 
@@ -101,7 +101,7 @@ def test_without_a_terminal_it_prints_lines_until_the_run_ends(run_dir: Path) ->
     try:
         while not (run_dir / "traincard" / "latest.json").exists():
             time.sleep(0.02)
-        shown = _bloom("watch", str(run_dir))
+        shown = _bloom("runs", "watch", str(run_dir))
     finally:
         assert training.wait(timeout=120) == 0
     lines = shown.stdout.splitlines()
@@ -138,12 +138,12 @@ def test_in_a_terminal_the_charts_move_and_ctrl_c_leaves_the_run_alone(run_dir: 
         while not (run_dir / "traincard" / "latest.json").exists():
             time.sleep(0.02)
         output, code = _read_terminal(
-            [*_BLOOM, "watch", str(run_dir)],
+            [*_BLOOM, "runs", "watch", str(run_dir)],
             until=lambda text: len(set(re.findall(r"step (\d+)/1,000", text))) >= 3,
             then=signal.SIGINT,
         )
         assert code == 0
-        assert "The run goes on" in output
+        assert "The run continues" in output
         assert training.poll() is None
     finally:
         training.kill()
@@ -243,7 +243,7 @@ def test_a_run_that_counts_no_epochs_is_watched(run_dir: Path) -> None:
     with Reporter(run_dir, telemetry_seconds=0) as reporter:
         reporter.metrics({"train/loss": math.nan, "lr": math.inf}, 1)
         reporter.progress(1, 10, epoch=math.nan, epochs=math.inf)
-    shown = _bloom("watch", str(run_dir), "--once")
+    shown = _bloom("runs", "watch", str(run_dir), "--once")
     assert shown.returncode == 0, shown.stderr
     assert "loss NaN · lr Infinity" in shown.stdout
     assert "epoch NaN/Infinity" in shown.stdout
@@ -279,7 +279,8 @@ def test_durations_read_like_a_person_says_them(seconds: float, text: str) -> No
 
 
 def test_the_system_line_shows_only_what_is_known() -> None:
-    assert system_line({}) == ""
-    assert system_line({"ram/used": 2**30, "ram/total": 2**31, "gpu/1/temperature": 61}) == (
-        "RAM 1.0/2.0 GiB · GPU 1 61 °C"
-    )
+    assert system_parts({}) == []
+    assert system_parts({"ram/used": 2**30, "ram/total": 2**31, "gpu/1/temperature": 61}) == [
+        "RAM 1.0/2.0 GiB",
+        "GPU 1 61 °C",
+    ]

@@ -43,7 +43,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 def test_bloom_card_writes_one_file_that_shows_the_run(run_dir: Path, open_card: OpenCard) -> None:
     out = run_dir.parent / "card.html"
-    result = CliRunner().invoke(app, ["card", str(run_dir), "-o", str(out)])
+    result = CliRunner().invoke(app, ["runs", "card", str(run_dir), "-o", str(out)])
     assert result.exit_code == 0, result.output
     shown = open_card(out.read_text(encoding="utf-8"))
     expect(shown.locator("h1")).to_contain_text("a run")
@@ -59,15 +59,15 @@ def test_bloom_card_writes_one_file_that_shows_the_run(run_dir: Path, open_card:
 
 
 def test_bloom_card_refuses_what_is_no_run(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["card", str(tmp_path), "-o", str(tmp_path / "card.html")])
+    result = CliRunner().invoke(app, ["runs", "card", str(tmp_path), "-o", str(tmp_path / "card.html")])
     assert result.exit_code == 2
     assert "is not a run directory" in result.output
 
 
 def test_a_card_that_cannot_be_written_says_why(run_dir: Path) -> None:
-    result = CliRunner().invoke(app, ["card", str(run_dir), "-o", str(run_dir / "no/such/card.html")])
+    result = CliRunner().invoke(app, ["runs", "card", str(run_dir), "-o", str(run_dir / "no/such/card.html")])
     assert result.exit_code == 2
-    assert "could not be written" in result.output
+    assert "error[cannot_write]" in result.stderr
 
 
 def test_a_page_that_was_not_built_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

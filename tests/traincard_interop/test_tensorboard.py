@@ -182,13 +182,13 @@ def test_the_command_exports_and_imports(run_dir: Path, tmp_path: Path) -> None:
     record(run_dir, range(3))
 
     def bloom(*arguments: object) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "gpubloom.cli", "tensorboard", *map(str, arguments)]
+        command = [sys.executable, "-m", "gpubloom.cli", "runs", "tensorboard", *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
     exported = bloom("export", run_dir, tmp_path / "tb")
     assert (exported.returncode, "tensorboard --logdir" in exported.stdout) == (0, True), exported.stderr
     imported = bloom("import", tmp_path / "tb", tmp_path / "back")
-    assert (imported.returncode, "bloom watch" in imported.stdout) == (0, True), imported.stderr
+    assert (imported.returncode, "bloom runs watch" in imported.stdout) == (0, True), imported.stderr
     assert load_curves(tmp_path / "back").names() == load_curves(run_dir).names()
     refused = bloom("export", tmp_path / "nothing", tmp_path / "tb2")
     assert (refused.returncode, "no series" in refused.stderr) == (2, True)

@@ -1,13 +1,13 @@
 """The command `bloom`: a thin layer over the other packages.
 
-It may use all of them but never imports torch: training happens in a child process.
+It may use all of them but never imports torch: training runs in a child process.
 """
 
 import sys
 
 
 def main() -> None:
-    """Entry point of `bloom`; says what to install when the command line's own libraries are missing."""
+    """Entry point of `bloom`; prints what to install when a library of the command line is missing."""
     try:
         from gpubloom.cli.app import app
     except ModuleNotFoundError as missing:
@@ -15,6 +15,6 @@ def main() -> None:
             raise
         from gpubloom.errors import error_line
 
-        needs = f"bloom needs {missing.name!r}, which is not installed. Run: pip install 'gpubloom[cli]'"
+        needs = f"bloom requires {missing.name!r}, which is not installed. Run: pip install 'gpubloom[cli]'"
         sys.exit(error_line("not_installed", needs))
     app()

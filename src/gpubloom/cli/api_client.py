@@ -1,8 +1,8 @@
-"""Calls of a GPU Bloom server's API. A failure ends the command with one sentence and exit code 1 or 2.
+"""Calls the API of a GPU Bloom server. A failure ends the command with one sentence and exit code 1 or 2.
 
 `call` and the functions for files use the stored API token. `signed_in` opens a session with the account's
-password for what API tokens may not do, and closes it right after: a token that leaked must not be able to
-change whose money is spent, so the server asks for a person there.
+password for actions that API tokens may not do, and closes it right after: a leaked token must not be able
+to change whose account at a provider pays.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import httpx2
 
-from gpubloom.cli.login import Credentials, load_credentials
+from gpubloom.cli.auth import Credentials, load_credentials
 from gpubloom.cli.output import FAILED, WRONG_INPUT, fail, fail_each
 from gpubloom.errors import UNKNOWN
 
@@ -29,9 +29,9 @@ def call(
     query: dict[str, str | int] | None = None,
     credentials: Credentials | None = None,
 ) -> Any:
-    """The decoded JSON of one API call, None for an empty reply.
+    """The decoded JSON of one API call, None for an empty response.
 
-    A request whose answer was lost is sent once more; its key keeps it from creating a second thing.
+    A request whose response was lost is sent again; the Idempotency-Key keeps it from acting twice.
     """
     credentials = credentials or load_credentials()
     headers = {**_headers(credentials), "Idempotency-Key": uuid4().hex}
@@ -55,11 +55,11 @@ def call(
     try:
         return response.json()
     except ValueError:
-        fail("not_a_server", f"{credentials.server} is not a GPU Bloom server: its answer is not JSON.")
+        fail("not_a_server", f"{credentials.server} is not a GPU Bloom server: the response is not JSON.")
 
 
 def save_file(path: str, target: Path) -> None:
-    """Download one file; it appears under its name when it is complete."""
+    """Download one file; it gets its final name when it is complete."""
     credentials = load_credentials()
     partial = target.with_name(f"{target.name}.part")
     try:
@@ -82,15 +82,15 @@ def save_file(path: str, target: Path) -> None:
     except _UNREACHABLE as error:
         _fail_unreachable(credentials, error)
     except OSError as error:
-        fail("cannot_write", f"{target} cannot be written ({error.strerror}).", status=WRONG_INPUT)
+        fail("cannot_write", f"Cannot write {target}: {error.strerror}.", status=WRONG_INPUT)
 
 
 class PieceLost(Exception):
-    """A piece of an upload that may or may not have arrived: ask for the offset and continue there."""
+    """It is not known whether a part of an upload arrived: ask for the offset and continue there."""
 
 
 def received_bytes(path: str) -> int:
-    """How much of an upload the server has."""
+    """How many bytes of an upload the server has."""
     credentials = load_credentials()
     try:
         response = httpx2.head(
@@ -103,7 +103,7 @@ def received_bytes(path: str) -> int:
 
 
 def send_piece(path: str, content: bytes, offset: int) -> int:
-    """Send bytes at an offset; gives how much the server then has."""
+    """Send bytes at an offset; returns how many bytes the server then has."""
     credentials = load_credentials()
     headers = {**_headers(credentials), "Upload-Offset": str(offset)}
     try:
@@ -111,7 +111,7 @@ def send_piece(path: str, content: bytes, offset: int) -> int:
             f"{credentials.server}/api{path}", content=content, headers=headers, timeout=10 * TIMEOUT_SECONDS
         )
     except _UNREACHABLE as error:
-        raise PieceLost(f"The connection to {credentials.server} broke ({error}).") from error
+        raise PieceLost(f"The connection to {credentials.server} was lost ({error}).") from error
     if response.status_code in {408, 409, 502, 503}:
         raise PieceLost(problems_of(response)[0][1])
     _refuse_errors(response)
@@ -122,7 +122,7 @@ def _headers(credentials: Credentials) -> dict[str, str]:
     if credentials.token is None:
         fail(
             "no_api_token",
-            "No API token. Create one in the web app under Settings, then run: bloom login",
+            "No API token. Create one in the web app under Settings, then run: bloom auth login",
             status=WRONG_INPUT,
         )
     return {"Authorization": f"Bearer {credentials.token}"}
@@ -137,20 +137,20 @@ def _refuse_errors(response: httpx2.Response) -> None:
 def _fail_unreachable(credentials: Credentials, error: Exception) -> NoReturn:
     fail(
         "unreachable",
-        f"{credentials.server} does not answer ({error}). Is the server running? "
-        "`bloom login --server ADDRESS` or BLOOM_SERVER names another one.",
+        f"{credentials.server} does not answer ({error}). Check that the server is running. "
+        "To use another server, run `bloom auth login --server ADDRESS` or set BLOOM_SERVER.",
     )
 
 
 def problems_of(response: httpx2.Response) -> list[tuple[str, str]]:
-    """What the server says about a failure: codes and sentences, one for each field that is wrong."""
+    """The codes and messages of an error response, one pair for each invalid field."""
     try:
         problem = response.json()
         return [
             (item.get("code", UNKNOWN), f"{item['field']}: {item['message']}") for item in problem["errors"]
         ] or [(problem["code"], problem["detail"])]
     except (ValueError, KeyError, TypeError, AttributeError):
-        return [(UNKNOWN, f"The server answered {response.status_code} without saying why.")]
+        return [(UNKNOWN, f"The server returned status {response.status_code} without an error message.")]
 
 
 Call = Callable[..., Any]
@@ -158,8 +158,8 @@ Call = Callable[..., Any]
 
 @contextmanager
 def signed_in(password: Callable[[str], str]) -> Iterator[Call]:
-    """Within it, the given function calls the API as the person whose token is stored; `password` asks for
-    theirs, given their email address."""
+    """Within it, the given function calls the API as the user who owns the stored token. `password` returns
+    the password of an email address."""
     email = call("GET", "/me")["email"]
     server = load_credentials().server
     with httpx2.Client(base_url=f"{server}/api", timeout=TIMEOUT_SECONDS) as client:
@@ -168,7 +168,7 @@ def signed_in(password: Callable[[str], str]) -> Iterator[Call]:
             try:
                 response = client.request(method, path, json=body)
             except httpx2.HTTPError as error:
-                fail("unreachable", f"{server} does not answer ({error}).")
+                fail("unreachable", f"{server} does not answer ({error}). Check that the server is running.")
             if response.is_error:
                 fail_each(problems_of(response), status=WRONG_INPUT if response.status_code < 500 else FAILED)
             return response.json() if response.content else None

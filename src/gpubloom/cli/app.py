@@ -1,4 +1,4 @@
-"""All commands of `bloom`, gathered; a file holds one command, or a few that belong together."""
+"""The tree of all commands of `bloom`: at most 14 names at the top, the others in groups by noun."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -12,18 +12,18 @@ from typer.models import ParameterInfo
 
 import gpubloom
 from gpubloom.cli import (
+    auth,
     card,
     chat,
     compare,
-    data,
     database,
+    dataset_files,
     datasets,
     evaluate,
     export,
     find_lr,
     finetune,
     jobs,
-    login,
     machines,
     mirror,
     models,
@@ -31,15 +31,16 @@ from gpubloom.cli import (
     plan,
     projects,
     providers,
-    requirements,
     schemas,
-    serve,
+    script_inspect,
+    script_run,
     serve_metrics,
-    submit,
+    server,
     tensorboard,
     train,
     watch,
 )
+from gpubloom.cli.old_names import with_new_name
 from gpubloom.cli.output import fail
 
 # typer names no more of its errors of the command line than this one.
@@ -69,11 +70,15 @@ class _Commands(TyperGroup):
         with _usage_errors():
             return super().invoke(ctx)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # Resilient parsing is shell completion: it prints no notes.
+        return super().resolve_command(ctx, with_new_name(args, quiet=ctx.resilient_parsing))
+
 
 app = typer.Typer(
     name="bloom",
     cls=_Commands,
-    help="Train and fine-tune language models, and see every step.",
+    help="Train and fine-tune language models on your own or rented GPUs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -95,39 +100,70 @@ def _root(
     """Options that come before any command."""
 
 
-app.command("train")(train.train)
-app.command("finetune")(finetune.finetune)
-app.command("plan")(plan.plan)
-app.command("requirements")(requirements.requirements)
-app.command("offers")(offers.offers)
-app.command("submit")(submit.submit)
-app.add_typer(providers.app, name="providers")
-app.add_typer(data.app, name="data")
-app.add_typer(models.app, name="models")
-app.command("watch")(watch.watch)
-app.command("serve-metrics")(serve_metrics.serve_metrics)
-app.command("card")(card.card)
-app.command("compare")(compare.compare)
-app.command("sample")(chat.sample)
-app.command("chat")(chat.chat)
-app.command("eval")(evaluate.evaluate)
-app.command("export")(export.export)
-app.command("convert")(export.convert)
-app.command("find-lr")(find_lr.find_lr)
-app.command("mirror")(mirror.mirror)
-app.add_typer(tensorboard.app, name="tensorboard")
-app.add_typer(schemas.app, name="config")
-app.command("up")(serve.up)
-app.command("serve")(serve.serve)
-app.command("worker")(serve.worker)
-app.command("openapi")(schemas.openapi)
-app.add_typer(database.app, name="db")
-app.add_typer(machines.app, name="machines")
-app.command("login")(login.login)
-app.command("logout")(login.logout)
-app.add_typer(projects.app, name="projects")
-app.add_typer(datasets.app, name="datasets")
-app.add_typer(jobs.app, name="jobs")
+# The panels of `bloom --help`, and of groups whose commands need a server or do not.
+_START = "Get started"
+_FILES = "Runs, models and data"
+_SERVER = "Server and accounts"
+_LOCAL = "On this machine"
+_REMOTE = "On a server"
+
+
+def _group(name: str, about: str, panel: str) -> typer.Typer:
+    group = typer.Typer(no_args_is_help=True)
+    app.add_typer(group, name=name, help=about, rich_help_panel=panel)
+    return group
+
+
+app.command("up", rich_help_panel=_START)(server.up)
+app.command("train", rich_help_panel=_START)(train.train)
+app.command("finetune", rich_help_panel=_START)(finetune.finetune)
+app.command("plan", rich_help_panel=_START)(plan.plan)
+app.command("chat", rich_help_panel=_START)(chat.chat)
+
+runs = _group("runs", "Watch, compare, share and convert training runs.", _FILES)
+runs.command("watch")(watch.watch)
+runs.command("serve")(serve_metrics.serve_metrics)
+runs.command("card")(card.card)
+runs.command("compare")(compare.compare)
+runs.command("mirror")(mirror.mirror)
+runs.command("convert-checkpoint")(export.convert)
+runs.command("config-schema")(schemas.config_schema)
+runs.add_typer(tensorboard.app, name="tensorboard")
+
+app.add_typer(models.app, name="models", rich_help_panel=_FILES)
+models.app.command("generate")(chat.generate)
+models.app.command("eval")(evaluate.evaluate)
+models.app.command("find-lr")(find_lr.find_lr)
+models.app.command("export")(export.export)
+
+datasets_commands = _group("datasets", "Inspect, convert, download and upload datasets.", _FILES)
+datasets_commands.command("inspect", rich_help_panel=_LOCAL)(dataset_files.inspect_file)
+datasets_commands.command("preview", rich_help_panel=_LOCAL)(dataset_files.preview)
+datasets_commands.command("convert", rich_help_panel=_LOCAL)(dataset_files.convert)
+datasets_commands.command("pull", rich_help_panel=_LOCAL)(dataset_files.pull)
+datasets_commands.command("list", rich_help_panel=_REMOTE)(datasets.list_datasets)
+datasets_commands.command("show", rich_help_panel=_REMOTE)(datasets.show)
+datasets_commands.command("upload", rich_help_panel=_REMOTE)(datasets.upload)
+
+scripts = _group("scripts", "Run your own training script as a job.", _FILES)
+scripts.command("inspect")(script_inspect.inspect_script)
+scripts.command("run")(script_run.run_script)
+
+app.add_typer(jobs.app, name="jobs", rich_help_panel=_SERVER)
+app.add_typer(projects.app, name="projects", rich_help_panel=_SERVER)
+app.add_typer(providers.app, name="providers", rich_help_panel=_SERVER)
+providers.app.command("offers")(offers.offers)
+
+server_commands = _group("server", "Run and maintain your own GPU Bloom server.", _SERVER)
+server_commands.command("start")(server.start)
+server_commands.command("worker")(server.worker)
+server_commands.command("openapi")(schemas.openapi)
+server_commands.add_typer(database.app, name="database")
+server_commands.add_typer(machines.app, name="machines")
+
+auth_commands = _group("auth", "Sign in to a GPU Bloom server with an API token.", _SERVER)
+auth_commands.command("login")(auth.login)
+auth_commands.command("logout")(auth.logout)
 
 
 def _show_brackets(group: typer.Typer, done: set[int]) -> None:

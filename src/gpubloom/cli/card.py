@@ -1,4 +1,4 @@
-"""`bloom card RUN`: a run as one HTML file, to keep or to send."""
+"""`bloom runs card RUN`: a run as one HTML file, to keep or to share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,10 +9,10 @@ from gpubloom.cli.output import WRONG_INPUT, fail, refuse
 
 
 def card(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the page.")] = Path("card.html"),
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("card.html"),
 ) -> None:
-    """Write a run's card: status, charts, system, checkpoints, logs and failure in one HTML file."""
+    """Write a run as one HTML file: status, charts, system metrics, checkpoints, logs and errors."""
     from gpubloom.cli.run_view import must_be_run
     from gpubloom.traincard.card import CardNotBuiltError, write_card
     from gpubloom.traincard.reader import NewerProtocolError
@@ -22,6 +22,6 @@ def card(
     except (CardNotBuiltError, NewerProtocolError, ValueError) as problem:
         refuse(problem)
     except OSError as problem:
-        fail("cannot_write", f"{out} could not be written: {problem.strerror}.", status=WRONG_INPUT)
+        fail("cannot_write", f"Cannot write {out}: {problem.strerror}.", status=WRONG_INPUT)
     else:
-        typer.echo(f"Wrote {written} ({written.stat().st_size / 1e6:.1f} MB). Open it in any browser.")
+        typer.echo(f"Wrote {written} ({written.stat().st_size / 1e6:.1f} MB). Open the file in a browser.")

@@ -34,7 +34,7 @@ def draw(line: Line, width: int, height: int) -> list[str]:
 
 
 def draw_together(lines: Sequence[Line], width: int, height: int) -> list[list[Part]]:
-    """Several curves on one scale; where two meet, the later one is on top. Whoever prints it has colours."""
+    """Several curves on one scale; where two meet, the later one is on top. The caller sets the colours."""
     finite = [[[p for p in piece if math.isfinite(p[1])] for piece in line.pieces] for line in lines]
     points = [point for pieces in finite for piece in pieces for point in piece]
     across, down = max(4, width - _AXIS_WIDTH), max(1, height - 1)

@@ -1,7 +1,7 @@
-"""`bloom chat` and `bloom sample`: text from a model, in the terminal.
+"""`bloom chat` and `bloom models generate`: text from a model, in the terminal.
 
-The model runs in a child process; no torch here. `bloom chat` talks to a served model over its loopback
-port, `bloom sample` prints what one process writes.
+The model runs in a child process; no torch here. `bloom chat` sends messages to a served model over its
+loopback port, `bloom models generate` prints the output of one process.
 """
 
 import json
@@ -18,12 +18,12 @@ from gpubloom.cli.output import STOPPED, fail, refuse, report
 from gpubloom.errors import UNKNOWN, InputError, code_of
 
 _IDLE_MINUTES = 120.0
-_HINT = "Ctrl-C stops an answer, twice quits; /new forgets the conversation."
+_HINT = "Press Ctrl-C to stop an answer, twice to quit. Type /new to start a new conversation, /quit to quit."
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How answers are drawn."""
+    """How tokens are sampled."""
 
     temperature: float
     top_p: float
@@ -40,7 +40,7 @@ class Sampling:
 
 
 class Conversation:
-    """Turns with one model, or with two that hear the same questions and remember their own answers."""
+    """A chat with one model, or with two that get the same messages and keep their own answers."""
 
     def __init__(
         self, served: dict[str, Any], names: list[str], settings: Sampling, system: str | None
@@ -54,7 +54,7 @@ class Conversation:
         if system is not None and not self._chats:
             raise InputError(
                 "no_chat_template",
-                "This model has no chat template, so nothing can be said to it before a text.",
+                "This model has no chat template, so it takes no system prompt: leave out --system.",
             )
         self._begin = [] if system is None else [{"role": "system", "content": system}]
         self._turns: dict[str, list[dict[str, str]]] = {}
@@ -70,15 +70,15 @@ class Conversation:
     def introduction(self) -> str:
         who = " and ".join(self._names)
         if self._chats:
-            return f"Talking to {who}."
-        return f"{who[0].upper()}{who[1:]} has no chat template: what you write is continued."
+            return f"Chat with {who}."
+        return f"{who[0].upper()}{who[1:]} has no chat template: the model continues the text that you type."
 
     def forget(self) -> None:
-        """Begins again."""
+        """Starts a new conversation."""
         self._turns = {name: list(self._begin) for name in self._names}
 
     def ask(self, text: str) -> None:
-        """Prints the answers; ValueError with the sentence of the server when it refuses."""
+        """Prints the answers; ValueError with the server's message when it refuses."""
         for name in self._names:
             if len(self._names) > 1:
                 typer.echo(f"{name}: ", nl=False)
@@ -105,7 +105,7 @@ class Conversation:
                     typer.echo(piece, nl=False)
         except httpx.HTTPError as problem:
             raise InputError(
-                "process_ended", f"The model's process does not answer any more ({problem})."
+                "process_ended", f"The model process stopped answering ({problem}). Start `bloom chat` again."
             ) from None
         self._turns[name] = [*turns, {"role": "assistant", "content": said}]
 
@@ -119,24 +119,44 @@ class Conversation:
 
 
 def chat(
-    model: Annotated[Path, typer.Argument(help="A run directory, a checkpoint or a model folder.")],
+    model: Annotated[Path, typer.Argument(help="Run directory, checkpoint or model folder.")],
     prompt: Annotated[
-        str | None, typer.Option("--prompt", "-p", help="Ask this, print the answer, and end.")
+        str | None, typer.Option("--prompt", "-p", help="Send this message, print the answer and exit.")
     ] = None,
-    base: Annotated[bool, typer.Option("--base", help="Ask the model it was tuned from.")] = False,
+    base: Annotated[
+        bool, typer.Option("--base", help="Chat with the base model instead of the fine-tuned model.")
+    ] = False,
     base_model: Annotated[
         Path | None,
-        typer.Option(help="The folder of the model it was tuned from; an adapter alone needs it."),
+        typer.Option(help="Folder of the base model. Required if MODEL is only an adapter."),
     ] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Ask both, one after the other.")] = False,
-    system: Annotated[str | None, typer.Option(help="What the model is told before the first turn.")] = None,
-    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="0 takes the likeliest token.")] = 0.7,
-    top_p: Annotated[float, typer.Option(min=0.001, max=1.0, help="Leave unlikely tokens out.")] = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="How much to write at most.")] = 512,
-    seed: Annotated[int | None, typer.Option(min=0, help="Repeats what was drawn.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Send each message to the base model and to the fine-tuned model."),
+    ] = False,
+    system: Annotated[str | None, typer.Option(help="System prompt.")] = None,
+    temperature: Annotated[
+        float,
+        typer.Option(min=0.0, max=2.0, help="Sampling temperature; 0 always picks the most likely token."),
+    ] = 0.7,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            min=0.001,
+            max=1.0,
+            help="Nucleus sampling (top-p): sample from the most likely tokens with this total probability.",
+        ),
+    ] = 1.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens per answer.")] = 512,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Random seed; the same seed repeats an answer.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
-    """Talk to a trained model, or to one still in training; or let it continue a text."""
+    """Chat with a model in the terminal.
+
+    The model may still be in training.
+    """
     from gpubloom.cli.child_process import Stopped, TaskFailed
 
     settings = Sampling(temperature, top_p, max_tokens, seed)
@@ -154,7 +174,7 @@ def chat(
     except ValueError as problem:
         refuse(problem)
     except TaskFailed as problem:
-        fail("task_failed", f"the model's process ended: {problem}")
+        fail("task_failed", f"The model process ended: {problem}")
     except (KeyboardInterrupt, Stopped):
         raise typer.Exit(STOPPED) from None
 
@@ -174,7 +194,7 @@ def _chat(
     from gpubloom.plan.tasks import task_from
 
     if not model.is_dir():
-        raise InputError("model_not_found", f"There is no run directory and no model folder {model}.")
+        raise InputError("model_not_found", f"There is no run directory or model folder {model}.")
     fields = {
         "kind": "serve",
         "model": str(model.resolve()),
@@ -184,7 +204,7 @@ def _chat(
     }
     with running(task_from(fields)) as task:
         if prompt is None and sys.stderr.isatty():
-            typer.echo("Loading …", err=True)
+            typer.echo("Loading the model …", err=True)
         served = task.wait_for("serve.json")
         names = _names(served["models"], base=base, compare=compare)
         with Conversation(served, names, settings, system) as conversation:
@@ -199,7 +219,8 @@ def _chat(
 def _names(there: list[str], *, base: bool, compare: bool) -> list[str]:
     if (base or compare) and "base" not in there:
         raise InputError(
-            "no_base_model", "Nothing says what this model was tuned from: leave out --base and --compare."
+            "no_base_model",
+            "The base model of this model is not known: set --base-model, or leave out --base and --compare.",
         )
     if compare:
         return there
@@ -225,14 +246,14 @@ def _converse(conversation: Conversation) -> None:
                 return
             was_interrupted = True
         except ValueError as problem:
-            # Said by the model's process; the conversation can go on.
+            # The model process refused one message; the conversation can continue.
             report(code_of(problem), str(problem))
         except EOFError:
             return
 
 
 def _text(line: str) -> str:
-    """What a line of the stream adds to the answer."""
+    """The text that a line of the stream adds to the answer."""
     data = line.removeprefix("data: ")
     if not line.startswith("data: ") or data == "[DONE]":
         return ""
@@ -248,25 +269,32 @@ def _problem(body: dict[str, Any]) -> InputError:
     return InputError(str(error.get("code") or UNKNOWN), str(error["message"]))
 
 
-def sample(
-    run: Annotated[Path, typer.Argument(help="A run directory, a checkpoint or a model folder.")],
-    prompt: Annotated[str, typer.Argument(help="The text to continue.")] = "",
-    max_tokens: Annotated[int, typer.Option(min=1, help="How much to write.")] = 400,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")] = 0.8,
-    top_k: Annotated[int, typer.Option(min=0, help="Choose among so many tokens; 0 among all.")] = 40,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another text.")] = 0,
+def generate(
+    run: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory, checkpoint or model folder.")],
+    prompt: Annotated[str, typer.Argument(help="Text to continue.")] = "",
+    max_tokens: Annotated[int, typer.Option(min=1, help="Number of tokens to generate.")] = 400,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Sampling temperature; 0 always picks the most likely token.")
+    ] = 0.8,
+    top_k: Annotated[
+        int, typer.Option(min=0, help="Sample from the k most likely tokens; 0: from all tokens.")
+    ] = 40,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed repeats a text.")] = 0,
     base_model: Annotated[
         Path | None,
-        typer.Option(help="The folder of the model it was tuned from; an adapter alone needs it."),
+        typer.Option(help="Folder of the base model. Required if MODEL is only an adapter."),
     ] = None,
 ) -> None:
-    """Let a trained model, or one still in training, continue a text."""
+    """Generate text that continues a prompt.
+
+    The model may still be in training.
+    """
     from gpubloom.cli.child_process import child_environment, must_have_torch
 
     try:
         must_have_torch()
         if not run.is_dir():
-            raise InputError("run_not_found", f"There is no run directory {run}.")
+            raise InputError("run_not_found", f"There is no run directory or model folder {run}.")
     except ValueError as problem:
         refuse(problem)
     options = {"--max-tokens": max_tokens, "--temperature": temperature, "--top-k": top_k, "--seed": seed}
@@ -280,7 +308,7 @@ def sample(
     try:
         code = child.wait()
     except KeyboardInterrupt:
-        # The terminal sent it to the child as well; enough text.
+        # The terminal sent Ctrl-C to the child as well, which then ends.
         child.wait()
         code = 130
     raise typer.Exit(code)

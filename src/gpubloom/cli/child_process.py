@@ -1,7 +1,7 @@
 """Training in a child process: no command imports torch itself.
 
-A run's process writes its output to the run's log and is stopped with time for a last checkpoint. A task
-(chat, evaluation, learning rate search) has a directory of its own that is removed afterwards.
+The process of a run writes its output to the log of the run and gets time for a last checkpoint when it is
+stopped. A task (chat, evaluation, learning rate search) has its own directory, which is removed afterwards.
 """
 
 import importlib.util
@@ -23,15 +23,15 @@ from gpubloom.errors import InputError, read_error_line
 if TYPE_CHECKING:
     from gpubloom.plan.tasks import Task
 
-# What a last save of a large model may take before a stopping child counts as hanging.
+# A last save of a large model may take this long before a stopping child counts as hanging.
 _STOP_SECONDS = 600.0
 
-# Work for more than this share of the cores, by somebody else, makes a machine busy.
+# A machine is busy when other processes use more than this share of its cores.
 _BUSY_SHARE = 0.75
 
 
 def thread_waiting(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables to add for a training that starts now; what a person has set stays as it is.
+    """Environment variables to add for a training that starts now; variables that are set stay as they are.
 
     They decide how its threads wait for each other: spinning, or asleep. Measured with a small model on two
     cores: spinning is 2.3 times faster on a quiet machine, and ten times slower on a busy one, where a thread
@@ -48,16 +48,16 @@ def child_environment() -> dict[str, str]:
 
 
 class Stopped(BaseException):
-    """Somebody asked this command to end by a signal other than Ctrl-C; like KeyboardInterrupt, no error."""
+    """A signal other than Ctrl-C asked this command to end; like KeyboardInterrupt, this is no error."""
 
 
 def must_have_torch() -> None:
-    """Says what to install when the libraries for training are missing; imports none of them."""
+    """Raises InputError when a library for training is missing; imports none of them."""
     for name in ("torch", "safetensors", "tokenizers"):
         if importlib.util.find_spec(name) is None:
             raise InputError(
                 "not_installed",
-                f"Training needs {name}, which is not installed. Run: pip install 'gpubloom[train]'.",
+                f"Training requires {name}, which is not installed. Run: pip install 'gpubloom[train]'.",
             )
 
 
@@ -87,22 +87,22 @@ class Child:
         return self._process.wait()
 
     def ask_to_stop(self) -> None:
-        """Asks for a checkpoint and an end; asking again ends it without one."""
+        """Asks the process to save a checkpoint and end; a second request ends it without a checkpoint."""
         self._process.send_signal(signal.SIGINT)
 
     def refusal(self) -> InputError:
-        """Why it refused its input; what it printed last, when it did not say."""
-        return read_error_line(self.last_words())
+        """The error that the process printed; without one, its last line."""
+        return read_error_line(self.last_line())
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """The last line it printed."""
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else "the training process ended without a word"
+        return lines[-1] if lines else "the process ended without output"
 
     def stop(self) -> None:
-        """Waits for the last checkpoint; a second Ctrl-C gives it up."""
+        """Waits for the last checkpoint; a second Ctrl-C ends the process without it."""
         self.ask_to_stop()
         try:
             self._process.wait(_STOP_SECONDS)
@@ -117,7 +117,7 @@ class Child:
 
 @contextmanager
 def stopping_signals() -> Iterator[None]:
-    """Within it, SIGTERM and a closed terminal raise Stopped, so that the child can be told."""
+    """Within it, SIGTERM and a closed terminal raise Stopped, so that the child can be stopped."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped
@@ -134,24 +134,24 @@ _TASK_POLL_SECONDS = 0.05
 
 
 class TaskFailed(Exception):
-    """The child ended with an error that is no answer to wrong input."""
+    """The child process failed, and not because of wrong input."""
 
 
 class RunningTask:
-    """A task that is being done."""
+    """A task that runs in a child process."""
 
     def __init__(self, home: Path, child: Child) -> None:
         self.home = home
         self._child = child
 
     def wait_for(self, name: str, meanwhile: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """The JSON of a file that the task writes; ValueError with its own sentence when it refuses."""
+        """The JSON of a file that the task writes; InputError when the task refuses its input."""
         file = self.home / name
         while not file.exists():
             if not self._child.is_alive() and not file.exists():
                 if self._child.wait() == 2:
                     raise self._child.refusal()
-                raise TaskFailed(self._child.last_words())
+                raise TaskFailed(self._child.last_line())
             meanwhile()
             time.sleep(_TASK_POLL_SECONDS)
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -163,7 +163,7 @@ class RunningTask:
 
 @contextmanager
 def running(task: "Task") -> Iterator[RunningTask]:
-    """Starts a task; at the end of the block it is stopped, whatever happened."""
+    """Starts a task and stops it at the end of the block."""
     from gpubloom import __version__
     from gpubloom.plan.tasks import task_files
 

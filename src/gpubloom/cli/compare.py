@@ -1,6 +1,6 @@
-"""`bloom compare`: runs side by side, how their configs differ and how they ended.
+"""`bloom runs compare`: runs side by side, with the differences of their configs and their results.
 
-The runs are run directories of this machine, or jobs of the server that `bloom login` knows.
+The runs are run directories of this machine, or jobs of the server that `bloom auth login` stored.
 """
 
 import json
@@ -26,6 +26,8 @@ _POINTS = 400
 _COLOURS = ("cyan", "magenta", "yellow", "green", "red", "blue", "bright_cyan", "bright_magenta")
 _CHART_HEIGHT = 12
 _MOST_WIDTH = 120
+# Numbers are shorter than this; longer text wraps.
+_TEXT_WIDTH = 16
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,17 @@ class Comparison:
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(help="Run directories, or ids of jobs: two to eight.")],
-    series: Annotated[str, typer.Option(help="The curve to draw.")] = "train/loss",
+    runs: Annotated[list[str], typer.Argument(help="2 to 8 run directories, or 2 to 8 job ids.")],
+    series: Annotated[
+        str, typer.Option(help="Metric to draw, such as train/loss or eval/loss.")
+    ] = "train/loss",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Compare runs: how their configs differ, how they ended, and their curves in one chart."""
+    """Compare runs: config differences, results, and the curves of one metric in one chart."""
     if not 2 <= len(runs) <= _MOST:
-        fail("invalid_option", f"name two to {_MOST} runs.", status=WRONG_INPUT)
+        fail("invalid_option", f"Compare 2 to {_MOST} runs, not {len(runs)}.", status=WRONG_INPUT)
     if len(set(runs)) != len(runs):
-        fail("same_run_twice", "a run cannot be compared with itself: name each once.", status=WRONG_INPUT)
+        fail("same_run_twice", "The same run is named twice: name each run once.", status=WRONG_INPUT)
     comparison = _read_all(runs, series)
     if as_json:
         from gpubloom.traincard.number_encoding import plain
@@ -72,7 +76,7 @@ def _read_all(runs: list[str], series: str) -> Comparison:
     if ids:
         fail(
             "invalid_option",
-            f"{ids[0]} is a job of a server and the others are folders: compare one kind at a time.",
+            f"{ids[0]} is a job id, the others are folders: compare either jobs or folders.",
             status=WRONG_INPUT,
         )
     try:
@@ -82,7 +86,7 @@ def _read_all(runs: list[str], series: str) -> Comparison:
 
 
 def _is_job(run: str) -> bool:
-    # A run directory of a server is named like its job; a folder that is here is meant as such.
+    # A run directory of a server has the id of its job as its name: an existing folder is a folder.
     if Path(run).exists():
         return False
     try:
@@ -100,7 +104,7 @@ def _as_json(comparison: Comparison) -> dict[str, object]:
 
 
 def compare_directories(folders: list[Path], series: str) -> Comparison:
-    """Run directories of this machine; ValueError with a sentence when one is none."""
+    """Run directories of this machine; InputError when a folder is not one."""
     from gpubloom.cli.run_view import must_be_run
     from gpubloom.plan.comparison import differences
     from gpubloom.plan.config import read_json
@@ -126,7 +130,7 @@ def _read_run(folder: Path, series: str) -> Run:
     found = outcome(
         values=reading.state.values,
         steps=reading.state.step,
-        # A bucket without a finite value has none that is lowest: its NaN would hide all others.
+        # The lowest value of a bucket without finite values is NaN, which would hide all others.
         best_eval_loss=min(
             (low for curve in evaluations for low in curve.low if not math.isnan(low)), default=None
         ),
@@ -139,7 +143,7 @@ def _read_run(folder: Path, series: str) -> Run:
 
 
 def compare_jobs(job_ids: list[str], series: str) -> Comparison:
-    """Jobs of the server that `bloom login` knows."""
+    """Jobs of the server that `bloom auth login` stored."""
     from gpubloom.cli.api_client import call
     from gpubloom.cli.chart import Line
     from gpubloom.plan.comparison import Difference, Outcome
@@ -178,26 +182,17 @@ def _figures(found: "Outcome") -> dict[str, float | None]:
 
 
 def _show(comparison: Comparison, series: str) -> None:
-    """Print two tables and a chart."""
-    from rich.console import Console
+    """Print the differences and results as tables, then one chart."""
     from rich.text import Text
 
-    from gpubloom.cli.chart import draw_together, short
+    from gpubloom.cli.chart import draw_together
+    from gpubloom.cli.tables import new_console
 
-    console = Console(markup=False)
-    table = _table(comparison)
-    for difference in comparison.differences:
-        table.add_row(difference.path, *(_shown(value) for value in difference.values))
-    if not comparison.differences:
-        table.add_row("the configs are the same", *("" for _ in comparison.runs))
-    table.add_section()
-    table.add_row("status", *(run.status for run in comparison.runs))
-    for name in comparison.runs[0].figures:
-        figures = [run.figures[name] for run in comparison.runs]
-        if any(figure is not None for figure in figures):
-            table.add_row(name, *("–" if figure is None else short(figure) for figure in figures))
-    console.print(table)
-    console.print(Text(f"\n{series}"))
+    console = new_console()
+    for table in tables(comparison, console.width):
+        console.print(table)
+        console.print()
+    console.print(Text(series))
     lines = [run.curve for run in comparison.runs]
     for row in draw_together(lines, min(console.width, _MOST_WIDTH), _CHART_HEIGHT):
         text = Text(no_wrap=True)
@@ -206,16 +201,62 @@ def _show(comparison: Comparison, series: str) -> None:
         console.print(text)
 
 
-def _table(comparison: Comparison) -> "Table":
-    from rich import box
+def tables(comparison: Comparison, width: int) -> "list[Table]":
+    """One table with a column for each run; several where `width` is too narrow for all runs."""
+    rows = _rows(comparison)
+    label_width = max(len(label) for label, _ in rows)
+    widths = [
+        _column_width(run.name, [cells[number] for _, cells in rows])
+        for number, run in enumerate(comparison.runs)
+    ]
+    found, begin = [], 0
+    while begin < len(widths):
+        end = begin + 1
+        while end < len(widths) and label_width + sum(2 + each for each in widths[begin : end + 1]) <= width:
+            end += 1
+        found.append(_table(comparison, rows, label_width, range(begin, end), widths))
+        begin = end
+    return found
+
+
+def _rows(comparison: Comparison) -> list[tuple[str, list[str]]]:
+    """Labels, each with a cell for every run: differences of the configs, an empty row, results."""
+    from gpubloom.cli.chart import short
+
+    none = ["" for _ in comparison.runs]
+    rows = [(each.path, [_shown(value) for value in each.values]) for each in comparison.differences]
+    rows = rows or [("the configs are the same", none)]
+    rows += [("", none), ("status", [run.status for run in comparison.runs])]
+    for name in comparison.runs[0].figures:
+        figures = [run.figures[name] for run in comparison.runs]
+        if any(figure is not None for figure in figures):
+            rows.append((name, ["–" if figure is None else short(figure) for figure in figures]))
+    return rows
+
+
+def _column_width(name: str, cells: list[str]) -> int:
+    """As wide as the longest number; longer text, such as a path, wraps."""
+    return max(min(len(cell), _TEXT_WIDTH) for cell in (name, *cells))
+
+
+def _table(
+    comparison: Comparison,
+    rows: list[tuple[str, list[str]]],
+    label_width: int,
+    shown: range,
+    widths: list[int],
+) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for run, colour in zip(comparison.runs, _COLOURS, strict=False):
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("", width=label_width, overflow="fold")
+    for number in shown:
         # The colour of its curve below.
-        table.add_column(Text(run.name, style=colour), justify="right", overflow="fold")
+        heading = Text(comparison.runs[number].name, style=_COLOURS[number])
+        table.add_column(heading, justify="right", width=widths[number], overflow="fold")
+    for label, cells in rows:
+        table.add_row(label, *(Text(cells[number]) for number in shown))
     return table
 
 

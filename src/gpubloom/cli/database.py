@@ -1,4 +1,4 @@
-"""`bloom db`: the database's schema, and whose database it is."""
+"""`bloom server database`: the schema of the database, and which installation it belongs to."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-app = typer.Typer(no_args_is_help=True, help="The database's schema, and what becomes of a copy.")
+app = typer.Typer(no_args_is_help=True, help="Upgrade the database schema; confirm a move or a copy.")
 
 
 def _address() -> str:
@@ -22,58 +22,74 @@ def _address() -> str:
     try:
         return load_settings().database
     except SettingsError as error:
-        fail(error.code, f"A setting cannot be used. {error}", status=WRONG_INPUT)
+        fail(error.code, f"Invalid setting. {error}", status=WRONG_INPUT)
 
 
 @app.command()
 def status() -> None:
-    """Say which revision the database is at and which one this program wants."""
+    """Show the schema revision of the database and the newest revision."""
     from gpubloom.server.db.migrate import current_revision, newest_revision
 
-    typer.echo(f"database: {current_revision(_address()) or 'empty'}\nprogram:  {newest_revision()}")
+    typer.echo(f"database: {current_revision(_address()) or 'empty'}\nnewest:   {newest_revision()}")
 
 
 @app.command()
-def upgrade(revision: Annotated[str, typer.Argument(help="Revision to reach.")] = "head") -> None:
-    """Bring the database to the newest schema; the server does it by itself when it starts."""
+def upgrade(
+    revision: Annotated[str, typer.Argument(help="Schema revision; head is the newest.")] = "head",
+) -> None:
+    """Upgrade the schema of the database.
+
+    The server also does this when it starts.
+    """
     from gpubloom.server.db import migrate
 
     changed = migrate.upgrade(_address(), revision)
-    typer.echo("The database was brought up to date." if changed else "The database was up to date.")
+    typer.echo("Upgraded the database." if changed else "The database is up to date.")
 
 
 @app.command()
 def downgrade(
-    revision: Annotated[str, typer.Argument(help="Revision to go back to; `base` removes every table.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    revision: Annotated[str, typer.Argument(help="Schema revision; `base` removes every table.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Take the database back to an older schema. What the older one cannot hold is lost."""
+    """Downgrade the schema of the database.
+
+    Data that the older schema cannot store is lost.
+    """
     from gpubloom.server.db import migrate
 
     if not yes:
-        typer.confirm(f"Go back to {revision}? Data that it cannot hold is lost.", abort=True)
+        typer.confirm(
+            f"Downgrade the database to {revision}? Data that this revision cannot store is lost.", abort=True
+        )
     migrate.downgrade(_address(), revision)
     typer.echo(f"The database is at {revision}.")
 
 
 @app.command()
 def moved() -> None:
-    """Say that the database was moved, when the server asks: the machines it rents stay its own."""
+    """Confirm that the database was moved to this machine.
+
+    Run this command when the server asks for it. This server keeps the instances that it rents.
+    """
     from gpubloom.server.rentals.installation import note_move
 
     _settled(note_move)
-    typer.echo("The database was moved. The machines that it rents are its own.")
+    typer.echo("The database is marked as moved. This server keeps the instances that it rents.")
 
 
 @app.command()
 def copied() -> None:
-    """Say that this database is a copy, when the server asks: what the original rents is let alone."""
+    """Confirm that this database is a copy.
+
+    Run this command when the server asks for it. This server does not touch the instances of the original.
+    """
     from gpubloom.server.rentals.installation import become_another
 
     paused = _settled(become_another)
     typer.echo(
-        f"This is an installation of its own now. Jobs paused that go on at the original: {paused}. "
-        "Give it another bucket, or another BLOOM_STORAGE_PREFIX, than the original has."
+        f"This database is now a separate installation. Paused jobs that continue at the original: {paused}. "
+        "Set another bucket or another BLOOM_STORAGE_PREFIX than the original."
     )
 
 

@@ -1,4 +1,4 @@
-"""`bloom datasets`: the same datasets as in the web app. `bloom data` looks at files without a server."""
+"""`bloom datasets list`, `show` and `upload`: datasets on a server, the same as in the web app."""
 
 import json
 import time
@@ -9,12 +9,11 @@ from uuid import UUID
 import typer
 
 from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.tables import print_table
 
-app = typer.Typer(no_args_is_help=True, help="List, upload and show datasets on a server.")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _PIECE = 8 << 20
-# A connection that is away for longer is a person's to look at.
+# A connection that stays broken for longer does not heal without the user.
 _TRIES = 8
 _LOOK_SECONDS = 1.0
 
@@ -26,45 +25,47 @@ def _call(method: str, path: str, **arguments: Any) -> Any:
     return call(method, path, **arguments)
 
 
-@app.command("list")
 def list_datasets(
-    search: Annotated[str, typer.Option(help="Only those with this in their name.")] = "",
+    search: Annotated[str, typer.Option(help="Only list datasets with this text in their name.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """List your datasets, the newest first."""
+    """List your datasets on the server, newest first."""
     page = _call("GET", "/datasets", query={"search": search, "limit": 200})
     if as_json:
         typer.echo(json.dumps(page["items"], indent=2))
         return
-    for dataset in page["items"]:
-        rows = f"{dataset['report']['rows']:,} rows" if dataset["report"] else ""
-        typer.echo(f"{dataset['id']}  {dataset['status']:<10} {rows:>16}  {dataset['name']}")
     if not page["items"]:
-        typer.echo("No datasets yet. Upload one: bloom datasets upload FILE")
-    elif page["total"] > len(page["items"]):
-        typer.echo(f"… and {page['total'] - len(page['items'])} more: narrow them down with --search")
+        typer.echo("No datasets found. Upload a dataset: bloom datasets upload FILE")
+        return
+    print_table(
+        {"id": "id", "status": "id", "rows": "number", "name": "text"},
+        [_row(dataset) for dataset in page["items"]],
+    )
+    if page["total"] > len(page["items"]):
+        typer.echo(f"{page['total'] - len(page['items'])} more datasets. Filter the list with --search.")
 
 
-@app.command()
 def show(
-    dataset_id: Annotated[UUID, typer.Argument(help="The dataset's id, as `bloom datasets list` prints it.")],
+    dataset_id: Annotated[UUID, typer.Argument(help="Dataset id from `bloom datasets list`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a dataset holds and what is wrong with it."""
+    """Show the format, size and errors of a dataset on the server."""
     _show(_call("GET", f"/datasets/{dataset_id}"), as_json)
 
 
-@app.command()
 def upload(
-    file: Annotated[Path, typer.Argument(help=".jsonl .json .csv .tsv .txt or .parquet")],
-    name: Annotated[str | None, typer.Option(help="Another name than the file's.")] = None,
+    file: Annotated[Path, typer.Argument(help="Dataset file: .jsonl, .json, .csv, .tsv, .txt or .parquet.")],
+    name: Annotated[str | None, typer.Option(help="Name of the dataset. [default: the file name]")] = None,
     continued: Annotated[
-        UUID | None, typer.Option("--continue", help="The dataset whose upload broke off.")
+        UUID | None, typer.Option("--continue", help="Id of the dataset whose upload was interrupted.")
     ] = None,
-    wait: Annotated[bool, typer.Option(help="Wait until it is inspected.")] = True,
+    wait: Annotated[bool, typer.Option(help="Wait until the server has inspected the dataset.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Upload a file of examples; a broken upload goes on where it stopped."""
+    """Upload a dataset file to the server.
+
+    Continue an interrupted upload with --continue.
+    """
     if not file.is_file():
         fail("data_not_found", f"There is no file {file}.", status=WRONG_INPUT)
     size = file.stat().st_size
@@ -75,7 +76,8 @@ def upload(
         if dataset["size"] != size:
             fail(
                 "size_changed",
-                f"{file} has {size:,} bytes; the upload began with {dataset['size']:,}.",
+                f"{file} has {size:,} bytes, but the interrupted upload has {dataset['size']:,}. "
+                "Upload the unchanged file, or start again without --continue.",
                 status=WRONG_INPUT,
             )
     _send(file, dataset["id"], size)
@@ -84,6 +86,11 @@ def upload(
     _show(_call("GET", f"/datasets/{dataset['id']}"), as_json)
     if dataset["status"] == "failed":
         raise typer.Exit(1)
+
+
+def _row(dataset: dict[str, Any]) -> tuple[str, str, str, str]:
+    rows = f"{dataset['report']['rows']:,}" if dataset["report"] else ""
+    return dataset["id"], dataset["status"], rows, dataset["name"]
 
 
 def _send(file: Path, dataset_id: str, size: int) -> None:
@@ -117,7 +124,7 @@ def _show(dataset: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(dataset, indent=2))
         return
-    typer.echo(f"{dataset['name']}  ({dataset['id']})")
+    typer.echo(f"{dataset['name']} ({dataset['id']})")
     typer.echo(f"  {dataset['status']}, {dataset['size']:,} bytes, {dataset['filename']}")
     if dataset["problem"]:
         typer.echo(f"  {dataset['problem']}")
@@ -129,7 +136,7 @@ def _show(dataset: dict[str, Any], as_json: bool) -> None:
     for note in report["notes"]:
         typer.echo(f"  {note}")
     if report["duplicates"] and report["duplicates"]["repeated"]:
-        typer.echo(f"  {report['duplicates']['repeated']:,} rows repeat an earlier one")
+        typer.echo(f"  {report['duplicates']['repeated']:,} duplicate rows")
     for problem in report["problems"]["first"]:
         where = f"line {problem['line']}" if problem["line"] else f"row {problem['row']}"
         typer.echo(f"  {where} {problem['reason']}")

@@ -1,4 +1,4 @@
-"""`bloom eval`: what was trained against what it was trained from. Computed in a child process."""
+"""`bloom models eval`: a fine-tuned model compared with its base model. A child process computes it."""
 
 import json
 from pathlib import Path
@@ -14,26 +14,32 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A run directory, a checkpoint or a model folder.")],
+    model: Annotated[Path, typer.Argument(help="Run directory, checkpoint or model folder.")],
     data: Annotated[
         Path | None,
-        typer.Option(help="Text or examples to evaluate on. [default: what the run kept for it]"),
+        typer.Option(help="Text or examples to evaluate on. [default: the eval split of the run]"),
     ] = None,
     prompts: Annotated[
-        Path | None, typer.Option(help="Prompts to replay: one a line, or a JSON list of texts.")
+        Path | None, typer.Option(help="File with prompts: one per line, or a JSON list of strings.")
     ] = None,
     base: Annotated[
-        Path | None, typer.Option(help="The model it was tuned from. [default: as the run says]")
+        Path | None,
+        typer.Option(help="Folder of the base model. [default: the base model that the run names]"),
     ] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, max=4096, help="Of each answer.")] = 128,
-    max_batches: Annotated[int, typer.Option(min=1, help="Of the data, spread evenly.")] = 20,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, max=4096, help="Maximum number of tokens per answer.")
+    ] = 128,
+    max_batches: Annotated[
+        int, typer.Option(min=1, help="Number of batches to evaluate, spread evenly over the data.")
+    ] = 20,
     lm_eval: Annotated[
-        list[str] | None, typer.Option("--lm-eval", metavar="TASK", help="A task of lm-eval.")
+        list[str] | None,
+        typer.Option("--lm-eval", metavar="TASK", help="Benchmark task of lm-eval; may be repeated."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:1.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Perplexity on held-out data and answers to prompts, before and after tuning."""
+    """Evaluate a model against its base model: perplexity, answers to prompts, benchmarks."""
     from rich.console import Console
 
     from gpubloom.cli.child_process import Stopped, TaskFailed
@@ -55,7 +61,7 @@ def evaluate(
     except ValueError as problem:
         refuse(problem)
     except TaskFailed as problem:
-        fail("task_failed", f"the evaluation failed: {problem}")
+        fail("task_failed", f"The evaluation failed: {problem}")
     except (KeyboardInterrupt, Stopped):
         raise typer.Exit(STOPPED) from None
     if as_json:
@@ -82,14 +88,14 @@ def _prompts(file: Path) -> tuple[str, ...]:
     try:
         text = _there(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
+        raise InputError("unreadable_file", f"Cannot read {file}: {problem}.") from None
     if file.suffix == ".json":
         try:
             found = json.loads(text)
         except ValueError as problem:
             raise InputError("not_json", f"{file} is not JSON: {problem}.") from None
         if not isinstance(found, list) or not all(isinstance(prompt, str) for prompt in found):
-            raise InputError("not_json_list", f"{file} should hold a JSON list of texts.")
+            raise InputError("not_json_list", f"{file} must contain a JSON list of strings.")
         return tuple(found)
     return tuple(line for line in text.splitlines() if line.strip())
 

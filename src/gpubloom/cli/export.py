@@ -1,7 +1,7 @@
-"""`bloom export` and `bloom convert`: a model in another form. A child process does the work.
+"""`bloom models export` and `bloom runs convert-checkpoint`: a model in another format, by a child process.
 
-`bloom export` writes a trained model as other programs read it and replays prompts; `bloom convert` changes
-the form of a model or checkpoint, and back.
+`bloom models export` writes a model for other programs and compares answers before and after.
+`bloom runs convert-checkpoint` converts a model or checkpoint to another format, and back.
 """
 
 import json
@@ -24,36 +24,45 @@ _SHOWN = 60
 
 def export(
     model: Annotated[
-        str, typer.Argument(help="A run directory, a checkpoint, a model folder, or a hub's ORG/NAME.")
+        str,
+        typer.Argument(help="Run directory, checkpoint, model folder, or ORG/NAME on Hugging Face."),
     ],
-    to: Annotated[Path, typer.Option(help="The new folder.")],
+    to: Annotated[Path, typer.Option(help="New folder to write to.")],
     form: Annotated[
         Literal["merged", "adapter", "gguf"],
-        typer.Option(help="One model, the adapter alone, or for llama.cpp."),
+        typer.Option(
+            help="merged: base model and adapter in one; adapter: only the adapter; gguf: for llama.cpp."
+        ),
     ] = "merged",
-    dtype: Annotated[Literal["bf16", "fp16", "fp32"], typer.Option(help="How weights are stored.")] = "bf16",
+    dtype: Annotated[
+        Literal["bf16", "fp16", "fp32"], typer.Option(help="Data type of the weights.")
+    ] = "bf16",
     base: Annotated[
-        Path | None, typer.Option(help="The model it was tuned from, when it lies elsewhere now.")
+        Path | None, typer.Option(help="Folder of the base model. Set it if the base model was moved.")
     ] = None,
     prompt: Annotated[
-        list[str] | None, typer.Option("--prompt", help="Replayed before and after; several are possible.")
+        list[str] | None,
+        typer.Option(
+            "--prompt", help="Compare the answer to this prompt before and after the export; may be repeated."
+        ),
     ] = None,
     push: Annotated[
-        str | None, typer.Option(metavar="ORG/NAME", help="Push it to a hub as well; needs HF_TOKEN.")
+        str | None,
+        typer.Option(metavar="ORG/NAME", help="Also push the model to Hugging Face; requires HF_TOKEN."),
     ] = None,
     public: Annotated[
-        bool, typer.Option("--public", help="A new repository that everybody may see.")
+        bool, typer.Option("--public", help="Make a new Hugging Face repository public.")
     ] = False,
-    device: Annotated[str, typer.Option(help="Where prompts are replayed: auto, cpu, cuda:1 …")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    device: Annotated[str, typer.Option(help="Device for the prompts: auto, cpu, cuda or cuda:1.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Write a trained model as others read it, and replay prompts to see that it answers as before."""
+    """Export a model for other programs, and check that its answers stay the same."""
     from gpubloom.hub.fetching import default_home, local_model
 
     try:
         to = to.expanduser().absolute()
         if to.exists():
-            raise InputError("folder_exists", f"{to} exists already: choose a new folder.")
+            raise InputError("folder_exists", f"{to} already exists: choose a new folder.")
         fields: dict[str, Any] = {
             "kind": "export",
             "model": str(local_model(model, default_home()).absolute()),
@@ -89,7 +98,7 @@ def _run(fields: dict[str, Any], to: Path) -> dict[str, Any]:
                 code = child.wait()
             except (KeyboardInterrupt, Stopped):
                 child.stop()
-                fail("stopped", "Stopped; nothing was written.", status=STOPPED)
+                fail("stopped", "Stopped. Nothing was written.", status=STOPPED)
         written = home / "model"
         if code == 0 and (home / RESULT_FILE).is_file():
             result: dict[str, Any] = json.loads((home / RESULT_FILE).read_text(encoding="utf-8"))
@@ -97,21 +106,21 @@ def _run(fields: dict[str, Any], to: Path) -> dict[str, Any]:
             return result
         problem = child.refusal()
         if written.is_dir():
-            # It was written and checked; only the hub did not take it.
+            # The export is written and checked; only the push failed.
             written.rename(to)
-            raise InputError(problem.code, f"{problem} The export itself is in {to}.")
+            raise InputError(problem.code, f"{problem} The exported model is in {to}.")
         raise problem
 
 
 @contextmanager
 def _working_folder(to: Path) -> Iterator[Path]:
-    """Beside the new folder, so that what is whole only needs another name."""
+    """A folder beside the new one, so that a complete export only needs to be renamed."""
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         home = to.parent / f".export-{secrets.token_hex(4)}"
         home.mkdir(mode=0o700)
     except OSError as problem:
-        raise InputError("cannot_write", f"{to.parent} cannot be written to: {problem.strerror}.") from None
+        raise InputError("cannot_write", f"Cannot write to {to.parent}: {problem.strerror}.") from None
     try:
         yield home
     finally:
@@ -123,8 +132,8 @@ def _show(result: dict[str, Any], to: Path) -> None:
     if result["of"]:
         difference = result["largest_logit_difference"]
         typer.echo(
-            f"Replayed: {result['same']} of {result['of']} prompts answered the same; "
-            f"logits moved by {difference:.2g} at most."
+            f"Same answer before and after: {result['same']} of {result['of']} prompts. "
+            f"Largest difference of the logits: {difference:.2g}."
         )
     for row in result["replay"]:
         if not row["same"]:
@@ -143,18 +152,22 @@ def _short(text: str) -> str:
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A run directory, a checkpoint or a model folder.")],
-    target: Annotated[Path, typer.Argument(help="The new folder.")],
+    source: Annotated[Path, typer.Argument(help="Run directory, checkpoint or model folder.")],
+    target: Annotated[Path, typer.Argument(help="New folder to write to.")],
     to: Annotated[
         Literal["safetensors", "torch", "json", "sharded", "block"],
         typer.Option(
-            help="safetensors: a model folder for others; torch, json: model.pt, or model.json for small "
-            "models; block, sharded: a checkpoint to continue from on one device, or divided among several."
+            help="safetensors: model folder for other programs. torch: model.pt. json: model.json, for small "
+            "models. block: checkpoint to resume from on one device. sharded: checkpoint to resume from on "
+            "several devices."
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Write a model or checkpoint in another form; every form can be converted back."""
+    """Convert a checkpoint or model to another format.
+
+    Every format can be converted back.
+    """
     from gpubloom.cli.child_process import child_environment, must_have_torch
 
     source, target = source.expanduser().absolute(), target.expanduser().absolute()
@@ -163,7 +176,7 @@ def convert(
         if not source.exists():
             raise InputError("folder_not_found", f"There is no folder {source}.")
         if target.exists():
-            raise InputError("folder_exists", f"{target} exists already: choose a new folder.")
+            raise InputError("folder_exists", f"{target} already exists: choose a new folder.")
     except ValueError as problem:
         refuse(problem)
     command = [sys.executable, "-m", "gpubloom.engine.converting", "--to", to, "--", str(source), str(target)]
@@ -178,12 +191,12 @@ def convert(
     try:
         output, errors = child.communicate()
     except KeyboardInterrupt:
-        # The terminal sent it to the child as well, which takes its unfinished folder back.
+        # The terminal sent Ctrl-C to the child as well, which removes its unfinished folder.
         child.communicate()
-        fail("stopped", "Stopped; nothing was written.", status=STOPPED)
+        fail("stopped", "Stopped. Nothing was written.", status=STOPPED)
     if child.returncode != 0:
         words = errors.strip().splitlines()
-        refusal = read_error_line(words[-1] if words else "the converter ended without a word")
+        refusal = read_error_line(words[-1] if words else "the converter ended without output")
         fail(refusal.code, str(refusal), status=WRONG_INPUT if child.returncode == 2 else FAILED)
     written = json.loads(output)
     if as_json:
@@ -192,4 +205,6 @@ def convert(
     size = f"{written['tensors']} tensors, {written['bytes'] / 1e6:,.1f} MB"
     typer.echo(f"Wrote {target} as {written['form']}: {size}")
     if written["can_continue"] and to in {"block", "sharded"}:
-        typer.echo("A run continues from it where it stood: put it among its checkpoints under its old name.")
+        typer.echo(
+            "To resume a run from this checkpoint, move it to the run's checkpoints folder with its old name."
+        )

@@ -1,7 +1,7 @@
-"""`bloom find-lr`: tries growing learning rates on a config's own model and data, and suggests one.
+"""`bloom models find-lr`: tries increasing learning rates on a model and its data, and suggests one.
 
-Takes what `bloom finetune MODEL DATA` takes, or, without a model, what `bloom train` takes. The steps run in
-a child process.
+Takes the arguments of `bloom finetune MODEL DATA`, or, without a model, those of `bloom train`. The steps run
+in a child process.
 """
 
 import json
@@ -29,33 +29,44 @@ def find_lr(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="A model folder, a run, or a model's id on a hub; without one, as bloom train.",
+            help="Model folder, run directory, or ORG/NAME on Hugging Face. "
+            "[default: a new model, as in bloom train]",
             show_default=False,
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Argument(help="A file of examples to tune it on.", show_default=False)
+        str | None,
+        typer.Argument(help="Dataset file with examples; required with MODEL.", show_default=False),
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="lora, qlora or full. [default: lora with a MODEL]", rich_help_panel=SETTINGS),
+        typer.Option(
+            help="Fine-tuning method: lora, qlora or full. [default: lora if MODEL is given]",
+            rich_help_panel=SETTINGS,
+        ),
     ] = None,
     train_path: Annotated[
         str | None,
-        typer.Option(help="Running text, without a MODEL. [env TRAIN_DATA_PATH]", rich_help_panel=SETTINGS),
+        typer.Option(
+            help="Text to train a new model on, without MODEL. [env TRAIN_DATA_PATH]",
+            rich_help_panel=SETTINGS,
+        ),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Rows per step. [env BATCH_SIZE]", rich_help_panel=SETTINGS)
+        int | None, typer.Option(help="Batch size in rows. [env BATCH_SIZE]", rich_help_panel=SETTINGS)
     ] = None,
     gpu: OneGpu = None,
     assignments: Assignments = None,
     config: ConfigFile = None,
-    lowest: Annotated[float, typer.Option(help="The first rate.")] = 1e-6,
-    highest: Annotated[float, typer.Option(help="The last rate.")] = 1e-1,
-    steps: Annotated[int, typer.Option(help="How many rates to try.")] = 60,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    lowest: Annotated[float, typer.Option(help="Lowest learning rate to try.")] = 1e-6,
+    highest: Annotated[float, typer.Option(help="Highest learning rate to try.")] = 1e-1,
+    steps: Annotated[int, typer.Option(help="Number of learning rates to try.")] = 60,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Find a learning rate: a short training whose rate grows, drawn as loss against rate."""
+    """Find a good learning rate.
+
+    Trains for a few steps with an increasing learning rate, draws the loss, and suggests a learning rate.
+    """
     from rich.console import Console
 
     from gpubloom.cli.child_process import Stopped, TaskFailed
@@ -76,7 +87,7 @@ def find_lr(
     except ValueError as problem:
         refuse(problem)
     except TaskFailed as problem:
-        fail("task_failed", f"the search failed: {problem}")
+        fail("task_failed", f"The learning rate search failed: {problem}")
     except (KeyboardInterrupt, Stopped):
         raise typer.Exit(STOPPED) from None
     if as_json:
@@ -88,11 +99,13 @@ def find_lr(
 def _tuning(
     model: str, data: str | None, train_path: str | None, method: str | None, console: "Console"
 ) -> dict[str, Any]:
-    """What `bloom finetune` would make of the same words."""
+    """The settings of `bloom finetune` with the same arguments."""
     from gpubloom.cli.finetune import folder_of
 
     if data is None or train_path is not None:
-        raise InputError("no_data", "A model is tuned on a file of examples: bloom find-lr MODEL DATA.")
+        raise InputError(
+            "no_data", "MODEL requires a dataset file and no --train-path: bloom models find-lr MODEL DATA."
+        )
     return {
         "model.path": str(folder_of(model, console)),
         "data.kind": "examples",
@@ -125,7 +138,7 @@ def _run(task: "Task", steps: int, console: "Console") -> dict[str, Any]:
     from gpubloom.cli.child_process import running
     from gpubloom.traincard.reader import load_latest
 
-    columns = (TextColumn("Trying rates"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("Trying learning rates"), BarColumn(), MofNCompleteColumn())
     with running(task) as child, Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("rates", total=steps)
 
@@ -142,7 +155,7 @@ def _show(result: dict[str, Any], console: "Console") -> None:
     if points:
         width = min(console.width, _CHART_WIDTH)
         *rows, steps = draw(Line([points]), width, _CHART_HEIGHT)
-        # The chart writes what lies across below itself, as numbers; here they are exponents.
+        # The chart prints the ends of its x axis below itself; here these are exponents.
         margin = len(steps) - len(steps.lstrip())
         first, last = (f"{10**exponent:.0e}" for exponent, _ in (points[0], points[-1]))
         console.print("loss against learning rate")

@@ -1,6 +1,6 @@
-"""`bloom finetune MODEL DATA`: `bloom train` on a file of examples, with defaults that suit it.
+"""`bloom finetune MODEL DATA`: `bloom train` on a dataset file with examples, with defaults for fine-tuning.
 
-Like `bloom train` it never imports torch; the run is one like any other.
+Like `bloom train` it never imports torch, and writes the same kind of run directory.
 """
 
 import os
@@ -18,39 +18,50 @@ if TYPE_CHECKING:
 
     from gpubloom.plan import TrainConfig
 
-# Rows of a step, and how many steps an epoch should have before they become that many.
+# Rows per step, if an epoch then still has this many steps.
 _ROWS = 8
 _STEPS_PER_EPOCH = 16
 
 
 def finetune(
-    model: Annotated[str, typer.Argument(help="A model folder, a run, or a model's id on a hub.")],
-    data: Annotated[str, typer.Argument(help="A .jsonl, .json, .csv, .tsv, .txt or .parquet file.")],
+    model: Annotated[str, typer.Argument(help="Model folder, run directory, or ORG/NAME on Hugging Face.")],
+    data: Annotated[str, typer.Argument(help="Dataset file: .jsonl, .json, .csv, .tsv, .txt or .parquet.")],
     method: Annotated[
         str,
-        typer.Option(help="lora, qlora (a base of 4 bits) or full.", rich_help_panel=SETTINGS),
+        typer.Option(
+            help="Fine-tuning method: lora, qlora (4-bit base model) or full (all weights).",
+            rich_help_panel=SETTINGS,
+        ),
     ] = "lora",
     epochs: Annotated[
-        int | None, typer.Option(help="Times through the examples. [default: 3]", rich_help_panel=SETTINGS)
+        int | None, typer.Option(help="Number of epochs. [env EPOCHS] [default: 3]", rich_help_panel=SETTINGS)
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Rows per step. [default: up to 8, as fits]", rich_help_panel=SETTINGS),
+        typer.Option(
+            help="Batch size in rows. [env BATCH_SIZE] [default: up to 8, as many as fit in memory]",
+            rich_help_panel=SETTINGS,
+        ),
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option(help="Peak rate. [default: 2e-4 for adapters, 2e-5 for full]", rich_help_panel=SETTINGS),
+        typer.Option(
+            help="Peak learning rate. [env LEARNING_RATE] [default: 2e-4 for lora and qlora, 2e-5 for full]",
+            rich_help_panel=SETTINGS,
+        ),
     ] = None,
     context_length: Annotated[
         int | None,
         typer.Option(
-            help="Tokens of a row; longer examples are cut. [default: 1024]", rich_help_panel=SETTINGS
+            help="Max sequence length in tokens; longer examples are truncated. [default: 1024]",
+            rich_help_panel=SETTINGS,
         ),
     ] = None,
     eval_path: Annotated[
         str | None,
         typer.Option(
-            help="A file to evaluate on. [default: a twentieth of the examples]", rich_help_panel=SETTINGS
+            help="Dataset file for the evaluation. [env EVAL_DATA_PATH] [default: 5% of the examples]",
+            rich_help_panel=SETTINGS,
         ),
     ] = None,
     gpu: OneGpu = None,
@@ -58,7 +69,10 @@ def finetune(
     config: ConfigFile = None,
     run_dir: RunDir = None,
 ) -> None:
-    """Teach a model by examples. Ctrl-C saves; `bloom train --resume RUN` continues."""
+    """Fine-tune a model on examples.
+
+    Ctrl-C saves a checkpoint and stops. Continue with `bloom train --resume RUN`.
+    """
     from rich.console import Console
 
     from gpubloom.cli.train import start
@@ -91,7 +105,7 @@ def finetune(
 
 
 def folder_of(named: str, console: "Console") -> Path:
-    """The folder that a person means: of a model, of what a run made, or of what a hub has."""
+    """The model folder of a name: a model folder, the model of a run, or a download from Hugging Face."""
     folder = Path(named).expanduser()
     if not folder.is_dir():
         from gpubloom.hub.fetching import default_home, local_model
@@ -100,20 +114,20 @@ def folder_of(named: str, console: "Console") -> Path:
     if (folder / "train.py").is_file():
         if not (folder / "model").is_dir():
             raise InputError(
-                "no_model_yet", f"{folder} is a run that has not made a model yet: let it end first."
+                "no_model_yet", f"The run {folder} has no model yet: wait until the run is completed."
             )
         folder = folder / "model"
     if (folder / "adapter_config.json").is_file():
         raise InputError(
             "adapter_in_model",
-            f"{folder} holds adapters, not a whole model: merge them first with bloom export, "
-            "or name the model that they belong to.",
+            f"{folder} contains an adapter, not a whole model: merge it first with bloom models export, "
+            "or name its base model instead.",
         )
     return folder
 
 
 def usual_settings(flags: dict[str, Any], assignments: list[str], config_file: Path | None) -> dict[str, Any]:
-    """What nobody said: rows that the data fills, as many at once as the machine holds."""
+    """Defaults for settings that were not given: the largest batch size that fits in memory, up to 8 rows."""
     from gpubloom.cli.train_config import build_config
     from gpubloom.plan import DoesNotFit, detect_hardware, estimate_tokens, plan
     from gpubloom.plan.config import folder_context_length
@@ -142,7 +156,7 @@ def usual_settings(flags: dict[str, Any], assignments: list[str], config_file: P
     hardware, config = detect_hardware(), asked()
     filled = (estimate_tokens(config.data) or 0) // config.context_length
     rows = at_once = min(_ROWS, max(1, filled // _STEPS_PER_EPOCH))
-    # What does not fit row by row is refused in the words of the plan.
+    # If one row does not fit, the plan refuses the run.
     while at_once > 1 and not fits(at_once):
         at_once //= 2
     return defaults | {"batch_size": at_once, "accumulation": rows // at_once}

@@ -1,18 +1,21 @@
-"""`bloom jobs`: the training jobs of a server, from the command line."""
+"""`bloom jobs`: the jobs of a server, from the command line."""
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
 from gpubloom.cli.output import WRONG_INPUT, fail
 
-app = typer.Typer(no_args_is_help=True, help="Start, list, steer and download training jobs on a server.")
+if TYPE_CHECKING:
+    from rich.console import Console
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-JobId = Annotated[UUID, typer.Argument(help="The job's id, as `bloom jobs list` prints it.")]
+app = typer.Typer(no_args_is_help=True, help="Start, watch, control and download jobs on a server.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JobId = Annotated[UUID, typer.Argument(help="Job id from `bloom jobs list`.")]
 
 
 def _call(method: str, path: str, **arguments: Any) -> Any:
@@ -23,7 +26,7 @@ def _call(method: str, path: str, **arguments: Any) -> Any:
 
 
 def _list_item(job: dict[str, Any]) -> dict[str, Any]:
-    """One job with what a list shows of it."""
+    """One job with the fields that a list shows."""
     summary = job["summary"]
     return {
         **job,
@@ -35,30 +38,44 @@ def _list_item(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _line(job: dict[str, Any]) -> str:
+def _print_job(job: dict[str, Any], console: "Console") -> None:
+    """Id, status and name; below them progress, loss, provider, cost and used rows."""
+    from rich.text import Text
+
+    from gpubloom.cli.tables import new_table, wrap_parts
+
+    heading = new_table({"id": "id", "status": "id", "name": "text"})
+    heading.show_header = False
+    heading.add_row(job["id"], f"{job['status']:<12}", Text(job["name"]))
+    console.print(heading)
+    for line in wrap_parts(_details(job), console.width, indent="  "):
+        console.print(line, soft_wrap=True)
+
+
+def _details(job: dict[str, Any]) -> list[str]:
     step, total, loss, spent = (job[name] for name in ("step", "total_steps", "loss", "cost_so_far"))
-    progress = "" if step is None else f"step {step:,}" + (f" of {total:,}" if total else "")
-    # NaN and the infinities are texts in JSON.
-    seen = "" if loss is None else f"loss {loss}" if isinstance(loss, str) else f"loss {loss:.3f}"
-    rows = _rows(job)
-    where = (job["provider"] or "local") + ("" if spent is None else f" ${spent:.2f}")
-    line = f"{job['id']}  {job['status']:<12} {progress:<22} {seen:<11} {where:<16} {job['name']}"
-    return f"{line.rstrip()}{rows}"
-
-
-def _rows(job: dict[str, Any]) -> str:
-    """Of a run that uses only some rows of its data: how many."""
-    used, total = job["rows_used"], job["rows_total"]
-    return "" if used is None or used == total else f"  {used:,} of {total:,} rows used"
+    used, rows = job["rows_used"], job["rows_total"]
+    found = []
+    if step is not None:
+        found.append(f"step {step:,}" + (f" of {total:,}" if total else ""))
+    if loss is not None:
+        # NaN and the infinities are texts in JSON.
+        found.append(f"loss {loss}" if isinstance(loss, str) else f"loss {loss:.3f}")
+    found.append((job["provider"] or "local") + ("" if spent is None else f" ${spent:,.2f}"))
+    if used is not None and used != rows:
+        found.append(f"{used:,} of {rows:,} rows used")
+    return found
 
 
 def _show(job: dict[str, Any], as_json: bool) -> None:
+    from gpubloom.cli.tables import new_console
+
     if as_json:
         typer.echo(json.dumps(job, indent=2))
         return
-    typer.echo(_line(_list_item(job)))
+    _print_job(_list_item(job), new_console())
     if job["queue_position"]:
-        typer.echo(f"  number {job['queue_position']} in the queue")
+        typer.echo(f"  position {job['queue_position']} in the queue")
     if job["error_message"]:
         typer.echo(f"  {job['error_message']}")
     for warning in job["warnings"]:
@@ -66,23 +83,26 @@ def _show(job: dict[str, Any], as_json: bool) -> None:
 
 
 def _echo(line: str, indent: str = "") -> None:
-    """A line of a run's output, with warnings and errors in colour where there is one."""
+    """A line of a job's output; warnings and errors in colour."""
     colour = {"warning": typer.colors.YELLOW, "error": typer.colors.RED}.get(line.partition(":")[0])
     typer.secho(f"{indent}{line}", fg=colour)
 
 
 @app.command("list")
 def list_jobs(
-    project: Annotated[UUID | None, typer.Option(help="Only those of this project.")] = None,
+    project: Annotated[UUID | None, typer.Option(help="Only list jobs of the project with this id.")] = None,
     kind: Annotated[
         str | None,
         typer.Option(
-            help="train, script, find_learning_rate, evaluate, export or serve; else the first two."
+            help="Only list jobs of this kind: train, script, find_learning_rate, evaluate, export or serve. "
+            "[default: train and script]"
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List your jobs, newest first."""
+    """List your jobs on the server, newest first."""
+    from gpubloom.cli.tables import new_console
+
     query: dict[str, str | int] = {"limit": 200}
     if kind is not None:
         query["kind"] = kind
@@ -92,25 +112,31 @@ def list_jobs(
     if as_json:
         typer.echo(json.dumps(page["items"], indent=2))
         return
+    console = new_console()
     for job in page["items"]:
-        typer.echo(_line(job))
-    if not page["items"] and kind is None:
-        typer.echo("No training jobs yet. Start one: bloom jobs start PROJECT --config config.json")
+        _print_job(job, console)
+    if not page["items"]:
+        typer.echo("No jobs found. Start a job: bloom jobs start PROJECT --config config.json")
 
 
 @app.command()
 def start(
-    project: Annotated[UUID, typer.Argument(help="The project's id, as `bloom projects list` prints it.")],
+    project: Annotated[UUID, typer.Argument(help="Project id from `bloom projects list`.")],
     config: Annotated[
-        Path | None, typer.Option(help="A TrainConfig as JSON.", exists=True, dir_okay=False)
+        Path | None,
+        typer.Option(
+            help="Config file (JSON). For all fields, run: bloom runs config-schema",
+            exists=True,
+            dir_okay=False,
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The job's name.")] = None,
-    gpu: Annotated[str | None, typer.Option(help="A GPU by name, such as H200.")] = None,
-    dataset: Annotated[UUID | None, typer.Option(help="A dataset of yours, by its id.")] = None,
-    model: Annotated[UUID | None, typer.Option(help="A model of yours, by its id.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the job.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU type, such as H200.")] = None,
+    dataset: Annotated[UUID | None, typer.Option(help="Dataset id from `bloom datasets list`.")] = None,
+    model: Annotated[UUID | None, typer.Option(help="Model id from the web app.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Queue a training job."""
+    """Start a training job: add it to the queue."""
     fields: Any = {}
     if config is not None:
         try:
@@ -136,27 +162,27 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
 
 @app.command()
 def pause(job_id: JobId) -> None:
-    """Save a checkpoint, stop, and free the device."""
+    """Pause a job: save a checkpoint, stop and free the GPU."""
     _show(_call("POST", f"/jobs/{job_id}/pause"), as_json=False)
 
 
 @app.command()
 def resume(job_id: JobId) -> None:
-    """Go on from the newest checkpoint."""
+    """Resume a job from its newest checkpoint."""
     _show(_call("POST", f"/jobs/{job_id}/resume"), as_json=False)
 
 
 @app.command()
 def cancel(job_id: JobId) -> None:
-    """Stop for good; checkpoints stay."""
+    """Cancel a job. Its checkpoints are kept."""
     _show(_call("POST", f"/jobs/{job_id}/cancel"), as_json=False)
 
 
 @app.command()
 def logs(
-    job_id: JobId, lines: Annotated[int, typer.Option(help="How many lines.", min=1, max=2000)] = 100
+    job_id: JobId, lines: Annotated[int, typer.Option(help="Number of lines.", min=1, max=2000)] = 100
 ) -> None:
-    """Print the end of a job's output."""
+    """Print the last lines of a job's output."""
     for line in _call("GET", f"/jobs/{job_id}/logs", query={"limit": lines})["lines"]:
         _echo(line)
 
@@ -164,9 +190,9 @@ def logs(
 @app.command()
 def download(
     job_id: JobId,
-    into: Annotated[Path, typer.Argument(help="Folder for the files.", file_okay=False)],
+    into: Annotated[Path, typer.Argument(help="Folder to write to.", file_okay=False)],
 ) -> None:
-    """Download the finished model, in Hugging Face layout, or the files that a script made."""
+    """Download the model of a job, in Hugging Face format, or the files that a script wrote."""
     from gpubloom.cli.api_client import save_file
 
     kind = _call("GET", f"/jobs/{job_id}")["kind"]

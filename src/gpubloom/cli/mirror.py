@@ -1,4 +1,4 @@
-"""`bloom mirror`: a run directory to a bucket, or back."""
+"""`bloom runs mirror`: copies a run directory to a bucket, or back."""
 
 import time
 from pathlib import Path
@@ -13,23 +13,26 @@ _SECONDS = 3.0
 
 def mirror(
     source: Annotated[
-        str, typer.Argument(help="A run directory, or where one is mirrored: s3://, gs://, az://.")
+        str, typer.Argument(help="Run directory, or bucket address of a run: s3://, gs:// or az://.")
     ],
-    target: Annotated[str, typer.Argument(help="The other one of the two.")],
+    target: Annotated[str, typer.Argument(help="Bucket address, or folder to write to.")],
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the run ends; Ctrl-C stops.")
+        bool, typer.Option("--follow", "-f", help="Keep copying until the run ends; Ctrl-C stops.")
     ] = False,
     weights: Annotated[
-        bool, typer.Option("--weights", help="From a bucket: fetch checkpoints and the final model, too.")
+        bool, typer.Option("--weights", help="From a bucket: also download checkpoints and the final model.")
     ] = False,
 ) -> None:
-    """Copy a run to a bucket, or from there, and only what is missing or grew."""
+    """Copy a run to a bucket or from a bucket.
+
+    Only new data is copied.
+    """
     from gpubloom.traincard.mirror import MirrorError
 
     if ("://" in source) == ("://" in target):
         fail(
             "invalid_option",
-            "give a run directory and the address of a bucket, such as: bloom mirror RUN s3://bucket/runs/RUN",
+            "Name one run directory and one bucket address, such as: bloom runs mirror RUN s3://bucket/runs/RUN",
             status=WRONG_INPUT,
         )
     try:
@@ -40,7 +43,7 @@ def mirror(
     except (MirrorError, ValueError) as problem:
         refuse(problem)
     except KeyboardInterrupt:
-        typer.echo("Stopped. The same command goes on where it was.")
+        typer.echo("Stopped. Run the same command again to continue.")
 
 
 def _push(run: Path, url: str, follow: bool) -> None:
@@ -56,10 +59,10 @@ def _push(run: Path, url: str, follow: bool) -> None:
             time.sleep(_SECONDS)
     else:
         mirror.start()
-    # Somebody waits for this one, so it may take as long as it takes.
+    # The user waits for this upload, so it has no short time limit.
     if not mirror.finish(timeout=24 * 3600.0):
         raise typer.Exit(1)
-    typer.echo(f"{run} is at {url}.")
+    typer.echo(f"Copied {run} to {url}.")
 
 
 def _pull(url: str, folder: Path, follow: bool, weights: bool) -> None:
@@ -74,11 +77,11 @@ def _pull(url: str, folder: Path, follow: bool, weights: bool) -> None:
         except MirrorError:
             raise
         except Exception as problem:
-            raise MirrorError(
-                "bucket_unavailable", f"{url} cannot be read: {first_line(problem)}"
-            ) from problem
+            raise MirrorError("bucket_unavailable", f"Cannot read {url}: {first_line(problem)}") from problem
         latest = load_latest(folder)
         if not follow or (latest is not None and latest["status"] != "running"):
             break
         time.sleep(_SECONDS)
-    typer.echo(f"{url} is in {folder} ({changed} files changed). See it with: bloom watch {folder} --once")
+    typer.echo(
+        f"Copied {url} to {folder} ({changed} files changed). To view it: bloom runs watch {folder} --once"
+    )

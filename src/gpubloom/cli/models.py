@@ -1,7 +1,8 @@
-"""`bloom models`: which models people start from, whether one can be trained, and fetching it from a hub."""
+"""`bloom models list`, `check` and `pull`: find, check and download base models."""
 
 import json
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,52 +11,51 @@ import typer
 from gpubloom.cli.output import STOPPED, fail, fetching, refuse
 
 if TYPE_CHECKING:
+    from gpubloom.hub.catalogue import CatalogueModel
     from gpubloom.hub.checking import Report
 
-app = typer.Typer(help="Find, check and fetch models to start from.", no_args_is_help=True)
+app = typer.Typer(help="Find, download, test, evaluate and export models.", no_args_is_help=True)
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _MARKS = {"error": "✗", "warning": "!", "note": "·"}
 
 
 @app.command("list")
 def list_models(
     fetched: Annotated[
-        bool, typer.Option("--fetched", help="Those that were fetched to this machine.")
+        bool, typer.Option("--fetched", help="List the models that were downloaded to this machine.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the catalogue: size, licence, context, and the GPU memory that each method needs."""
+    """List well-known base models: size, licence, context length, and GPU memory by method."""
     if fetched:
         _list_fetched(as_json=as_json)
         return
+    from gpubloom.cli.tables import new_console
     from gpubloom.hub.catalogue import METHODS, USUAL_SETTING, catalogue
 
     families = catalogue()
     if as_json:
         typer.echo(json.dumps([asdict(family) for family in families], indent=2))
         return
-    typer.echo(_line("model", "size", "context", "full", "lora", "qlora", "licence"))
+    typer.echo(_line("model", "size", "context", *METHODS))
     for family in families:
-        for model in family.models:
-            typer.echo(
-                _line(
-                    model.id,
-                    _size(model.parameters),
-                    f"{model.context_length:,}",
-                    *(f"{model.memory[method] / 1e9:.0f} GB" for method in METHODS),
-                    f"{model.licence}{' (accept first)' if model.gated else ''}",
-                )
-            )
-    typer.echo(f"Memory: the least on one GPU, {USUAL_SETTING}. bloom plan says more.")
+        # The licence stands above the models: beside them there is no room for it in 80 columns.
+        for licence, models in groupby(sorted(family.models, key=_licence), key=_licence):
+            typer.echo(f"{family.name}, licence {licence}")
+            for model in models:
+                memory = (f"{model.memory[method] / 1e9:,.0f}" for method in METHODS)
+                typer.echo(_line(model.id, _size(model.parameters), f"{model.context_length:,}", *memory))
+    new_console().print(f"full, lora, qlora: minimum GPU memory in GB with {USUAL_SETTING}.")
+    typer.echo("For other settings, run: bloom plan")
 
 
 @app.command()
 def check(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    model: Annotated[Path, typer.Argument(help="Model folder.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether a model can be trained here, and everything that is wrong with it."""
+    """Check whether a model folder can be trained, and list its problems."""
     from gpubloom.hub.checking import check_model
 
     report = check_model(model.expanduser())
@@ -69,13 +69,20 @@ def check(
 
 @app.command()
 def pull(
-    model: Annotated[str, typer.Argument(help="A hub's id, such as Qwen/Qwen3-0.6B or ORG/NAME@REVISION.")],
+    model: Annotated[
+        str, typer.Argument(help="ORG/NAME or ORG/NAME@REVISION on Hugging Face, such as Qwen/Qwen3-0.6B.")
+    ],
     to: Annotated[
         Path | None,
-        typer.Option(help="A new folder for it. [default: below BLOOM_HOME, where names find it]"),
+        typer.Option(
+            help="New folder for the model. [default: a folder in BLOOM_HOME; ORG/NAME then finds it]"
+        ),
     ] = None,
 ) -> None:
-    """Fetch a model: safetensors, configuration, tokenizer. Continues where it was stopped."""
+    """Download a model from Hugging Face.
+
+    Run the same command again to continue a stopped download.
+    """
     from gpubloom.hub.checking import check_model
     from gpubloom.hub.fetching import default_home, fetch_model, local_model
     from gpubloom.hub.problems import HubProblem
@@ -92,17 +99,21 @@ def pull(
     except HubProblem as problem:
         refuse(problem)
     except KeyboardInterrupt:
-        fail("stopped", "Stopped. The same command continues.", status=STOPPED)
+        fail("stopped", "Stopped. Run the same command again to continue the download.", status=STOPPED)
     typer.echo(folder)
     report = check_model(folder)
     if not report.ok:
         _show(report)
 
 
+def _licence(model: "CatalogueModel") -> str:
+    return f"{model.licence}{' (accept it on Hugging Face first)' if model.gated else ''}"
+
+
 def _line(*cells: str) -> str:
-    """A row of the catalogue. It does not shrink: an id that is cut cannot be copied."""
-    model, size, context, full, lora, qlora, licence = cells
-    return f"{model:<42}{size:>7}{context:>9}{full:>9}{lora:>8}{qlora:>7}  {licence}"
+    """A row of the catalogue. It does not shrink: a model id must be complete to be copied."""
+    model, size, context, full, lora, qlora = cells
+    return f"  {model:<41}{size:>8}{context:>9}{full:>7}{lora:>6}{qlora:>7}"
 
 
 def _size(parameters: int) -> str:
@@ -117,9 +128,9 @@ def _list_fetched(*, as_json: bool) -> None:
         typer.echo(json.dumps(found, indent=2))
         return
     for model in found:
-        typer.echo(f"{model['repository']}@{model['revision'][:12]}  {model['folder']}")
+        typer.echo(f"{model['repository']}@{model['revision'][:12]}\n  {model['folder']}")
     if not found:
-        typer.echo("None was fetched yet: bloom models pull ORG/NAME")
+        typer.echo("No downloaded models. Download a model: bloom models pull ORG/NAME")
 
 
 def _show(report: "Report") -> None:
@@ -132,9 +143,9 @@ def _show(report: "Report") -> None:
     for finding in report.findings:
         typer.echo(f"{_MARKS[finding.severity]} {finding.sentence}")
     if report.ok:
-        typer.echo("It can be trained.")
+        typer.echo("The model can be trained.")
     else:
-        typer.echo("It cannot be trained as it is.")
+        typer.echo("The model cannot be trained.")
 
 
 def _say(sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""`bloom offers`: where a job could run, what that costs, and which to take. Nothing is started."""
+"""`bloom providers offers`: where a job could run and the cost, with a recommendation. Starts nothing."""
 
 import json
 import os
@@ -21,32 +21,47 @@ Priority = Literal["price", "balanced", "time"]
 
 def offers(
     file: Annotated[
-        Path | None, typer.Argument(help="A script or notebook; what it needs is read from it.")
+        Path | None, typer.Argument(help="Script or notebook; its requirements are detected.")
     ] = None,
-    memory: Annotated[float | None, typer.Option(help="GB of one GPU.", min=0)] = None,
-    hours: Annotated[float | None, typer.Option(help="Hours on GPUs of the kind --on.", min=0)] = None,
+    memory: Annotated[float | None, typer.Option(help="Memory of one GPU in GB.", min=0)] = None,
+    hours: Annotated[
+        float | None, typer.Option(help="Duration of the job in hours on the GPU type of --on.", min=0)
+    ] = None,
     on: Annotated[
-        str | None, typer.Option(help="The GPU that --hours are for; otherwise the smallest that fits.")
+        str | None, typer.Option(help="GPU type that --hours refers to. [default: the smallest that fits]")
     ] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs in one machine.", min=1, max=1_024)] = None,
-    interactive: Annotated[bool, typer.Option("--interactive", help="Somebody works in it.")] = False,
-    bf16: Annotated[bool, typer.Option("--bf16", help="It computes in bfloat16.")] = False,
-    data: Annotated[float, typer.Option(help="GB that it fetches first.", min=0)] = 1.0,
-    provider: Annotated[list[str] | None, typer.Option(help="Only this service; may be repeated.")] = None,
-    skypilot: Annotated[
-        bool, typer.Option("--skypilot", help="SkyPilot is set up: count its clouds.")
+    gpus: Annotated[int | None, typer.Option(help="Number of GPUs in one machine.", min=1, max=1_024)] = None,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", help="The job is interactive, such as a notebook.")
     ] = False,
-    region: Annotated[Region | None, typer.Option(help="Where it must run.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="The most it may cost, in dollars.", min=0)] = None,
-    max_hours: Annotated[float | None, typer.Option(help="The longest it may take.", min=0)] = None,
-    credit: Annotated[
-        list[str] | None, typer.Option(metavar="SERVICE=DOLLARS", help="What is left there; may be repeated.")
+    bf16: Annotated[bool, typer.Option("--bf16", help="The job requires bfloat16.")] = False,
+    data: Annotated[float, typer.Option(help="Data to download before the start, in GB.", min=0)] = 1.0,
+    provider: Annotated[
+        list[str] | None, typer.Option(help="Only offers of this provider; may be repeated.")
     ] = None,
-    priority: Annotated[Priority, typer.Option(help="What counts most.")] = "balanced",
-    every: Annotated[bool, typer.Option("--all", help="Show all, and what was not offered and why.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    skypilot: Annotated[
+        bool, typer.Option("--skypilot", help="Include clouds that SkyPilot can reach.")
+    ] = False,
+    region: Annotated[Region | None, typer.Option(help="Only offers in this region.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="Maximum cost in dollars.", min=0)] = None,
+    max_hours: Annotated[float | None, typer.Option(help="Maximum duration in hours.", min=0)] = None,
+    credit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PROVIDER=DOLLARS",
+            help="Remaining credit at a provider, such as modal=30; may be repeated.",
+        ),
+    ] = None,
+    priority: Annotated[Priority, typer.Option(help="Priority of the recommendation.")] = "balanced",
+    every: Annotated[
+        bool, typer.Option("--all", help="Show all offers, and the reasons for excluded ones.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say where a job could run and what it would cost. Nothing is started."""
+    """List GPU offers for a job with their cost, and recommend one.
+
+    Rents nothing.
+    """
     from gpubloom.offers import Constraints
 
     try:
@@ -89,7 +104,7 @@ def _need(
 
     if file is None:
         if memory is None or hours is None:
-            raise InputError("invalid_option", "name a script, or give --memory and --hours.")
+            raise InputError("invalid_option", "Name a script, or set --memory and --hours.")
         return Need.of(
             memory,
             hours,
@@ -100,7 +115,7 @@ def _need(
             data_gb=data,
         )
     found = Need.from_requirements(detect(file), data_gb=data)
-    # What a person says counts more than what a script seems to need.
+    # Options override the detected requirements.
     told = {
         name for name, value in (("memory", memory), ("hours", hours), ("gpus", gpus)) if value is not None
     }
@@ -125,7 +140,9 @@ def _credits(given: list[str]) -> dict[str, float]:
         try:
             found[service] = float(amount)
         except ValueError:
-            raise InputError("invalid_option", f"--credit {text} says no amount: write modal=30.") from None
+            raise InputError(
+                "invalid_option", f"--credit {text} has no amount: write, for example, --credit modal=30."
+            ) from None
     return found
 
 
@@ -142,9 +159,7 @@ def _found(need: "Need", constraints: "Constraints") -> "Offers":
     unknown = sorted((constraints.providers | constraints.credits.keys()) - prices.providers.keys())
     if unknown:
         names = ", ".join(sorted(prices.providers))
-        raise InputError(
-            "unknown_provider", f"{unknown[0]} is no service that is known here. Known are {names}."
-        )
+        raise InputError("unknown_provider", f"Unknown provider {unknown[0]!r}. Known providers: {names}.")
     return make_offers(need, prices=prices, now=now, constraints=constraints)
 
 
@@ -164,82 +179,94 @@ def _as_json(need: "Need", found: "Offers") -> dict[str, object]:
 
 
 _SHOWN = 10
-_KINDS = {
+_BILLING = {
     "on_demand": "on demand",
     "spot": "spot",
-    "per_second": "per second",
+    "per_second": "per sec.",
     "monthly_units": "units",
     "free": "free",
 }
 
 
 def _show(need: "Need", found: "Offers", *, every: bool) -> None:
-    """Print a table, the reasons of the choice, and what was not offered."""
-    from rich.console import Console
+    """Print the offers, the recommendation with its reasons, and the excluded offers."""
     from rich.text import Text
 
-    console = Console(highlight=False, markup=False)
+    from gpubloom.cli.tables import new_console
+
+    console = new_console()
     console.print(Text(_asked(need)))
     if not found.offers:
-        console.print(Text("\nNothing that is known here can run this job."))
+        console.print(Text("\nNo known offer can run this job. For the reasons, see below."))
     else:
         shown = found.offers if every else found.offers[:_SHOWN]
         console.print(_table(shown))
         if len(found.offers) > len(shown):
-            console.print(Text(f"{len(found.offers) - len(shown)} more with --all.", style="dim"))
+            console.print(Text(f"{len(found.offers) - len(shown)} more offers: add --all.", style="dim"))
     if found.choice is not None:
-        console.print(Text(f"\nTake {found.choice.offer.name}.", style="bold"))
+        console.print(Text(f"\nRecommended: {found.choice.offer.name}.", style="bold"))
         for sentence in (*found.choice.reasons, *found.choice.offer.cautions):
             console.print(Text(f"  {sentence}"))
     elif not need.wants_gpu:
-        console.print(
-            Text("\nIt needs no GPU, so nothing has to be rented: it runs on this machine.", style="bold")
-        )
+        console.print(Text("\nThe job needs no GPU. It can run on this machine.", style="bold"))
     elif found.offers:
-        console.print(Text("\nNone is recommended: each of them needs somebody at a browser."))
+        console.print(Text("\nNo offer is recommended: each of them requires a user at a browser."))
     if found.excluded and (every or not found.offers):
-        console.print(Text("\nNot offered"))
+        console.print(Text("\nExcluded offers"))
         for each in found.excluded:
             console.print(Text(f"  {each.title} {each.gpu}: {each.reason}"))
-    console.print(Text("\n* assumed: nobody read this price.  † read more than 30 days ago.", style="dim"))
+    console.print(
+        Text(
+            "\n→ recommended  * assumed price  † price older than 30 days  – start time unknown", style="dim"
+        )
+    )
 
 
 def _asked(need: "Need") -> str:
     if not need.wants_gpu:
-        return "No GPU is needed; this is what one would cost."
+        return "The job needs no GPU. These are the offers with a GPU."
     memory = f"{_span(need.memory_gb)} GB" + (" (assumed)" if "memory" in need.assumed else "")
     hours = f"{_span(need.hours)} hours" + (" (assumed)" if "hours" in need.assumed else "")
-    count = f"{need.gpus} GPUs of " if need.gpus > 1 else ""
+    count = f"{need.gpus} GPUs with " if need.gpus > 1 else ""
     return f"{count}{memory}, {hours} on {need.reference_gpu}"
 
 
 def _table(offers: "tuple[Offer, ...]") -> "Table":
-    from rich import box
-    from rich.table import Table
+    from gpubloom.cli.tables import new_table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "service", "GPU", "kind"):
-        table.add_column(heading)
-    for heading in ("$/hour", "hours", "cost", "from – to"):
-        table.add_column(heading, justify="right")
-    table.add_column("free now")
+    table = new_table(
+        {
+            "provider": "text",
+            "GPU": "text",
+            "billing": "text",
+            "$/hour": "number",
+            "hours": "number",
+            "cost $": "number",
+            "range $": "number",
+            "starts": "text",
+        },
+        gap=1,
+    )
     for offer in offers:
         mark = "*" if "price" in offer.assumed else "†" if offer.stale else ""
-        gpu = f"{offer.gpus}× {offer.gpu}" if offer.gpus > 1 else offer.gpu
         total = offer.cost.total
         table.add_row(
-            "→" if offer.recommended else "",
-            offer.title,
-            gpu,
-            _KINDS[offer.kind],
+            f"→ {offer.title}" if offer.recommended else offer.title,
+            f"{offer.gpus}× {offer.gpu}" if offer.gpus > 1 else offer.gpu,
+            _BILLING[offer.kind],
             f"{offer.hourly.likely:.2f}{mark}",
-            f"{offer.hours.likely:.1f}",
-            f"{total.likely:.2f}",
-            f"{total.low:.2f} – {total.high:.2f}",
-            {"immediate": "yes", "queued": "after a queue"}.get(offer.availability, "not known"),
+            f"{offer.hours.likely:,.1f}",
+            _dollars(total.likely),
+            f"{_dollars(total.low)}–{_dollars(total.high)}",
+            {"immediate": "now", "queued": "queued"}.get(offer.availability, "–"),
             style="bold" if offer.recommended else "" if offer.unattended else "dim",
         )
     return table
+
+
+def _dollars(amount: float) -> str:
+    """With cents below 1,000 dollars: above, an estimate is not that exact."""
+    return f"{amount:.2f}" if amount < 1_000 else f"{amount:,.0f}"
 
 
 def _span(span: "Span") -> str:

@@ -1,4 +1,4 @@
-"""What commands print besides their answer, all on standard error: a refusal, a failure, a progress bar."""
+"""What commands print to standard error besides their answer: an error, a progress bar."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ def fail_each(problems: Iterable[tuple[str, str]], *, status: int) -> NoReturn:
 
 
 def report(code: str, sentence: str) -> None:
-    """Tell of a problem that does not end the command here."""
+    """Print a problem that does not end the command here."""
     typer.echo(error_line(code, sentence), err=True)
 
 
@@ -41,7 +41,7 @@ def _end(lines: Iterable[str], status: int) -> NoReturn:
 
 @contextmanager
 def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar; call what it gives with the bytes that are there and those that will be."""
+    """A progress bar of a download; call the given function with the bytes received and the total."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars

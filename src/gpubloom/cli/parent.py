@@ -1,9 +1,9 @@
-"""The parent of two processes, server and worker: starts them, restarts one that dies, stops both.
+"""The parent of two processes, server and worker: starts both, restarts one that dies, stops both.
 
-It imports nothing heavy and holds no state. Agents are no children of it: they go on when it ends.
+It imports nothing heavy and holds no state. Agents are not its children: they continue when it ends.
 
-A child notices that its parent is gone, however it went: the parent keeps the writing end of a pipe open and
-never writes. When it dies, even by `kill -9`, the kernel closes that end, and the child's read returns.
+A child notices when its parent dies: the parent keeps the writing end of a pipe open and never writes. When
+the parent dies, even by `kill -9`, the kernel closes that end, and the child's read returns.
 """
 
 import os
@@ -40,7 +40,10 @@ class _Child:
 
 def run_both(server_arguments: list[str]) -> int:
     """Run server and worker until told to stop; the exit code to end with."""
-    children = [_Child("server", ["serve", *server_arguments]), _Child("worker", ["worker"])]
+    children = [
+        _Child("server", ["server", "start", *server_arguments]),
+        _Child("worker", ["server", "worker"]),
+    ]
     stopping = False
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -74,12 +77,12 @@ def _supervise(child: _Child, pipe: int) -> int:
             return 0
         child.process = None
         if ended == _WRONG_INPUT:
-            # A person's mistake, already said in a sentence: trying again cannot help.
+            # Wrong input: the child printed the error, and a restart cannot help.
             return ended
         lived = now - child.started
         child.pause = 0.5 if lived > _HEALTHY_SECONDS else min(child.pause * 2, _LONGEST_PAUSE)
         child.next_start = now + child.pause
-        typer.echo(f"  The {child.name} ended ({ended}); starting it again.", err=True)
+        typer.echo(f"  The {child.name} ended with code {ended}. Starting it again.", err=True)
     if now >= child.next_start:
         child.process = subprocess.Popen(
             [sys.executable, "-m", "gpubloom.cli", *child.arguments],
@@ -113,17 +116,17 @@ def _print_running_trainings() -> None:
     runs = load_settings().home / "runs"
     living = [run for run in sorted(runs.glob("*")) if is_held(AgentFiles(run).lock)]
     if not living:
-        typer.echo("\n  Stopped. Nothing is training.")
+        typer.echo("\n  Stopped. No training run is active.")
         return
-    goes = "training run goes" if len(living) == 1 else "training runs go"
-    typer.echo(f"\n  Stopped serving. {len(living)} {goes} on:")
+    continues = "training run continues" if len(living) == 1 else "training runs continue"
+    typer.echo(f"\n  Stopped the server. {len(living)} {continues}:")
     for run in living:
-        typer.echo(f"    bloom watch {run}")
-    typer.echo("  `make run` finds them again.")
+        typer.echo(f"    bloom runs watch {run}")
+    typer.echo("  To show them in the web app again, run: bloom up")
 
 
 def end_with_parent() -> None:
-    """Ask this process to stop when the parent that started it is gone; does nothing without one."""
+    """Stop this process when the parent that started it dies; does nothing without such a parent."""
     descriptor = os.environ.pop(_VARIABLE, None)
     if descriptor is None or not descriptor.isdecimal():
         return

@@ -1,7 +1,7 @@
-"""`bloom plan`: does it fit, where does each tensor live, how fast, before anything starts.
+"""`bloom plan`: whether a run fits in memory, where each tensor is stored, and how fast the run would be.
 
-The plan is shown as memory by kind, the lanes of a step, where tensors live, and what limits it.
-It never imports torch; `--measure` asks a child process.
+The plan shows memory by kind, the phases of a step, the placement of tensors, and the bottleneck.
+It never imports torch; `--measure` starts a child process.
 """
 
 import json
@@ -21,30 +21,44 @@ from gpubloom.errors import InputError
 if TYPE_CHECKING:
     from gpubloom.plan import DecoderShape, DoesNotFit, Hardware, Memory, Phase, Plan, TrainConfig
 
-# Rows of a named shape, unless model.context_length says otherwise: what the bench measures with.
+# Max sequence length of a named shape, unless model.context_length is set: the one of the benchmarks.
 _CONTEXT_LENGTH = 1_024
 _MEASURING_SECONDS = 120.0
 
 
 def plan(
-    config: Annotated[Path | None, typer.Option(help="A JSON file with a TrainConfig.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Config file (JSON). For all fields, run: bloom runs config-schema")
+    ] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any field of the config.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Set any field of the config, such as batch_size=8; may be repeated.",
+        ),
     ] = None,
     machine: Annotated[
         str | None,
-        typer.Option(help="Another machine: 'H200, 1536 GB host', '2x RTX 3060, 64 GB host, 8 cores'."),
+        typer.Option(
+            help="Plan for another machine: 'H200, 1536 GB host' or '2x RTX 3060, 64 GB host, 8 cores'."
+        ),
     ] = None,
     shape: Annotated[
         str | None,
-        typer.Option(help="A well-known size instead of the config's model: 7b, 130b, llama3-8b …"),
+        typer.Option(
+            help="Plan for a well-known model size instead of the config's model: 7b, 130b, llama3-8b …"
+        ),
     ] = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure this machine first; takes a few seconds.")
+        bool, typer.Option("--measure", help="Measure the speed of this machine first; takes a few seconds.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what a run would need and how fast it would be. Nothing is started."""
+    """Estimate the memory, speed and duration of a run.
+
+    Starts nothing.
+    """
     from gpubloom.plan import DoesNotFit, estimate_tokens, plan_on
 
     try:
@@ -85,7 +99,7 @@ def _asked(
     if config.model != ModelConfig(context_length=config.model.context_length):
         raise InputError(
             "invalid_option",
-            "--shape brings its own sizes: besides it, only model.context_length can be set.",
+            "--shape sets the model sizes: remove all other model settings except model.context_length.",
         )
     return config.model_copy(update={"model": ModelConfig(context_length=length)}), named_shape(shape)
 
@@ -97,7 +111,7 @@ def _machine(described: str | None, *, measure: bool) -> "Hardware":
         if measure:
             raise InputError(
                 "invalid_option",
-                "--measure is about this machine, --machine about another: choose one of them.",
+                "--measure is for this machine, --machine is for another machine: use only one of them.",
             )
         return Hardware.parse(described)
     return _measured() if measure else detect_hardware()
@@ -120,11 +134,11 @@ def _measured() -> "Hardware":
         )
     except subprocess.TimeoutExpired:
         raise InputError(
-            "measuring_failed", f"Measuring did not end within {_MEASURING_SECONDS:.0f} seconds."
+            "measuring_failed", f"The measurement did not end within {_MEASURING_SECONDS:.0f} seconds."
         ) from None
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise InputError("measuring_failed", f"Measuring failed: {said[-1]}")
+        said = done.stderr.strip().splitlines() or ["no output"]
+        raise InputError("measuring_failed", f"The measurement failed: {said[-1]}")
     return Hardware.model_validate_json(done.stdout)
 
 
@@ -150,18 +164,22 @@ def _show(
         typer.echo(json.dumps(answer, indent=2))
         return
     console = Console(highlight=False)
+    # Words wrap in a terminal; a pipe gets whole lines.
+    soft_wrap = not console.is_terminal
     if refusal is not None:
-        console.print(f"Does not fit. {refusal}", soft_wrap=True, markup=False)
+        console.print(f"Does not fit. {refusal}", soft_wrap=soft_wrap, markup=False)
     shown = found or nearest
     if shown is None:
         return
     if refusal is not None:
-        console.print("\nWith that change:\n")
+        console.print("\nPlan with the suggested change:\n")
     for line in plan_lines(shown, title):
-        console.print(line, soft_wrap=True)
+        console.print(line, soft_wrap=soft_wrap)
 
 
-_WIDTH = 56
+# A bar with its name before it and its numbers behind it fits 80 columns.
+_WIDTH = 44
+_NAME_WIDTH = 12
 # A character and a colour for each kind of memory, in the order in which a bar is filled.
 _KINDS = {
     "weights": ("█", "blue"),
@@ -176,7 +194,7 @@ _LANES = {"compute": "GPU", "link": "link", "host": "host"}
 def plan_lines(plan: "Plan", title: str) -> Iterator[str]:
     """Lines with rich's colour marks."""
     yield f"[bold]{escape(title)}[/bold]"
-    yield f"{_parameters(plan)}, {plan.tokens_per_step:,} tokens a step, {escape(plan.precision_reason)}"
+    yield f"{_parameters(plan)}, {plan.tokens_per_step:,} tokens per step, {escape(plan.precision_reason)}"
     yield ""
     for name, memory in (("GPU memory", plan.gpu), ("Host memory", plan.host)):
         if memory is not None:
@@ -186,7 +204,7 @@ def plan_lines(plan: "Plan", title: str) -> Iterator[str]:
     yield ""
     yield escape(plan.placement_text)
     yield f"[bold]{plan.tokens_per_second:,.0f} tokens/s[/bold]{_whole(plan)}"
-    yield escape(f"What limits it: {plan.limited_by}. " + " ".join(plan.limits))
+    yield escape(f"Bottleneck: {plan.limited_by}. " + " ".join(plan.limits))
     if plan.assumptions:
         yield f"[dim]Assumes {escape('; '.join(plan.assumptions))}.[/dim]"
 
@@ -207,23 +225,25 @@ def _memory_bar(name: str, memory: "Memory") -> Iterator[str]:
         bar += f"[{colour}]{character * (end - drawn)}[/{colour}]"
         drawn = max(drawn, end)
     rest = "·" * (_WIDTH - drawn)
-    yield f"{name:<12} {bar}[dim]{rest}[/dim] {_gb(memory.total)} of {_gb(memory.limit_bytes)} GB"
-    legend = "  ".join(
+    yield f"{name:<{_NAME_WIDTH}} {bar}[dim]{rest}[/dim] {_gb(memory.total)} of {_gb(memory.limit_bytes)} GB"
+    # Three kinds in a line: all five would be wider than 80 columns.
+    legend = [
         f"[{colour}]{character}[/{colour}] {kind} {_gb(parts[kind])}"
         for kind, (character, colour) in _KINDS.items()
         if parts[kind] >= 5e7
-    )
-    yield f"{'':<12} {legend}"
+    ]
+    for start in range(0, len(legend), 3):
+        yield f"{'':<{_NAME_WIDTH}} {'  '.join(legend[start : start + 3])}"
 
 
 def _step_lanes(plan: "Plan") -> Iterator[str]:
-    """One lane under the other: how long each part of the machine is busy in each phase."""
+    """One line for each part of the machine: how long it is busy in each phase of a step."""
     yield f"One step: {_seconds(plan.step_seconds)}"
     widths = _widths(plan.phases)
     names = "".join(
         f"{_fitting(phase, width):<{width}}" for phase, width in zip(plan.phases, widths, strict=True)
     )
-    yield f"{'':<12} {names.rstrip()}"
+    yield f"{'':<{_NAME_WIDTH}} {names.rstrip()}"
     for lane, shown in _LANES.items():
         if plan.gpu is None and lane == "compute":
             shown = "CPU"
@@ -233,7 +253,7 @@ def _step_lanes(plan: "Plan") -> Iterator[str]:
         for phase, width in zip(plan.phases, widths, strict=True):
             busy = min(width, round(width * getattr(phase, lane) / phase.seconds)) if phase.seconds else 0
             cells += "━" * busy + " " * (width - busy)
-        yield f"{shown:<12} [dim]{cells.rstrip()}[/dim]"
+        yield f"{shown:<{_NAME_WIDTH}} [dim]{cells.rstrip()}[/dim]"
 
 
 def _widths(phases: "tuple[Phase, ...]") -> list[int]:

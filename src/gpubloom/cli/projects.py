@@ -1,4 +1,4 @@
-"""`bloom projects`: the same projects as in the web app."""
+"""`bloom projects`: projects on a server, the same as in the web app."""
 
 import json
 from typing import Annotated, Any
@@ -6,12 +6,14 @@ from uuid import UUID
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="List, create, change and delete projects on a server.")
+from gpubloom.cli.tables import print_table
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-ProjectId = Annotated[UUID, typer.Argument(help="The project's id, as `bloom projects list` prints it.")]
-Description = Annotated[str | None, typer.Option(help="What the project is about.")]
-DataPath = Annotated[str | None, typer.Option(help="Training data: a path the server may read, or s3://….")]
+app = typer.Typer(no_args_is_help=True, help="List, create, edit and delete projects on a server.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ProjectId = Annotated[UUID, typer.Argument(help="Project id from `bloom projects list`.")]
+Description = Annotated[str | None, typer.Option(help="Description of the project.")]
+DataPath = Annotated[str | None, typer.Option(help="Path of the training data on the server, or s3://….")]
 
 
 def _call(method: str, path: str, **arguments: Any) -> Any:
@@ -25,29 +27,34 @@ def _show(project: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(project, indent=2))
         return
-    typer.echo(f"{project['name']}  ({project['id']})")
+    typer.echo(f"{project['name']} ({project['id']})")
     typer.echo(f"  {project['modelArchitecture']}, {project['modelSize']:g} B parameters")
-    for label, field in (("data", "trainingDataPath"), ("about", "description")):
+    for label, field in (("data", "trainingDataPath"), ("description", "description")):
         if project[field]:
             typer.echo(f"  {label}: {project[field]}")
 
 
 @app.command("list")
 def list_projects(
-    search: Annotated[str, typer.Option(help="Only those with this in name or description.")] = "",
+    search: Annotated[
+        str, typer.Option(help="Only list projects with this text in their name or description.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """List your projects, the one changed last first."""
+    """List your projects, last changed first."""
     page = _call("GET", "/projects", query={"search": search, "limit": 200})
     if as_json:
         typer.echo(json.dumps(page["items"], indent=2))
         return
-    for project in page["items"]:
-        typer.echo(f"{project['id']}  {project['modelSize']:>8g} B  {project['name']}")
     if not page["items"]:
-        typer.echo("No projects yet. Create one: bloom projects create NAME --size 7")
-    elif page["total"] > len(page["items"]):
-        typer.echo(f"… and {page['total'] - len(page['items'])} more: narrow them down with --search")
+        typer.echo("No projects found. Create a project: bloom projects create NAME --size 7")
+        return
+    print_table(
+        {"id": "id", "size": "number", "name": "text"},
+        [(project["id"], f"{project['modelSize']:g} B", project["name"]) for project in page["items"]],
+    )
+    if page["total"] > len(page["items"]):
+        typer.echo(f"{page['total'] - len(page['items'])} more projects. Filter the list with --search.")
 
 
 @app.command()
@@ -58,9 +65,11 @@ def show(project_id: ProjectId, as_json: AsJson = False) -> None:
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="The project's name.")],
+    name: Annotated[str, typer.Argument(help="Name of the project.")],
     size: Annotated[float, typer.Option(help="Model size in billions of parameters.")],
-    architecture: Annotated[str, typer.Option(help="transformer or custom.")] = "transformer",
+    architecture: Annotated[
+        str, typer.Option(help="Model architecture: transformer or custom.")
+    ] = "transformer",
     description: Description = None,
     data: DataPath = None,
     as_json: AsJson = False,
@@ -79,14 +88,19 @@ def create(
 @app.command()
 def edit(
     project_id: ProjectId,
-    name: Annotated[str | None, typer.Option(help="A new name.")] = None,
+    name: Annotated[str | None, typer.Option(help="New name.")] = None,
     size: Annotated[float | None, typer.Option(help="Model size in billions of parameters.")] = None,
-    architecture: Annotated[str | None, typer.Option(help="transformer or custom.")] = None,
+    architecture: Annotated[
+        str | None, typer.Option(help="Model architecture: transformer or custom.")
+    ] = None,
     description: Description = None,
     data: DataPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change what is given, keep the rest; an empty text removes a description or data path."""
+    """Edit a project.
+
+    Fields without an option stay unchanged. An empty text removes the description or the data path.
+    """
     project = _call("GET", f"/projects/{project_id}")
     changes = {
         "name": name,
@@ -101,9 +115,10 @@ def edit(
 
 @app.command()
 def delete(
-    project_id: ProjectId, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False
+    project_id: ProjectId,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete a project."""
+    """Delete a project and everything in it."""
     project = _call("GET", f"/projects/{project_id}")
     if not yes:
         typer.confirm(f"Delete {project['name']!r} and everything in it?", abort=True)

@@ -1,4 +1,4 @@
-"""`bloom providers`: the services that rent out GPUs, and your accounts there."""
+"""`bloom providers`: providers of GPUs, and your accounts there."""
 
 import json
 from pathlib import Path
@@ -7,28 +7,32 @@ from typing import Annotated, Any
 import typer
 
 from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.tables import new_console, print_table
 
-app = typer.Typer(no_args_is_help=True, help="List, connect and check services that rent out GPUs.")
+app = typer.Typer(no_args_is_help=True, help="Connect GPU providers and compare their offers.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Name = Annotated[str, typer.Argument(help="A service, as `bloom providers list` prints it.")]
-# No option for it: it would end up in the shell's history and in process lists.
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, typer.Argument(help="Provider name from `bloom providers list`.")]
+# Only as a variable: an option would end up in the history of the shell and in process lists.
 Password = Annotated[str | None, typer.Option(envvar="BLOOM_PASSWORD", hidden=True)]
 
 
 @app.command("list")
 def list_providers(as_json: AsJson = False) -> None:
-    """List services, whether they can be used, and whether you are connected."""
+    """List the providers and their connection status."""
     from gpubloom.cli.api_client import call
 
     found = call("GET", "/providers")
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    for item in found["items"]:
-        typer.echo(f"{item['name']:<11} {_state(item)}")
+    print_table(
+        {"provider": "id", "status": "text"}, [(item["name"], _state(item)) for item in found["items"]]
+    )
+    if not all(item["connected"] for item in found["items"] if item["available"]):
+        typer.echo("Connect a provider: bloom providers connect PROVIDER")
     if not found["storage"]["ready"]:
-        typer.echo(f"\nNothing can be sent yet: {found['storage']['reason']}")
+        new_console().print(f"\nJobs cannot be sent to a provider yet: {found['storage']['reason']}")
 
 
 @app.command()
@@ -36,11 +40,17 @@ def connect(
     name: Name,
     file: Annotated[
         Path | None,
-        typer.Option(help="A JSON object with what is asked for; otherwise you are asked.", dir_okay=False),
+        typer.Option(
+            help="JSON file with the credentials as one object. Without --file, bloom asks for them.",
+            dir_okay=False,
+        ),
     ] = None,
     password: Password = None,
 ) -> None:
-    """Connect your account at a service. What you enter is tried, sealed, and never shown again."""
+    """Connect your account at a provider.
+
+    The server checks the credentials, encrypts them, and never shows them again.
+    """
     from gpubloom.cli.api_client import signed_in
 
     item = _find(name)
@@ -54,7 +64,7 @@ def connect(
 
 @app.command()
 def check(name: Name) -> None:
-    """Ask a service whether what you entered is still good."""
+    """Check whether the stored credentials of a provider are still valid."""
     from gpubloom.cli.api_client import call
 
     item = call("POST", f"/providers/{name}/check")
@@ -65,31 +75,35 @@ def check(name: Name) -> None:
 
 @app.command()
 def disconnect(name: Name, password: Password = None) -> None:
-    """Forget what you entered for a service."""
+    """Delete the stored credentials of a provider."""
     from gpubloom.cli.api_client import signed_in
 
     with signed_in(lambda email: password or _ask_password(email)) as ask:
         ask("DELETE", f"/providers/{name}/credentials")
-    typer.echo(f"{name} is not connected any more.")
+    typer.echo(f"Disconnected {name}. Its credentials were deleted.")
 
 
 @app.command("replicate-model")
 def replicate_model(
-    folder: Annotated[Path, typer.Argument(help="A new folder for its files.")],
+    folder: Annotated[Path, typer.Argument(help="New folder to write to.")],
     package: Annotated[
-        list[str] | None, typer.Option(help="What its image holds; may be repeated. [default: torch, numpy]")
+        list[str] | None,
+        typer.Option(help="Python package in the image; may be repeated. [default: torch, numpy]"),
     ] = None,
 ) -> None:
-    """Write the model that Replicate trains for us. It is pushed there once, with Cog."""
+    """Write the Replicate model that runs training jobs.
+
+    Push it to Replicate once, with Cog.
+    """
     from gpubloom.providers.replicate.cog_model import model_files
 
     if folder.exists() and any(folder.iterdir()):
-        fail("folder_not_empty", f"{folder} is not empty: name a new folder.", status=WRONG_INPUT)
+        fail("folder_not_empty", f"{folder} is not empty: choose a new folder.", status=WRONG_INPUT)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (model_files(tuple(package)) if package else model_files()).items():
         (folder / name).write_text(text, encoding="utf-8")
-    typer.echo(f"Now push it: cd {folder} && cog login && cog push r8.im/OWNER/NAME")
-    typer.echo("Then connect with OWNER/NAME:VERSION, as Cog prints it: bloom providers connect replicate")
+    typer.echo(f"Push the model: cd {folder} && cog login && cog push r8.im/OWNER/NAME")
+    typer.echo("Then run `bloom providers connect replicate` and enter OWNER/NAME:VERSION from Cog's output.")
 
 
 def _find(name: str) -> dict[str, Any]:
@@ -100,7 +114,7 @@ def _find(name: str) -> dict[str, Any]:
     if found is None:
         fail(
             "unknown_provider",
-            f"There is no service {name!r}; there are: {', '.join(item['name'] for item in items)}.",
+            f"Unknown provider {name!r}. Known providers: {', '.join(item['name'] for item in items)}.",
             status=WRONG_INPUT,
         )
     return found
@@ -113,11 +127,12 @@ def _state(item: dict[str, Any]) -> str:
         return f"problem: {item['problem']}"
     if item["connected"]:
         return f"connected ({item['account']})" if item["account"] else "connected"
-    return f"not connected; {item['title']}'s own page: {item['page']}"
+    return "not connected"
 
 
 def _entered(item: dict[str, Any]) -> dict[str, str]:
     values = {}
+    typer.echo(f"Create the credentials at {item['page']}", err=True)
     for field in item["fields"]:
         if field["hint"]:
             typer.echo(field["hint"])
@@ -132,9 +147,13 @@ def _read(file: Path) -> dict[str, str]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
-        fail("unreadable_file", f"{file} cannot be read: {problem}.", status=WRONG_INPUT)
+        fail("unreadable_file", f"Cannot read {file}: {problem}.", status=WRONG_INPUT)
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        fail("not_json_object", f"{file} holds no JSON object of texts.", status=WRONG_INPUT)
+        fail(
+            "not_json_object",
+            f"{file} must contain a JSON object whose values are strings.",
+            status=WRONG_INPUT,
+        )
     return found
 
 

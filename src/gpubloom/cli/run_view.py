@@ -1,7 +1,7 @@
-"""A run as the terminal shows it: its state, its curves, whether anybody still trains, and its live output.
+"""A run as the terminal shows it: its state, its curves, whether its process is alive, and its live output.
 
-`RunView` reads; `follow` prints the lines of a run's output while its process lives, in a terminal with a
-progress bar below them.
+`RunView` reads; `follow` prints the output of a run while its process lives, in a terminal with a progress
+bar below the lines.
 """
 
 import time
@@ -28,10 +28,10 @@ _PLAIN_LINE_SECONDS = 10.0
 
 
 def must_be_run(run: Path, holds: str = "traincard") -> Path:
-    """The folder itself; ValueError when nothing is there, or when it lacks what every run holds."""
+    """The folder itself; InputError when it does not exist or is not a run directory."""
     if not run.is_dir():
         raise InputError(
-            "run_not_found", f"There is no folder {run}. Give the run directory that `bloom train` printed."
+            "run_not_found", f"There is no folder {run}. Name the run directory that `bloom train` printed."
         )
     if not (run / holds).exists():
         what = "traincard folder" if holds == "traincard" else holds
@@ -40,7 +40,7 @@ def must_be_run(run: Path, holds: str = "traincard") -> Path:
 
 
 class RunView:
-    """Follows one run directory; `look` takes in what is new. Its memory is bounded, however long the run."""
+    """Follows one run directory; `look` reads new events. Memory is bounded for a run of any length."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
@@ -60,24 +60,24 @@ class RunView:
 
     @property
     def findings(self) -> list[str]:
-        """What is wrong with the run as it stands."""
+        """The problems of the run in its current state."""
         return [finding.sentence for finding in diagnose(self._reading)]
 
     @property
     def warnings(self) -> list[str]:
-        """The last warnings and errors of its log, each once however often a restart repeats it."""
+        """The last warnings and errors of its log, each once even if a restart repeats it."""
         said = [log_line(line.level, line.line) for line in self._reading.log if line.level != "info"]
         return list(dict.fromkeys(reversed(said)))[:_MOST_WARNINGS][::-1]
 
     @property
     def rows_used(self) -> str | None:
-        """Such as "20 of 120 rows used"; None when all are, or nobody counted."""
+        """Such as "20 of 120 rows used"; None when all rows are used, or the number is not known."""
         return rows_used(self.state.facts, only_if_fewer=True)
 
     def new_lines(self) -> list[str]:
-        """The lines of the run's output since the last call; the first call begins where the view stands."""
+        """The lines of the run's output since the last call; the first call starts at the current event."""
         if self._events is None:
-            # Rank 0 speaks for the run.
+            # Rank 0 reports for the run.
             cursor = self._reading.cursor
             self._events = Reader(self.run_dir, ranks=[0], cursor=cursor, kinds=RENDERED_KINDS)
         found: list[str] = []
@@ -87,14 +87,13 @@ class RunView:
         return found
 
     def look(self) -> bool:
-        """Takes in all that is new; says whether there was anything."""
-        # Asked first: a run that ends between the two questions is then asked once more, not called dead
-        # too early.
+        """Reads new events; returns whether there were any."""
+        # Checked first: a run that ends between the two checks is read once more, not shown as killed.
         self._alive = RunLock.holder(self.run_dir) is not None
         return self._reading.update()
 
     def expect_new_attempt(self) -> None:
-        """Says that a process was just started here: what is on file, unless somebody trains, is the past."""
+        """Call it when a process was just started: unless a process trains, the events are from before."""
         self.look()
         self._attempt_to_come = self.state.attempt + (not self._alive)
 
@@ -109,7 +108,7 @@ class RunView:
 
     @property
     def status(self) -> str:
-        """In a person's words: a run of this machine that says "running" while nobody holds it was killed."""
+        """The status for people: a run of this machine that is "running" without a process was killed."""
         if not self.has_begun:
             return "starting" if self._attempt_to_come else "waiting for the first event"
         return self._reading.status
@@ -126,7 +125,11 @@ def mean_line(curves: Iterable[Curve]) -> Line:
 
 
 def status_line(view: RunView) -> str:
-    """Phase, step, epoch, time left, attempt."""
+    return " · ".join(status_parts(view))
+
+
+def status_parts(view: RunView) -> list[str]:
+    """Status, phase, step, epoch, time left, attempt."""
     state = view.state
     parts = [view.status]
     if view.status == "running" and state.phase:
@@ -143,16 +146,16 @@ def status_line(view: RunView) -> str:
         parts.append(f"attempt {state.attempt}{resumed}")
     if state.dropped:
         parts.append(f"{sum(state.dropped.values()):,} events dropped")
-    return " · ".join(parts)
+    return parts
 
 
 def _epoch(given: Any) -> str:
-    # What a run says of NaN and the infinities is text.
+    # NaN and the infinities are texts in events.
     return given if isinstance(given, str) else f"{round(given, 2):g}"
 
 
 def numbers_line(view: RunView) -> str:
-    """The last loss, evaluation loss, learning rate and speed, as far as they are reported."""
+    """The last loss, evaluation loss, learning rate and speed, if they are reported."""
     wanted = (
         ("loss", "train/loss"),
         ("eval loss", "eval/loss"),
@@ -163,8 +166,8 @@ def numbers_line(view: RunView) -> str:
     return " · ".join(f"{label} {short(value)}" for label, value in found if value is not None)
 
 
-def system_line(system: dict[str, Any]) -> str:
-    """CPU, memory and every GPU, as far as the machine tells."""
+def system_parts(system: dict[str, Any]) -> list[str]:
+    """CPU, memory and every GPU, if they are reported."""
     system = {name: value for name, value in system.items() if isinstance(value, (int, float))}
     parts = []
     if "cpu/utilization" in system:
@@ -172,8 +175,7 @@ def system_line(system: dict[str, Any]) -> str:
     if "ram/used" in system and "ram/total" in system:
         parts.append(f"RAM {system['ram/used'] / _GIB:.1f}/{system['ram/total'] / _GIB:.1f} GiB")
     gpus = sorted({int(name.split("/")[1]) for name in system if name.startswith("gpu/")})
-    parts += [_gpu(number, system) for number in gpus]
-    return " · ".join(parts)
+    return parts + [_gpu(number, system) for number in gpus]
 
 
 def _gpu(number: int, system: dict[str, Any]) -> str:
@@ -204,14 +206,14 @@ def duration(seconds: float) -> str:
 
 
 def age(t: float | None) -> str:
-    """How long ago something was reported."""
+    """How long ago an event was reported."""
     return "never" if t is None else f"{duration(max(0.0, time.time() - t))} ago"
 
 
 def follow(run_dir: Path, is_alive: Callable[[], bool], console: Console) -> RunView:
-    """Shows the run until `is_alive` says that its process has ended; returns its last state.
+    """Shows the run until `is_alive` returns False; returns its last state.
 
-    The lines of its output come as they are written; a terminal has a bar below them.
+    Lines of output appear as they are written; a terminal has a progress bar below them.
     """
     view = RunView(run_dir)
     view.expect_new_attempt()
@@ -238,20 +240,21 @@ def _bar(view: RunView) -> Table:
     state = view.state
     grid = Table.grid(padding=(0, 1))
     bar = ProgressBar(total=state.total_steps or None, completed=state.step or 0, width=30)
-    grid.add_row(bar, Text(status_line(view), no_wrap=True, overflow="ellipsis"))
+    # Numbers are not cut: what is too long for the line wraps.
+    grid.add_row(bar, Text(status_line(view)))
     rows = Table.grid()
     rows.add_row(grid)
-    rows.add_row(Text(numbers_line(view), style="bold", no_wrap=True, overflow="ellipsis"))
+    rows.add_row(Text(numbers_line(view), style="bold"))
     for problem in (*([view.rows_used] if view.rows_used else []), *view.findings):
         rows.add_row(Text(problem, style="yellow"))
     return rows
 
 
 def follow_in_lines(view: RunView, is_alive: Callable[[], bool], console: Console) -> None:
-    """Prints the lines of the run's output until `is_alive` says no, and where the run stands at the end.
+    """Prints the output of the run until `is_alive` returns False, then its final status.
 
-    Of a run that has begun, also where it stands now, and what it warned of so far; while it prints nothing,
-    where it stands every ten seconds.
+    If the run has begun, it first prints the warnings so far and the current status. Without output, the
+    status follows every ten seconds.
     """
     view.new_lines()
     last_line, last_text = time.monotonic(), ""

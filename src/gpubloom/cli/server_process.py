@@ -1,4 +1,4 @@
-"""Runs the web server in this process, and tells the person at the terminal where it is."""
+"""Runs the web server in this process and prints its address."""
 
 import asyncio
 import socket
@@ -8,14 +8,14 @@ import uvicorn
 from fastapi import FastAPI
 
 from gpubloom.cli.parent import end_with_parent
-from gpubloom.cli.serve import listen, ready_settings, wanted_port
+from gpubloom.cli.server import listen, ready_settings, wanted_port
 from gpubloom.server.accounts.registration import issue_setup_link
 from gpubloom.server.app import create_app
 from gpubloom.server.settings import Settings
 
 
 def run_server(*, port: int | None, host: str | None) -> None:
-    """Serve until stopped; a person's mistake ends with one sentence and code 2."""
+    """Serve until stopped; wrong input ends with one sentence and exit code 2."""
     settings = ready_settings(port=wanted_port(port), host=host)
     listening = listen(settings)
     settings = settings.model_copy(update={"port": listening.getsockname()[1]})
@@ -24,7 +24,7 @@ def run_server(*, port: int | None, host: str | None) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Says where it is once it really answers."""
+    """Prints its address once it answers requests."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
@@ -40,7 +40,7 @@ class _Server(uvicorn.Server):
         typer.echo(f"\n  GPU Bloom is at {address}\n")
         if link is not None:
             typer.echo(
-                "  There is no account yet. Create the first one, an admin, with this one-time link:\n"
+                "  There is no account yet. Create the first account, an admin, with this one-time link:\n"
             )
             typer.echo(f"    {link}\n")
         typer.echo("  Press Ctrl-C to stop.\n")
@@ -53,7 +53,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        # Only a proxy that the operator named may say who the client really is.
+        # Only a proxy in the settings may name the address of the client.
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=10,

@@ -1,4 +1,4 @@
-"""`bloom tensorboard`: a run as TensorBoard's files, and the other way round."""
+"""`bloom runs tensorboard`: converts a run to TensorBoard event files, and back."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,34 +7,34 @@ import typer
 
 from gpubloom.cli.output import refuse
 
-app = typer.Typer(help="A run for TensorBoard, or from it.", no_args_is_help=True)
+app = typer.Typer(help="Convert a run to TensorBoard event files, or back.", no_args_is_help=True)
 
 
 @app.command("export")
 def export_run(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")],
-    folder: Annotated[Path, typer.Argument(help="Where the event files go: an empty folder or a new one.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
+    folder: Annotated[Path, typer.Argument(help="New or empty folder for the event files.")],
 ) -> None:
-    """Write a run's series as event files."""
+    """Write the metrics of a run as TensorBoard event files."""
     from gpubloom.traincard.interop import export_tensorboard
 
     try:
         export_tensorboard(run, folder)
     except (ValueError, OSError) as problem:
         refuse(problem)
-    typer.echo(f"See it with: tensorboard --logdir {folder}")
+    typer.echo(f"Wrote {folder}. To view it: tensorboard --logdir {folder}")
 
 
 @app.command("import")
 def import_logs(
-    logs: Annotated[Path, typer.Argument(help="A folder with TensorBoard's event files.")],
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory to make.")],
+    logs: Annotated[Path, typer.Argument(help="Folder with TensorBoard event files.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="New run directory to write to.")],
 ) -> None:
-    """Make a run directory of TensorBoard's scalars."""
+    """Create a run directory from the scalars of TensorBoard event files."""
     from gpubloom.traincard.interop import import_tensorboard
 
     try:
         count = import_tensorboard(logs, run)
     except (ValueError, OSError) as problem:
         refuse(problem)
-    typer.echo(f"{count} values. See them with: bloom watch {run} --once")
+    typer.echo(f"Imported {count} values. To view them: bloom runs watch {run} --once")

@@ -1,7 +1,7 @@
-"""`bloom train`: writes a run directory, starts its train.py in a child process, and shows how it goes.
+"""`bloom train`: writes a run directory, starts its train.py in a child process, and shows its progress.
 
-It never imports torch; what it shows it reads from the run directory, like any other viewer. The options for
-settings are shared with `bloom finetune` and `bloom find-lr`.
+It never imports torch; it reads the run directory, like any other viewer. The options for settings are shared
+with `bloom finetune` and `bloom models find-lr`.
 """
 
 import os
@@ -26,52 +26,64 @@ if TYPE_CHECKING:
 # The panel of `--help` that shows settings.
 SETTINGS = "Settings"
 
-OneGpu = Annotated[int | None, typer.Option(min=0, help="Use this GPU only.", rich_help_panel=SETTINGS)]
+OneGpu = Annotated[
+    int | None, typer.Option(min=0, help="Use only the GPU with this number.", rich_help_panel=SETTINGS)
+]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Any field of the config.", rich_help_panel=SETTINGS),
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Set any field of the config, such as optimizer.weight_decay=0.05; may be repeated.",
+        rich_help_panel=SETTINGS,
+    ),
 ]
 ConfigFile = Annotated[
-    Path | None, typer.Option(help="A JSON file with a TrainConfig.", rich_help_panel=SETTINGS)
+    Path | None,
+    typer.Option(
+        help="Config file (JSON). Options override it; it overrides environment variables. "
+        "For all fields, run: bloom runs config-schema",
+        rich_help_panel=SETTINGS,
+    ),
 ]
-RunDir = Annotated[Path | None, typer.Option(help="Where the run is kept. [default: ./runs/<time>-<name>]")]
+RunDir = Annotated[Path | None, typer.Option(help="New run directory. [default: ./runs/<time>-<name>]")]
 
 
 def train(
     train_path: Annotated[
         str | None,
         typer.Option(
-            help="File, folder, glob or .bin token file. [env TRAIN_DATA_PATH] "
-            "[default: ./data/train if it exists, else a demo on Python's own sources]",
+            help="Training text: file, folder, glob or .bin token file. [env TRAIN_DATA_PATH] "
+            "[default: ./data/train if it exists, else a demo on the source code of Python]",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
     eval_path: Annotated[
         str | None,
         typer.Option(
-            help="Text to evaluate on. [env EVAL_DATA_PATH] [default: a twentieth of the training text]",
+            help="Text for the evaluation. [env EVAL_DATA_PATH] [default: 5% of the training text]",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
     epochs: Annotated[
         int | None,
         typer.Option(
-            help="Times through the text. [env EPOCHS] [default: 10, or 3 with learned weights]",
+            help="Number of epochs. [env EPOCHS] [default: 10, or 3 with pretrained weights]",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option(
-            help="Rows per step. [env BATCH_SIZE] [default: 32, or 8 with learned weights]",
+            help="Batch size in rows. [env BATCH_SIZE] [default: 32, or 8 with pretrained weights]",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
     learning_rate: Annotated[
         float | None,
         typer.Option(
-            help="Peak rate. [env LEARNING_RATE] "
-            "[default: 1e-3 for a new model, 2e-4 for adapters, 2e-5 for learned weights]",
+            help="Peak learning rate. [env LEARNING_RATE] "
+            "[default: 1e-3 for a new model, 2e-4 for adapters, 2e-5 for pretrained weights]",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -80,8 +92,9 @@ def train(
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="So many train together, each with batch_size rows: a GPU each, or a share of the cores. "
-            "auto: as many as are fastest here. [default: one for each GPU]",
+            help="Number of training processes. Each process uses one GPU, or a share of the CPU cores, and "
+            "trains batch_size rows per step. auto: the fastest number for this machine. "
+            "[default: one for each GPU]",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -90,15 +103,15 @@ def train(
         typer.Option(
             min=1,
             metavar="N",
-            help="N processes on the nodes of the Ray cluster at RAY_ADDRESS.",
+            help="Train with N processes on the Ray cluster at RAY_ADDRESS.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
     checkpoint_dir: Annotated[
         str | None,
         typer.Option(
-            help="Checkpoints go to a folder named after the run in here. [env CHECKPOINT_DIR] "
-            "[default: ./checkpoints in the run directory]",
+            help="Parent folder for checkpoints; the run gets a subfolder with its name. "
+            "[env CHECKPOINT_DIR] [default: checkpoints in the run directory]",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -106,17 +119,20 @@ def train(
     config: ConfigFile = None,
     run_dir: RunDir = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Continue a run from its newest checkpoint.")
+        Path | None, typer.Option(metavar="RUN", help="Resume a run from its newest checkpoint.")
     ] = None,
     serve_metrics: Annotated[
         bool,
         typer.Option(
             "--serve-metrics",
-            help="Show and steer the run in a browser, at METRICS_SERVER_ADDR (127.0.0.1:8081).",
+            help="Serve a dashboard to watch and control the run, at METRICS_SERVER_ADDR (127.0.0.1:8081).",
         ),
     ] = False,
 ) -> None:
-    """Train a language model, and see every step. Ctrl-C saves; --resume continues."""
+    """Train a language model from text.
+
+    Ctrl-C saves a checkpoint and stops. Continue with --resume.
+    """
     flags = {
         "data.train_path": train_path,
         "data.eval_path": eval_path,
@@ -135,14 +151,13 @@ def train(
     console = Console(highlight=False, markup=False)
     try:
         if ray is not None and processes is not None:
-            raise InputError(
-                "invalid_option", "--ray says how many processes there are: leave out --processes."
-            )
+            raise InputError("invalid_option", "--ray sets the number of processes: leave out --processes.")
         if resume is not None and (
             run_dir or config or assignments or any(value is not None for value in flags.values())
         ):
             raise InputError(
-                "invalid_option", "--resume continues a run as it was asked for: it takes no other setting."
+                "invalid_option",
+                "--resume continues a run with its own settings: leave out all other settings.",
             )
         with metrics_server(serve_metrics) as server:
             if resume is not None:
@@ -162,7 +177,7 @@ def start(
     defaults: dict[str, Any] | None = None,
     server: "MetricsServer | None" = None,
 ) -> None:
-    """Writes a new run and trains it in a child process; ValueError when that is refused."""
+    """Writes a new run and trains it in a child process; InputError when the input is wrong."""
     from gpubloom import __version__
     from gpubloom.cli.child_process import must_have_torch
     from gpubloom.cli.train_config import build_config
@@ -194,7 +209,7 @@ def start(
 
 def _unwritable(problem: OSError) -> str:
     name = f" ({problem.filename})" if problem.filename else ""
-    return f"The run directory cannot be written: {problem.strerror}{name}. --run-dir names another folder."
+    return f"Cannot write the run directory: {problem.strerror}{name}. Choose another folder with --run-dir."
 
 
 def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -> None:
@@ -205,7 +220,8 @@ def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -
     must_be_run(run_dir, "train.py")
     if (holder := RunLock.holder(run_dir)) is not None:
         raise InputError(
-            "run_in_use", f"{run_dir} is in use: {holder} trains there; see it with: bloom watch {run_dir}"
+            "run_in_use",
+            f"{run_dir} is in use: {holder} trains there. To watch it: bloom runs watch {run_dir}",
         )
     must_have_torch()
     control = ControlFile(run_dir)
@@ -223,11 +239,11 @@ def _run(
     *,
     on_refusal: Callable[[], None],
 ) -> None:
-    """Follows the run to its end, over pauses too where somebody can end them, and says how it ended."""
+    """Follows the run to its end, also over pauses that the dashboard can end, and prints the result."""
     if server is not None:
         server.start(run_dir, console)
     code, interrupted = _follow_child(run_dir, arguments, console, on_refusal)
-    while server is not None and not interrupted and code == 0 and _goes_on(run_dir, console):
+    while server is not None and not interrupted and code == 0 and _was_resumed(run_dir, console):
         code, interrupted = _follow_child(run_dir, ["--resume"], console, lambda: None)
     _conclude(run_dir, code, console)
     if interrupted:
@@ -236,28 +252,28 @@ def _run(
         raise typer.Exit(FAILED)
 
 
-def _goes_on(run_dir: Path, console: "Console") -> bool:
-    """Of a run that was paused at the dashboard: waits, and says whether it was resumed there."""
+def _was_resumed(run_dir: Path, console: "Console") -> bool:
+    """If the run was paused in the dashboard: waits, and returns whether it was resumed there."""
     from gpubloom.cli.child_process import Stopped, stopping_signals
     from gpubloom.cli.serve_metrics import wait_for_resume
     from gpubloom.traincard.reader import load_latest
 
     if (load_latest(run_dir) or {}).get("status") != "paused":
         return False
-    console.print("Paused. Resume it at the dashboard, or end this command with Ctrl-C.")
+    console.print("Paused. Resume the run in the dashboard, or end this command with Ctrl-C.")
     with stopping_signals():
         try:
             wait_for_resume(run_dir)
         except (KeyboardInterrupt, Stopped):
             return False
-    console.print("Resuming")
+    console.print("Resuming the run")
     return True
 
 
 def _follow_child(
     run_dir: Path, arguments: list[str], console: "Console", on_refusal: Callable[[], None]
 ) -> tuple[int, bool]:
-    """Trains in a child process to its end; its exit code, and whether this command was asked to stop."""
+    """Trains in a child process; returns its exit code, and whether this command was asked to stop."""
     from gpubloom.cli.child_process import Child, Stopped, stopping_signals
     from gpubloom.cli.run_view import follow
     from gpubloom.plan import TrainConfig
@@ -271,7 +287,7 @@ def _follow_child(
             follow(run_dir, child.is_alive, console)
         except (KeyboardInterrupt, Stopped):
             interrupted = True
-            console.print("Saving a checkpoint … (Ctrl-C again gives it up)")
+            console.print("Saving a checkpoint … (press Ctrl-C again to stop without saving)")
             child.stop()
     code = child.wait()
     if code == 2:
@@ -290,21 +306,26 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
         case "completed":
             console.print(f"Done. The model is in {run_dir / 'model'}", soft_wrap=True)
             examples = TrainConfig.read(run_dir / "config.json").data.kind == "examples"
-            trial = f"bloom chat {run_dir}" if examples else f'bloom sample {run_dir} "your prompt"'
+            trial = f"bloom chat {run_dir}" if examples else f'bloom models generate {run_dir} "your prompt"'
             console.print(f"Try it: {trial}", soft_wrap=True)
         case "cancelled":
             console.print("Cancelled.")
         case "paused" | "preempted" if latest.get("checkpoint"):
-            console.print(f"Saved at step {latest['checkpoint']['step']}.")
+            console.print(f"Saved a checkpoint at step {latest['checkpoint']['step']}.")
             console.print(f"Continue with: bloom train --resume {run_dir}", soft_wrap=True)
         case None if code == -signal.SIGINT:
-            # Before it could listen to Ctrl-C, there was nothing to save either.
-            console.print(f"Stopped before the first step: bloom train --resume {run_dir}", soft_wrap=True)
+            # Before the process handles Ctrl-C, there is nothing to save.
+            console.print(
+                f"Stopped before the first step. Continue with: bloom train --resume {run_dir}",
+                soft_wrap=True,
+            )
         case "paused":
-            console.print(f"Paused before the first step: bloom train --resume {run_dir}", soft_wrap=True)
+            console.print(
+                f"Paused before the first step. Continue with: bloom train --resume {run_dir}", soft_wrap=True
+            )
         case _:
             error = latest.get("error") or {}
-            reason = error.get("message") or f"the training process ended with code {code}"
+            reason = error.get("message") or f"The training process ended with code {code}."
             report(error.get("code") or error.get("cause") or "training_failed", reason)
             if advice := error.get("advice"):
                 console.print(advice, soft_wrap=True)
@@ -313,7 +334,7 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
 
 
 def _remove_unused(run_dir: Path) -> None:
-    """Takes a run directory back in which not one step was trained."""
+    """Removes a run directory without any trained step."""
     from gpubloom.traincard.reader import load_latest
 
     if (load_latest(run_dir) or {}).get("step") is None:
@@ -325,7 +346,7 @@ def _new_folder(wanted_dir: Path | None, config: "TrainConfig") -> Path:
         if wanted_dir.exists() and (not wanted_dir.is_dir() or any(wanted_dir.iterdir())):
             raise InputError(
                 "folder_not_empty",
-                f"{wanted_dir} is not empty; continue a run with --resume, or choose another --run-dir.",
+                f"{wanted_dir} is not empty: continue a run with --resume, or choose another --run-dir.",
             )
         wanted_dir.mkdir(parents=True, exist_ok=True)
         return wanted_dir
@@ -337,13 +358,15 @@ def _new_folder(wanted_dir: Path | None, config: "TrainConfig") -> Path:
         except FileExistsError:
             continue
         return folder
-    raise InputError("too_many_runs", "A hundred runs were started in this second; name one with --run-dir.")
+    raise InputError(
+        "too_many_runs", "Too many runs were started in this second: choose a folder with --run-dir."
+    )
 
 
 def _introduce(config: "TrainConfig", expected: "Plan", run_dir: Path, console: "Console") -> None:
-    what = "the demo: Python's own sources" if config.name == "demo" else config.data.train_path
+    what = "the demo: the source code of Python" if config.name == "demo" else config.data.train_path
     console.print(f"Training on {what}", soft_wrap=True)
     size = f"{expected.parameters / 1e6:,.1f} M parameters ({config.model.path or config.model.preset})"
-    steps = f"{expected.steps:,} steps" if expected.steps else "steps not known yet"
+    steps = f"{expected.steps:,} steps" if expected.steps else "unknown number of steps"
     console.print(f"{size}, {steps} of {expected.tokens_per_step:,} tokens, {expected.precision_reason}")
     console.print(f"Run directory: {run_dir}", soft_wrap=True)

@@ -1,6 +1,7 @@
-"""Builds a TrainConfig from everything a person may have said, in one order of precedence.
+"""Builds a TrainConfig from options, a config file and environment variables.
 
-Flag (with --set last) > environment > .env > config file > default. Knows no process and no terminal.
+In order of precedence: --set, other options, config file, environment, .env, defaults. Starts no process and
+prints nothing.
 """
 
 import json
@@ -17,7 +18,7 @@ from gpubloom.plan.config import read_json
 
 Fields = dict[str, Any]
 
-# The variables of the parallel trainer's seed, and the field that each one sets.
+# Environment variables, and the field that each one sets.
 VARIABLES = {
     "TRAIN_DATA_PATH": "data.train_path",
     "EVAL_DATA_PATH": "data.eval_path",
@@ -40,15 +41,15 @@ def build_config(
     defaults: Mapping[str, Any] = {},
     fill_in_data: bool = True,
 ) -> TrainConfig:
-    """The config for a new run started in `folder`; ValueError in one sentence when it is not possible.
+    """The config for a new run started in `folder`; InputError when a setting is wrong.
 
-    Without any data it is the demo, unless nobody needs data. `defaults` are those of a command.
+    Without any data it is the demo, unless `fill_in_data` is False. `defaults` are those of a command.
     """
     said = nested(defaults)
-    if config_file is not None:
-        _merge(said, _validated(read_json(config_file)).model_dump(exclude_unset=True))
     for source in (read_dotenv(folder / ".env"), environment):
         _merge(said, nested({VARIABLES[name]: source[name] for name in VARIABLES if source.get(name)}))
+    if config_file is not None:
+        _merge(said, _validated(read_json(config_file)).model_dump(exclude_unset=True))
     _merge(said, nested({name: value for name, value in flags.items() if value is not None}))
     _merge(said, nested(dict(_assignment(text) for text in assignments)))
     fields = _with_data(said, folder) if fill_in_data else said
@@ -61,7 +62,7 @@ def build_config(
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
-    """NAME=value lines; # comments, `export` and quotes are understood, nothing is expanded."""
+    """NAME=value lines; # comments, `export` and quotes are supported, variables are not expanded."""
     if not path.is_file():
         return {}
     found = {}
@@ -91,7 +92,7 @@ def nested(fields: Mapping[str, Any]) -> Fields:
 
 
 def _with_data(said: Fields, folder: Path) -> Fields:
-    """Fills in where the text comes from when nobody said it: ./data/train if it is there, else the demo."""
+    """Fills in the training text if it is not set: ./data/train if it exists, else the demo."""
     data = said.get("data")
     if not isinstance(data, dict | None) or (data or {}).get("train_path"):
         return said
@@ -111,7 +112,7 @@ def _assignment(text: str) -> tuple[str, Any]:
     if not equals or not name.strip():
         raise InputError(
             "invalid_option",
-            f"--set {text}: expected a field and a value, such as optimizer.weight_decay=0.05.",
+            f"--set {text}: expected FIELD=VALUE, such as optimizer.weight_decay=0.05.",
         )
     try:
         return name.strip(), json.loads(value)
@@ -136,7 +137,7 @@ def _wrap(parents: Sequence[str], fields: Fields) -> Fields:
 
 
 def _make_absolute(part: object, name: str, folder: Path) -> None:
-    """A run can be repeated from anywhere, so its paths do not depend on where it was started."""
+    """A run can be repeated from any folder, so its paths do not depend on the current folder."""
     if isinstance(part, dict) and isinstance(part.get(name), str) and part[name]:
         part[name] = os.path.normpath(folder / Path(part[name]).expanduser())
 

@@ -1,4 +1,4 @@
-"""`bloom watch RUN`: a run's curves, live, in the terminal."""
+"""`bloom runs watch RUN`: live charts of a run in the terminal."""
 
 import time
 from pathlib import Path
@@ -25,10 +25,13 @@ _CHARTS = (
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")],
-    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
+    once: Annotated[bool, typer.Option("--once", help="Print the current state once and exit.")] = False,
 ) -> None:
-    """Watch a run: live charts of loss, learning rate and speed. Ctrl-C stops watching, not the run."""
+    """Watch a run: live charts of loss, learning rate and speed.
+
+    Ctrl-C does not stop the run.
+    """
     from rich.console import Console
 
     from gpubloom.cli.run_view import RunView, follow_in_lines, must_be_run
@@ -52,7 +55,7 @@ def watch(
     except NewerProtocolError as problem:
         refuse(problem)
     except KeyboardInterrupt:
-        console.print(f"The run goes on. See it again with: bloom watch {run}", soft_wrap=True)
+        console.print(f"The run continues. To watch it again: bloom runs watch {run}", soft_wrap=True)
 
 
 def _watch_in_terminal(view: "RunView", console: "Console") -> None:
@@ -67,22 +70,23 @@ def _watch_in_terminal(view: "RunView", console: "Console") -> None:
 
 
 def frame(view: "RunView", width: int) -> "RenderableType":
-    """Everything there is to see of a run now."""
+    """The current state of a run."""
     from rich.console import Group
     from rich.text import Text
 
-    from gpubloom.cli.run_view import age, numbers_line, status_line, system_line
+    from gpubloom.cli.run_view import age, numbers_line, status_parts, system_parts
+    from gpubloom.cli.tables import wrap_parts
 
     lines: list[RenderableType] = [
-        Text(str(view.run_dir), style="dim", no_wrap=True, overflow="ellipsis"),
-        Text(status_line(view), style="bold"),
+        Text(str(view.run_dir), style="dim", overflow="fold"),
+        Text("\n".join(wrap_parts(status_parts(view), width)), style="bold"),
     ]
     if view.rows_used:
         lines.append(Text(view.rows_used, style="yellow"))
     if numbers := numbers_line(view):
         lines.append(Text(numbers))
-    if system := system_line(view.state.system):
-        lines.append(Text(system, style="dim"))
+    if system := system_parts(view.state.system):
+        lines.append(Text("\n".join(wrap_parts(system, width)), style="dim"))
     if view.has_begun and view.state.updated_at is not None:
         lines.append(Text(f"last event {age(view.state.updated_at)}", style="dim"))
     lines += _charts(view, width)

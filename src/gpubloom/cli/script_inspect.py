@@ -1,4 +1,4 @@
-"""`bloom requirements`: what a script needs of a machine, read without running it."""
+"""`bloom scripts inspect`: the hardware and packages that a script requires, read without running it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,36 +10,39 @@ from gpubloom.cli.output import refuse
 if TYPE_CHECKING:
     from gpubloom.scripts import Detected, Requirements
 
-# What a person looks for first; lists come behind.
+# In the order of `bloom scripts inspect`; lists come after them.
 _ROWS = {
     "purpose": "purpose",
     "gpus": "GPUs",
-    "gpu_memory_gb": "memory of each, GB",
+    "gpu_memory_gb": "GPU memory, GB",
     "duration_hours": "hours",
     "parameters": "parameters",
-    "method": "trains",
-    "batch": "batch",
-    "accumulation": "micro-batches a step",
-    "sequence": "tokens a row",
-    "dtype": "numbers",
+    "method": "method",
+    "batch": "batch size",
+    "accumulation": "gradient accumulation",
+    "sequence": "max sequence length",
+    "dtype": "data type",
     "iterations": "steps",
     "epochs": "epochs",
-    "multi_node": "several machines",
+    "multi_node": "multi-node",
     "interactive": "interactive",
     "writes_tensorboard": "TensorBoard",
 }
 _LISTS = ("models", "datasets", "frameworks", "parallelism", "trackers", "packages")
 
 
-def requirements(
-    file: Annotated[Path, typer.Argument(help="A script or a notebook.")],
+def inspect_script(
+    file: Annotated[Path, typer.Argument(help="Script or notebook.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="Its command line, after --: config files beside it, --batch_size=32 and so on."),
+        typer.Argument(help="Command line of the script, after --: config files, --batch_size=32 and so on."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every line of evidence.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all lines of evidence.")] = False,
 ) -> None:
-    """Say what a script needs: memory, hours, GPUs, packages, each with its line. Nothing is run."""
+    """Detect the GPUs, memory, hours and packages that a script requires.
+
+    Reads the script without running it.
+    """
     from gpubloom.scripts import ScriptProblem, detect
 
     try:
@@ -59,12 +62,12 @@ def _show(found: "Requirements") -> None:
 
     console = Console(highlight=False, markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("", "value", "how sure", "where and why"):
+    for heading in ("", "value", "confidence", "source"):
         table.add_column(heading, overflow="fold")
     for name, label in _ROWS.items():
         value: Detected[object] | None = getattr(found, name)
         if value is not None:
-            # What stands in a script may look like markup.
+            # Text from a script may look like markup.
             table.add_row(label, Text(_shown(value.value)), value.confidence, Text(_where(value)))
     console.print(table)
     for name in _LISTS:
@@ -73,10 +76,10 @@ def _show(found: "Requirements") -> None:
             console.print(f"{name}: {words}", soft_wrap=True, markup=False)
     if found.checkpoints is not None:
         saved = found.checkpoints.value
-        resumes = f"resumes with {saved.resumes_with}" if saved.resumes_with else "does not resume"
+        resumes = f"resumes with {saved.resumes_with}" if saved.resumes_with else "cannot resume"
         console.print(f"checkpoints: {saved.saves_with}; {resumes}", soft_wrap=True, markup=False)
     if found.reference_gpu is not None:
-        console.print(f"Hours are on {found.reference_gpu}.", soft_wrap=True, markup=False)
+        console.print(f"The hours are for {found.reference_gpu}.", soft_wrap=True, markup=False)
     for note in found.notes:
         console.print(note, soft_wrap=True, markup=False)
 
@@ -93,7 +96,7 @@ def _where(value: "Detected[object]") -> str:
     parts = []
     if value.evidence:
         line = value.evidence[0]
-        # Line 0 of "command line" is the whole of it.
+        # Line 0 of "command line" means the whole command line.
         where = f"{line.file or 'line'} {line.line or ''}".strip()
         parts.append(f"{where}: {line.text}")
     if value.reason:

@@ -1,4 +1,4 @@
-"""`bloom submit`: sends a folder, script or notebook to a server, which runs it here or on a rented GPU."""
+"""`bloom scripts run`: sends a folder, script or notebook to a server, which runs it as a job."""
 
 import base64
 import json
@@ -19,45 +19,65 @@ _LOOK_SECONDS = 1.0
 _ENDED = {"completed", "failed", "cancelled", "paused"}
 
 
-def submit(
-    path: Annotated[Path, typer.Argument(help="A folder, a script or a notebook.", exists=True)],
+def run_script(
+    path: Annotated[Path, typer.Argument(help="Folder, script or notebook.", exists=True)],
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="The script's own command line, after --.", show_default=False)
+        list[str] | None, typer.Argument(help="Command line of the script, after --.", show_default=False)
     ] = None,
     entry: Annotated[
-        str | None, typer.Option(help="The file to run; by default train.py, or the only script.")
+        str | None, typer.Option(help="File to run. [default: train.py, or the only script]")
     ] = None,
     provider: Annotated[
-        str, typer.Option(help="A service, `local` for the server's machine, or `auto` for the best offer.")
+        str,
+        typer.Option(
+            help="Provider name, `local` for the machine of the server, or `auto` for the best offer."
+        ),
     ] = "auto",
-    gpu: Annotated[str | None, typer.Option(help="A GPU by name, such as A10.")] = None,
-    budget: Annotated[float | None, typer.Option(help="The most it may cost, in dollars.", min=0)] = None,
-    max_hours: Annotated[float | None, typer.Option(help="The longest it may run.", min=0)] = None,
-    name: Annotated[str | None, typer.Option(help="The job's name.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU type, such as A10.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Budget: maximum cost in dollars.", min=0)] = None,
+    max_hours: Annotated[float | None, typer.Option(help="Maximum duration in hours.", min=0)] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the job.")] = None,
     project: Annotated[
-        str | None, typer.Option(help="The project's id; otherwise the project Scripts.")
+        str | None, typer.Option(help="Project id from `bloom projects list`. [default: the project Scripts]")
     ] = None,
     package: Annotated[
         list[str] | None,
-        typer.Option(help="What pip installs on a rented machine, instead of what the script seems to need."),
+        typer.Option(
+            help="Python package to install on a rented instance, instead of the detected packages; "
+            "may be repeated."
+        ),
     ] = None,
     dataset: Annotated[
-        list[str] | None, typer.Option(help="A named dataset, put into data/NAME; may be repeated.")
+        list[str] | None, typer.Option(help="Well-known dataset to download into data/NAME; may be repeated.")
     ] = None,
     network: Annotated[
-        bool, typer.Option("--network", help="On the server's machine: give it the network (admins).")
+        bool,
+        typer.Option("--network", help="Allow network access on the machine of the server (only admins)."),
     ] = False,
     confirm: Annotated[
-        bool, typer.Option("--without-sandbox", help="An admin's word, where no sandbox can be built.")
+        bool,
+        typer.Option(
+            "--without-sandbox", help="Run without a sandbox if the machine cannot create one (only admins)."
+        ),
     ] = False,
     notebook: Annotated[
-        Path | None, typer.Option(help="With --provider colab: write a notebook there, send nothing.")
+        Path | None,
+        typer.Option(
+            help="With --provider colab: write a Colab notebook to this file instead of sending a job."
+        ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Follow its output until it ends.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Print the output of the job until it ends.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation of the cost.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run your own script as a job: on the server's machine, or on a GPU that is rented for it."""
+    """Run your own script as a job.
+
+    The job runs on the machine of the server or on a rented GPU.
+    """
     from gpubloom.cli.api_client import call
 
     try:
@@ -83,14 +103,14 @@ def submit(
         "confirmed": confirm,
     }
     if left_out and not as_json:
-        typer.echo(f"Left behind: {', '.join(left_out)}", err=True)
+        typer.echo(f"Not uploaded: {', '.join(left_out)}", err=True)
     if not yes:
         quote = call("POST", "/ml-jobs/quote", body=body)
         _show_quote(quote)
         cost = quote["estimated_cost"]
-        if cost["high"] > 0 and not typer.confirm("Rent it?", err=True):
+        if cost["high"] > 0 and not typer.confirm("Rent this instance?", err=True):
             raise typer.Exit(1)
-        # What was agreed to, and nothing that became cheaper or dearer since.
+        # Exactly the confirmed offer, even if prices have changed since.
         body["offer"] = quote["offer"]
     started = call("POST", "/ml-jobs", body=body)
     if as_json:
@@ -104,7 +124,7 @@ def submit(
 
 
 def collect(path: Path, entry: str | None) -> tuple[dict[str, bytes], list[str], str | None]:
-    """The files to send, what stays behind, and the file to run. ValueError: there is too much."""
+    """The files to send, the files to leave out, and the file to run. InputError if there are too many."""
     if path.is_file():
         return {path.name: path.read_bytes()}, [], entry or path.name
     files: dict[str, bytes] = {}
@@ -126,12 +146,12 @@ def collect(path: Path, entry: str | None) -> tuple[dict[str, bytes], list[str],
             if size > _LARGEST_BYTES or len(files) == _MOST_FILES:
                 raise InputError(
                     "files_too_large",
-                    f"{path} has more than {_LARGEST_BYTES >> 20} MB or {_MOST_FILES:,} files. Keep data out "
-                    "of it: name a dataset with --dataset, or let the script fetch it.",
+                    f"{path} has more than {_LARGEST_BYTES >> 20} MB or {_MOST_FILES:,} files. Remove data "
+                    "from the folder: name a dataset with --dataset, or let the script download the data.",
                 )
             files[(here / name).as_posix()] = file.read_bytes()
     if not files:
-        raise InputError("data_empty", f"there are no files in {path}.")
+        raise InputError("data_empty", f"The folder {path} has no files to send.")
     return files, left_out, entry
 
 
@@ -147,10 +167,10 @@ def _show_quote(quote: dict[str, Any]) -> None:
     offer = quote.get("offer")
     machine = f" ({offer['gpus']}× {offer['gpu']})" if offer else ""
     if quote["provider"] == "local":
-        typer.echo("Runs on the server's machine.", err=True)
+        typer.echo("Runs on the machine of the server.", err=True)
     else:
         typer.echo(
-            f"Runs at {quote['provider']}{machine}, for about ${cost['likely']:.2f} "
+            f"Runs at {quote['provider']}{machine}. Estimated cost: ${cost['likely']:.2f} "
             f"(${cost['low']:.2f} to ${cost['high']:.2f}).",
             err=True,
         )
@@ -181,8 +201,10 @@ def _write_notebook(
     except (ScriptProblem, KeyError) as problem:
         refuse(problem)
     except OSError as problem:
-        fail("cannot_write", f"{target} cannot be written: {problem.strerror}.", status=WRONG_INPUT)
-    typer.echo(f"{target} is ready: open it in Colab (File, Upload notebook), choose a GPU, run all cells.")
+        fail("cannot_write", f"Cannot write {target}: {problem.strerror}.", status=WRONG_INPUT)
+    typer.echo(
+        f"Wrote {target}. In Colab, open it with File > Upload notebook, choose a GPU, and run all cells."
+    )
 
 
 def _watch(job_id: str) -> None:

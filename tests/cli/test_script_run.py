@@ -1,4 +1,4 @@
-"""`bloom submit` against a real server and worker: a folder that knows nothing of us, in the sandbox."""
+"""`bloom scripts run` against a real server and worker: a folder that knows nothing of us, in the sandbox."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import httpx2
 import nbformat
 import pytest
 
-from gpubloom.cli.submit import collect
+from gpubloom.cli.script_run import collect
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from tests.errors import printed, raises
 from tests.live_server import LiveServer, live_server
@@ -21,7 +21,7 @@ from tests.live_server import LiveServer, live_server
 NANOGPT = Path(__file__).parents[1] / "nanogpt_folder"
 REASON = why_no_sandbox()
 in_a_sandbox = pytest.mark.skipif(REASON is not None, reason=f"no sandbox here: {REASON}")
-pytestmark = pytest.mark.xdist_group("bloom submit")
+pytestmark = pytest.mark.xdist_group("bloom scripts run")
 
 Bloom = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -66,10 +66,11 @@ def bloom(server: LiveServer, token: str, tmp_path: Path) -> Bloom:
 @in_a_sandbox
 def test_an_unmodified_folder_trains_here_and_its_files_come_back(bloom: Bloom, tmp_path: Path) -> None:
     done = bloom(
-        "submit", str(NANOGPT), "--provider", "local", "--watch", "--", "--max_iters=60", "--eval_interval=20"
+        *("scripts", "run", str(NANOGPT), "--provider", "local", "--watch"),
+        *("--", "--max_iters=60", "--eval_interval=20"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Runs on the server's machine." in done.stderr
+    assert "Runs on the machine of the server." in done.stderr
     assert "step 60: train loss" in done.stdout
     job_id = done.stdout.split()[0]
     job = json.loads(bloom("jobs", "show", job_id, "--json").stdout)
@@ -78,7 +79,7 @@ def test_an_unmodified_folder_trains_here_and_its_files_come_back(bloom: Bloom, 
     assert job["summary"]["values"]["train/loss"]["value"] < 4
     assert job["summary"]["values"]["eval/loss"]["step"] == 60
     listed = bloom("jobs", "list").stdout
-    assert re.search(rf"{job_id}  completed .* local .*nanogpt_folder", listed)
+    assert re.search(rf"{job_id}  completed +nanogpt_folder\n  step 60 of 60 .* local", listed)
     saved = bloom("jobs", "download", job_id, str(tmp_path / "made"))
     assert saved.returncode == 0, saved.stderr
     assert [path.name for path in (tmp_path / "made").rglob("*") if path.is_file()] == ["ckpt.pt"]
@@ -90,7 +91,7 @@ def test_a_folder_that_is_paused_and_cancelled_on_the_way(
     bloom: Bloom, server: LiveServer, token: str
 ) -> None:
     endless = ("--", "--max_iters=1000000", "--eval_interval=25")
-    started = bloom("submit", str(NANOGPT), "--provider", "local", "--json", *endless)
+    started = bloom("scripts", "run", str(NANOGPT), "--provider", "local", "--json", *endless)
     job_id = json.loads(started.stdout)["job_id"]
     headers = {"Authorization": f"Bearer {token}"}
     with httpx2.Client(base_url=server.address, headers=headers, timeout=120) as client:
@@ -121,18 +122,21 @@ def test_a_folder_that_is_paused_and_cancelled_on_the_way(
 
 
 def test_an_offer_that_cannot_be_taken_is_a_sentence_and_nothing_is_asked(bloom: Bloom) -> None:
-    refused = bloom("submit", str(NANOGPT), "--provider", "lambda")
+    refused = bloom("scripts", "run", str(NANOGPT), "--provider", "lambda")
     assert refused.returncode == 2
     assert "Traceback" not in refused.stderr
     assert refused.stderr.strip()
-    assert "Rent it?" not in refused.stderr
-    assert printed(bloom("submit", str(NANOGPT), "--provider", "nobody").stderr) == ["unknown_provider"]
+    assert "Rent this instance?" not in refused.stderr
+    assert printed(bloom("scripts", "run", str(NANOGPT), "--provider", "nobody").stderr) == [
+        "unknown_provider"
+    ]
 
 
 def test_a_notebook_for_colab_needs_no_server(tmp_path: Path) -> None:
     target = tmp_path / "job.ipynb"
     command = [
-        "submit",
+        "scripts",
+        "run",
         str(NANOGPT),
         "--provider",
         "colab",

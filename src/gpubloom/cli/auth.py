@@ -1,6 +1,6 @@
-"""`bloom login` and `bloom logout`, and the credentials that they store and remove.
+"""`bloom auth login` and `bloom auth logout`, and the credentials that they store and remove.
 
-BLOOM_SERVER and BLOOM_TOKEN win over what is stored. The file is readable by its owner only.
+BLOOM_SERVER and BLOOM_TOKEN override the stored credentials. Only the owner can read the file.
 """
 
 import json
@@ -26,13 +26,13 @@ class Credentials:
 
 
 def credentials_file() -> Path:
-    """Where `bloom login` stores what it was given."""
+    """The file in which `bloom auth login` stores the server and the token."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "gpubloom" / "credentials.json"
 
 
 def load_credentials() -> Credentials:
-    """The environment's, or the stored ones. A stored token is only ever sent to the server it is for."""
+    """From the environment, or the stored ones. A stored token is only sent to the server it belongs to."""
     stored = _read()
     server = os.environ.get("BLOOM_SERVER", stored.get("server", DEFAULT_SERVER)).rstrip("/")
     token = os.environ.get("BLOOM_TOKEN")
@@ -52,7 +52,7 @@ def _read() -> dict[str, str]:
 
 
 def store_credentials(server: str, token: str) -> Path:
-    """Keep a token for later commands."""
+    """Store a token for later commands."""
     path = credentials_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_suffix(".new")
@@ -64,7 +64,7 @@ def store_credentials(server: str, token: str) -> Path:
 
 
 def forget_credentials() -> bool:
-    """Remove the stored token; says whether there was one."""
+    """Remove the stored token; returns whether one was stored."""
     try:
         credentials_file().unlink()
     except FileNotFoundError:
@@ -74,12 +74,15 @@ def forget_credentials() -> bool:
 
 def login(
     server: Annotated[
-        str, typer.Option(envvar="BLOOM_SERVER", help="The server's address, as `make run` printed it.")
+        str, typer.Option(envvar="BLOOM_SERVER", help="Address of the server, as `bloom up` prints it.")
     ] = DEFAULT_SERVER,
     # No option for the token itself: it would end up in the shell's history and in process lists.
     token: Annotated[str | None, typer.Option(envvar="BLOOM_TOKEN", hidden=True)] = None,
 ) -> None:
-    """Store an API token, made in the web app under Settings, for later commands."""
+    """Sign in: store an API token for later commands.
+
+    Create the token in the web app under Settings.
+    """
     from gpubloom.cli.api_client import call
 
     server = server.rstrip("/") if "://" in server else f"http://{server.rstrip('/')}"
@@ -87,21 +90,24 @@ def login(
     if not token.startswith("bloom_"):
         fail(
             "invalid_api_token",
-            "This is no API token: those begin with bloom_. The web app makes one under Settings.",
+            "Invalid API token: an API token starts with bloom_. Create one in the web app under Settings.",
             status=WRONG_INPUT,
         )
     me = call("GET", "/me", credentials=Credentials(server=server, token=token))
     path = store_credentials(server, token)
-    typer.echo(f"Signed in to {server} as {me['name']} <{me['email']}>. The token is in {path}.")
+    typer.echo(f"Signed in to {server} as {me['name']} <{me['email']}>. The token is stored in {path}.")
 
 
 def _asked_for() -> str:
-    """Typed without being shown, or the first line of what is piped in."""
+    """Typed without echo, or the first line of standard input."""
     if sys.stdin.isatty():
         return str(typer.prompt("API token", hide_input=True))
     return sys.stdin.readline()
 
 
 def logout() -> None:
-    """Forget the stored API token. It stays valid until it is revoked in the web app."""
-    typer.echo("The stored API token was removed." if forget_credentials() else "No API token was stored.")
+    """Sign out: remove the stored API token.
+
+    The token stays valid until you revoke it in the web app.
+    """
+    typer.echo("Removed the stored API token." if forget_credentials() else "No API token was stored.")

@@ -1,4 +1,4 @@
-"""`bloom requirements`: values with their lines, as text and as JSON; never runs anything."""
+"""`bloom scripts inspect`: values with their lines, as text and as JSON; never runs anything."""
 
 import json
 from pathlib import Path
@@ -12,12 +12,12 @@ from tests.errors import printed
 EXAMPLES = Path(__file__).parents[1] / "scripts" / "examples"
 
 
-def bloom_requirements(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["requirements", *arguments], env={"COLUMNS": "160"})
+def inspect_script(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["scripts", "inspect", *arguments], env={"COLUMNS": "160"})
 
 
 def test_values_are_shown_with_how_sure_they_are_and_their_lines() -> None:
-    done = bloom_requirements(str(EXAMPLES / "hf_trainer_gpt2.py"))
+    done = inspect_script(str(EXAMPLES / "hf_trainer_gpt2.py"))
     assert done.exit_code == 0, done.output
     assert "774,030,080" in done.output
     assert "line 18: per_device_train_batch_size=4," in done.output
@@ -27,7 +27,7 @@ def test_values_are_shown_with_how_sure_they_are_and_their_lines() -> None:
 
 
 def test_its_own_command_line_and_configs_beside_it_count() -> None:
-    done = bloom_requirements(
+    done = inspect_script(
         str(EXAMPLES / "nanogpt" / "train.py"),
         "--json",
         "--",
@@ -45,16 +45,16 @@ def test_its_own_command_line_and_configs_beside_it_count() -> None:
 def test_a_script_that_does_not_parse_ends_in_a_sentence(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nfor i in range(3)\n")
-    done = bloom_requirements(str(script))
+    done = inspect_script(str(script))
     assert done.exit_code == 2
     assert printed(done.stderr) == ["not_python"]
     assert "line 2" in done.stderr
-    assert bloom_requirements(str(tmp_path / "nothing.py")).exit_code == 2
+    assert inspect_script(str(tmp_path / "nothing.py")).exit_code == 2
 
 
 def test_what_looks_like_markup_is_shown_as_it_is(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nbatch_size = 4  # [bold]not[/bold] [/]\n")
-    done = bloom_requirements(str(script))
+    done = inspect_script(str(script))
     assert done.exit_code == 0, done.output
     assert "[bold]not[/bold] [/]" in done.output

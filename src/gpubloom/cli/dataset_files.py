@@ -1,4 +1,4 @@
-"""`bloom data`: what is in a file of examples, what a model will see of it, and the same as messages."""
+"""`bloom datasets inspect`, `preview`, `convert`, `pull`: dataset files on this machine, without a server."""
 
 import dataclasses
 import json
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubloom.cli.output import fetching, refuse
+from gpubloom.cli.tables import print_table
 from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,38 +16,43 @@ if TYPE_CHECKING:
 
     from gpubloom.datasets import Lengths, Mapping, ModelFiles, Page, ProblemLog, Report, Source
 
-app = typer.Typer(help="Look at files of examples before training on them.", no_args_is_help=True)
-
-File = Annotated[Path, typer.Argument(help="A .jsonl, .json, .csv, .tsv, .txt or .parquet file.")]
+File = Annotated[Path, typer.Argument(help="Dataset file: .jsonl, .json, .csv, .tsv, .txt or .parquet.")]
 MapOption = Annotated[
     list[str] | None,
-    typer.Option("--map", metavar="FIELD=COLUMN", help="Which column is what: prompt=question, text=body …"),
+    typer.Option(
+        "--map",
+        metavar="FIELD=COLUMN",
+        help="Column of a field, such as prompt=question or text=body; repeat it for each field.",
+    ),
 ]
 TokenizerOption = Annotated[
-    Path | None, typer.Option(help="A model folder or tokenizer.json: its template, its tokens.")
+    Path | None,
+    typer.Option(help="Model folder or tokenizer.json: count its tokens and apply its chat template."),
 ]
 EncodingOption = Annotated[
-    str | None, typer.Option(help="utf-8, utf-16-le, utf-16-be or latin-1, when the guess is wrong.")
+    str | None,
+    typer.Option(help="utf-8, utf-16-le, utf-16-be or latin-1. Set it if the detected encoding is wrong."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
-EvalFraction = Annotated[float, typer.Option(min=0.0, max=0.99, help="The share of examples to hold out.")]
-Seed = Annotated[int, typer.Option(help="Another seed holds out others.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+EvalFraction = Annotated[
+    float, typer.Option(min=0.0, max=0.99, help="Share of the examples for the eval split, such as 0.05.")
+]
+Seed = Annotated[int, typer.Option(help="Random seed of the eval split.")]
 
 
-@app.command("inspect")
 def inspect_file(
     file: File,
     tokenizer: TokenizerOption = None,
     mapping: MapOption = None,
     context_length: Annotated[
-        int | None, typer.Option(min=1, help="Name the rows with more tokens than this.")
+        int | None, typer.Option(min=1, help="Max sequence length: list the rows with more tokens than this.")
     ] = None,
     eval_fraction: EvalFraction = 0.0,
     seed: Seed = 0,
     encoding: EncodingOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a file holds: format, columns, lengths, duplicates, and every problem with its line."""
+    """Show the format, columns, lengths, duplicates and errors of a dataset file."""
     from gpubloom.datasets import Split, inspect
 
     try:
@@ -68,17 +74,19 @@ def inspect_file(
         raise typer.Exit(1)
 
 
-@app.command()
 def preview(
     file: File,
-    page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
-    rows: Annotated[int, typer.Option(min=1, max=1_000, help="How many rows a page has.")] = 5,
+    page: Annotated[int, typer.Option(min=1, help="Page to show.")] = 1,
+    rows: Annotated[int, typer.Option(min=1, max=1_000, help="Rows per page.")] = 5,
     tokenizer: TokenizerOption = None,
     mapping: MapOption = None,
     encoding: EncodingOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show rows as they are and as the model will see them, with what is trained marked."""
+    """Show rows as stored and as the model sees them.
+
+    Trained tokens are marked with ⟦ ⟧.
+    """
     from gpubloom.datasets import preview as read_page
 
     try:
@@ -99,95 +107,127 @@ def preview(
         _print(page_lines(found))
 
 
-@app.command()
 def convert(
     file: File,
-    target: Annotated[Path, typer.Argument(help="The .jsonl file to write.")],
+    target: Annotated[Path, typer.Argument(help=".jsonl file to write.")],
     mapping: MapOption = None,
     eval_target: Annotated[
-        Path | None, typer.Option("--eval", help="A second .jsonl file for what is held out.")
+        Path | None,
+        typer.Option("--eval", help="Second .jsonl file, for the eval split. Requires --eval-fraction."),
     ] = None,
     eval_fraction: EvalFraction = 0.0,
     seed: Seed = 0,
     encoding: EncodingOption = None,
 ) -> None:
-    """Write a file's examples as messages, one JSON object a line."""
+    """Convert a dataset file to chat messages: one JSON object per line."""
     from gpubloom.datasets import Split
     from gpubloom.datasets import convert as write
 
     try:
         if eval_target is not None and not eval_fraction:
-            raise InputError("invalid_option", "--eval needs --eval-fraction: how much is to be held out?")
+            raise InputError(
+                "invalid_option", "--eval requires --eval-fraction, such as --eval-fraction 0.05."
+            )
         source = _open(file, encoding)
         chosen = _mapping(mapping) or _detected(source)
         done = write(source, chosen, target, eval_target=eval_target, split=Split(eval_fraction, seed))
     except ValueError as problem:
         refuse(problem)
-    held_out = "" if eval_target is None else f", {done.eval:,} to {eval_target}"
-    typer.echo(f"Wrote {done.train:,} examples to {target}{held_out}.")
+    eval_split = "" if eval_target is None else f" and {done.eval:,} to {eval_target}"
+    typer.echo(f"Wrote {done.train:,} examples to {target}{eval_split}.")
     _print(problem_lines(done.problems))
 
 
-@app.command()
 def pull(
-    dataset: Annotated[str, typer.Argument(help="A hub's id, such as ORG/NAME or ORG/NAME@REVISION.")],
-    to: Annotated[Path, typer.Option(help="A new folder for the file.")],
-    config: Annotated[str | None, typer.Option(help="Which configuration, when there are several.")] = None,
-    split: Annotated[str | None, typer.Option(help="Which split. [default: train]")] = None,
-) -> None:
-    """Fetch a split of a hub's dataset as one file."""
-    from gpubloom.hub.fetching import fetch_dataset
-
-    repository, _, revision = dataset.partition("@")
-    try:
-        with fetching(dataset) as progress:
-            found = fetch_dataset(
-                repository,
-                to.expanduser().absolute(),
-                config=config,
-                split=split,
-                revision=revision or None,
-                progress=progress,
-            )
-    except ValueError as problem:
-        refuse(problem)
-    for note in found.notes:
-        typer.echo(note, err=True)
-    typer.echo(found.path)
-
-
-@app.command()
-def fetch(
     name: Annotated[
-        str | None, typer.Argument(help="A dataset by its name, such as shakespeare; none: list them.")
+        str | None,
+        typer.Argument(
+            help="Well-known dataset such as shakespeare, or ORG/NAME or ORG/NAME@REVISION on Hugging Face. "
+            "Without NAME: list the well-known datasets.",
+            show_default=False,
+        ),
     ] = None,
-    to: Annotated[Path, typer.Option(help="The folder that gets a folder of that name.")] = Path("data"),
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="New folder for a Hugging Face dataset, or parent folder for a well-known dataset. "
+            "[default: data/NAME]"
+        ),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="Configuration of a Hugging Face dataset, if it has several.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of a Hugging Face dataset. [default: train]")
+    ] = None,
     accept_change: Annotated[
-        bool, typer.Option("--accept-change", help="Take it though it is not what it was.")
+        bool,
+        typer.Option("--accept-change", help="Accept a well-known dataset whose checksum has changed."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch a well-known dataset once, checked, and put it where scripts read it."""
-    from gpubloom.datasets.named import named_datasets, prepare_named
-
+    """Download a dataset: a well-known dataset by name, or one split from Hugging Face."""
     try:
         if name is None:
-            every = named_datasets().values()
-            _print(
-                [json.dumps([dataclasses.asdict(each) for each in every], indent=2)]
-                if as_json
-                else [f"{each.name:<18} {each.title} ({each.licence})" for each in every]
-            )
-            return
-        with fetching(name) as progress:
-            found = prepare_named(
-                name, to.expanduser().absolute(), progress=progress, accept_change=accept_change
-            )
+            _list_well_known(as_json=as_json)
+        elif "/" in name:
+            if accept_change:
+                raise InputError("invalid_option", "--accept-change is only for well-known datasets.")
+            _pull_from_hub(name, to, config, split, as_json=as_json)
+        else:
+            if config is not None or split is not None:
+                raise InputError("invalid_option", "--config and --split are only for Hugging Face datasets.")
+            _pull_well_known(name, to or Path("data"), accept_change=accept_change, as_json=as_json)
     except ValueError as problem:
         refuse(problem)
+
+
+def _list_well_known(*, as_json: bool) -> None:
+    from gpubloom.datasets.named import named_datasets
+
+    every = named_datasets().values()
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(each) for each in every], indent=2))
+        return
+    print_table(
+        {"name": "id", "title": "text", "licence": "text"},
+        [(each.name, each.title, each.licence) for each in every],
+    )
+
+
+def _pull_from_hub(
+    name: str, to: Path | None, config: str | None, split: str | None, *, as_json: bool
+) -> None:
+    from gpubloom.hub.fetching import fetch_dataset
+
+    repository, _, revision = name.partition("@")
+    folder = Path("data", repository.rpartition("/")[2]) if to is None else to
+    with fetching(name) as progress:
+        found = fetch_dataset(
+            repository,
+            folder.expanduser().absolute(),
+            config=config,
+            split=split,
+            revision=revision or None,
+            progress=progress,
+        )
+    _print_pulled(found, found.path, as_json=as_json)
+
+
+def _pull_well_known(name: str, folder: Path, *, accept_change: bool, as_json: bool) -> None:
+    from gpubloom.datasets.named import prepare_named
+
+    with fetching(name) as progress:
+        found = prepare_named(
+            name, folder.expanduser().absolute(), progress=progress, accept_change=accept_change
+        )
+    _print_pulled(found, found.folder, as_json=as_json)
+
+
+def _print_pulled(found: Any, path: Path, *, as_json: bool) -> None:
     for note in found.notes:
         typer.echo(note, err=True)
-    typer.echo(_as_json(found) if as_json else found.folder)
+    typer.echo(_as_json(found) if as_json else path)
 
 
 def _open(file: Path, encoding: str | None) -> "Source":
@@ -211,7 +251,9 @@ def _mapping(assignments: list[str] | None) -> "Mapping | None":
     for assignment in assignments:
         field, sign, column = assignment.partition("=")
         if not sign or not field or not column:
-            raise InputError("invalid_option", f"--map takes FIELD=COLUMN, not {assignment!r}.")
+            raise InputError(
+                "invalid_option", f"--map requires FIELD=COLUMN, such as prompt=question, not {assignment!r}."
+            )
         columns[field.strip()] = column
     return Mapping.by_hand(columns)
 
@@ -222,13 +264,14 @@ def _detected(source: "Source") -> "Mapping":
     rows = sample(source)
     if not rows:
         raise InputError(
-            "no_examples", f"No row of {source.path.name} can be read: bloom data inspect says why."
+            "no_examples",
+            f"No row of {source.path.name} can be read. Find out why: bloom datasets inspect {source.path}",
         )
     found = detect(rows)
     if found.mapping is None or not found.is_sure:
         raise InputError(
             "format_uncertain",
-            f"The format is not certain. {found.reason} Say which column is what with --map.",
+            f"The format is not certain. {found.reason} Set the columns with --map FIELD=COLUMN.",
         )
     return found.mapping
 
@@ -250,7 +293,7 @@ _RAW_SHOWN = 400
 
 
 def report_lines(report: "Report") -> "list[Text | str]":
-    """Everything a person needs to decide whether to train on the file."""
+    """The report of a file as lines of text."""
     encoding = f", {report.encoding}" if report.encoding else ""
     count = "1 row" if report.rows == 1 else f"{report.rows:,} rows"
     lines: list[Text | str] = [
@@ -258,51 +301,55 @@ def report_lines(report: "Report") -> "list[Text | str]":
         *report.notes,
     ]
     if report.blank_lines:
-        lines.append(f"Blank lines, which are no rows: {report.blank_lines:,}.")
+        lines.append(f"Blank lines (skipped): {report.blank_lines:,}.")
     if report.columns:
         lines += ["", "Columns"]
     for column in report.columns:
-        types = ", ".join(column.types) or "always empty"
+        types = ", ".join(column.types) or "empty in every row"
         share = column.filled / max(1, column.filled + column.missing)
         lines.append(f"  {_printable(column.name)}: {types}, filled in {share:.0%} of the rows")
     lines += ["", _format_line(report)]
     if report.mapping is not None:
-        held_out = f" ({report.train:,} to train, {report.eval:,} held out)" if report.eval else ""
-        lines.append(f"{report.examples:,} examples can be trained on{held_out}.")
+        split = (
+            f" ({report.train:,} in the train split, {report.eval:,} in the eval split)"
+            if report.eval
+            else ""
+        )
+        lines.append(f"{report.examples:,} examples can be used for training{split}.")
     if report.lengths is not None and report.examples:
         lines += ["", *_length_lines(report.lengths)]
     if report.duplicates is not None and report.duplicates.repeated:
-        lines += ["", f"Rows that repeat an earlier one: {report.duplicates.repeated:,}"]
+        lines += ["", f"Duplicate rows: {report.duplicates.repeated:,}"]
         for rows in report.duplicates.first[:5]:
             lines.append("  rows " + ", ".join(f"{row:,}" for row in rows))
     return [*lines, *problem_lines(report.problems)]
 
 
 def problem_lines(problems: "ProblemLog") -> "list[Text | str]":
-    """How many, of which kinds, and the first ones with their lines."""
+    """The number of problems by kind, and the first ones with their lines."""
     if not problems.first:
         return []
     lines: list[Text | str] = [""]
     if problems.rows_refused:
         lines.append(f"Rows that cannot be used: {problems.rows_refused:,}")
     if problems.remarks:
-        lines.append(f"Remarks on rows that can be used: {problems.remarks:,}")
+        lines.append(f"Warnings for rows that can be used: {problems.remarks:,}")
     lines += [f"  {problem.where} {_printable(problem.reason)}." for problem in problems.first]
     more = problems.rows_refused + problems.remarks - len(problems.first)
     if more:
-        lines.append(f"  and {more:,} more; by kind:")
+        lines.append(f"  and {more:,} more. All by kind:")
         kinds = sorted(problems.kinds.items(), key=lambda kind: -kind[1])
         lines += [f"  {count:,} × {_printable(kind)}" for kind, count in kinds[:10]]
     return lines
 
 
 def page_lines(page: "Page") -> "list[Text | str]":
-    """Raw rows, and below each what the model sees; what is trained is green and stands in ⟦ ⟧."""
+    """Raw rows, and below each the text that the model sees; trained tokens are green and in ⟦ ⟧."""
     from rich.text import Text
 
     of = "" if page.total is None else f" of {page.total:,}"
     if not page.rows:
-        return [f"There are no rows after row {page.offset:,}."]
+        return [f"The file has no rows after row {page.offset:,}."]
     lines: list[Text | str] = []
     for row in page.rows:
         lines.append(f"Row {row.number:,}{of}" + ("" if row.line is None else f" (line {row.line:,})"))
@@ -322,36 +369,36 @@ def page_lines(page: "Page") -> "list[Text | str]":
 
 
 def _printable(text: str) -> str:
-    """Text from a file must not steer the terminal."""
+    """Text from a file must not contain control sequences for the terminal."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text)
 
 
 def _format_line(report: "Report") -> str:
     found = report.detection
     if report.rows == 0:
-        return "There are no rows in it: there is nothing to train on."
+        return "The file has no rows: there is nothing to train on."
     if not report.columns:
-        return "No row could be read: the lines below say why."
+        return "No row can be read. The reasons are listed below."
     if report.mapping is None:
-        return f"Format: not certain. {found.reason} Say which column is what with --map FIELD=COLUMN."
+        return f"Format: not certain. {found.reason} Set the columns with --map FIELD=COLUMN."
     if found.mapping != report.mapping:
-        return f"Format: {report.mapping.format}, as you say."
-    return f"Format: {report.mapping.format} ({found.confidence:.0%} sure). {found.reason}"
+        return f"Format: {report.mapping.format}, as set with --map."
+    return f"Format: {report.mapping.format} (confidence {found.confidence:.0%}). {found.reason}"
 
 
 def _length_lines(lengths: "Lengths") -> "list[Text | str]":
     lines: list[Text | str] = [
         f"{lengths.total:,} {lengths.unit}, {lengths.trained:,} of them trained. "
-        f"Half of the rows have fewer than {lengths.half_below:,}, "
-        f"95 of 100 fewer than {lengths.most_below:,}."
+        f"50% of the rows have fewer than {lengths.half_below:,} {lengths.unit}, "
+        f"95% have fewer than {lengths.most_below:,}."
     ]
     most = max(bar.rows for bar in lengths.histogram)
     for bar in lengths.histogram:
         label = f"{bar.begin:,}–{bar.end - 1:,}"
         lines.append(f"  {label:>17} {'█' * -(-bar.rows * _BAR // most):<{_BAR}} {bar.rows:,}")
     row, length = lengths.longest[0]
-    lines.append(f"The longest is row {row:,} with {length:,} {lengths.unit}.")
+    lines.append(f"Longest row: row {row:,} with {length:,} {lengths.unit}.")
     if lengths.too_long:
         rows = ", ".join(f"{row:,}" for row in lengths.first_too_long[:10])
-        lines.append(f"{lengths.too_long:,} rows are too long for the context: {rows} …")
+        lines.append(f"{lengths.too_long:,} rows are longer than the max sequence length: {rows} …")
     return lines

@@ -1,8 +1,8 @@
-"""`bloom serve`, `bloom worker` and `bloom up`: the server, a worker, and both as `make run` runs them.
+"""`bloom server start`, `bloom server worker` and `bloom up`: the server, a worker, or both.
 
-Before they start: read settings, make the home folder, migrate the database, see whether it is a copy. A
-person's mistake ends with one sentence and exit code 2; `bloom up` finds it before it starts two processes
-that would each say the same.
+Before they start, they read the settings, create the home folder, migrate the database and check whether the
+database is a copy. Wrong input ends with one sentence and exit code 2; `bloom up` finds it before it starts
+two processes that would each print the same error.
 """
 
 import asyncio
@@ -18,14 +18,16 @@ from gpubloom.cli.output import WRONG_INPUT, fail, refuse
 if TYPE_CHECKING:
     from gpubloom.server.settings import Settings
 
-# Not a person's mistake, or one that time may heal: `bloom up` tries again.
+# Not wrong input, or an error that may go away: `bloom up` tries again.
 _UNAVAILABLE = 69
-_Port = Annotated[int | None, typer.Option(help="Port to listen on (BLOOM_PORT, PORT; 8000).")]
-_Host = Annotated[str | None, typer.Option(help="Address to listen on (BLOOM_HOST; 127.0.0.1).")]
+_Port = Annotated[int | None, typer.Option(help="Port to listen on. [env BLOOM_PORT, PORT] [default: 8000]")]
+_Host = Annotated[
+    str | None, typer.Option(help="Address to listen on. [env BLOOM_HOST] [default: 127.0.0.1]")
+]
 
 
-def serve(port: _Port = None, host: _Host = None) -> None:
-    """Serve the web app and its API."""
+def start(port: _Port = None, host: _Host = None) -> None:
+    """Start the server without a worker: the web app and the HTTP API."""
     # Loaded here, so that every other command starts without a web framework.
     from gpubloom.cli.server_process import run_server
 
@@ -33,55 +35,58 @@ def serve(port: _Port = None, host: _Host = None) -> None:
 
 
 def worker() -> None:
-    """Run a worker: it claims queued jobs, starts them on this machine and follows them."""
+    """Start a worker.
+
+    A worker takes jobs from the queue and runs them on this machine.
+    """
     from gpubloom.cli.child_process import thread_waiting
     from gpubloom.cli.parent import end_with_parent
 
     settings = ready_settings()
-    # Trainings inherit it.
+    # Training processes inherit it.
     os.environ.update(thread_waiting(os.environ))
     end_with_parent()
     asyncio.run(_work(settings))
 
 
 def up(port: _Port = None, host: _Host = None) -> None:
-    """Serve the web app and work on its jobs, on this machine."""
+    """Start the web app on this machine, with a worker for its jobs."""
     from gpubloom.cli.parent import run_both
 
-    # A mistake is said once, and before anything is started.
+    # An error is printed once, before a process starts.
     listen(usable_settings(port=wanted_port(port), host=host)).close()
     arguments = [*(("--port", str(port)) if port is not None else ()), *(("--host", host) if host else ())]
     raise typer.Exit(run_both(arguments))
 
 
 def usable_settings(**flags: Any) -> "Settings":
-    """What flags and environment say, with a home folder that can be written to."""
+    """The settings of flags and environment, with a writable home folder."""
     from gpubloom.server.settings import SettingsError, load_settings
 
     try:
         settings = load_settings(**{name: value for name, value in flags.items() if value is not None})
     except SettingsError as error:
-        fail(error.code, f"A setting cannot be used. {error}", status=WRONG_INPUT)
+        fail(error.code, f"Invalid setting. {error}", status=WRONG_INPUT)
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         settings.uploads.mkdir(exist_ok=True)
     except OSError as error:
         fail(
             "cannot_write",
-            f"The folder {settings.home} cannot be used ({error.strerror}). BLOOM_HOME names another one.",
+            f"Cannot use the folder {settings.home} ({error.strerror}). Set BLOOM_HOME to another folder.",
             status=WRONG_INPUT,
         )
     if not os.access(settings.home, os.W_OK):
         fail(
             "cannot_write",
-            f"The folder {settings.home} cannot be written to. BLOOM_HOME names another one.",
+            f"Cannot write to the folder {settings.home}. Set BLOOM_HOME to another folder.",
             status=WRONG_INPUT,
         )
     return settings
 
 
 def wanted_port(port: int | None) -> int | str | None:
-    """The flag's; else PORT's, unless BLOOM_PORT is set; None: as the settings say."""
+    """The flag; else PORT, unless BLOOM_PORT is set; None: the port of the settings."""
     if port is None and "BLOOM_PORT" not in os.environ:
         return os.environ.get("PORT") or None
     return port
@@ -98,19 +103,19 @@ def listen(settings: "Settings") -> socket.socket:
     except OSError as error:
         fail(
             "cannot_listen",
-            f"Cannot listen on {settings.host}:{settings.port} ({_reason(error)}). Is another server running "
-            f"there? Choose another port: --port {settings.port + 1}, or make run PORT={settings.port + 1}.",
+            f"Cannot listen on {settings.host}:{settings.port} ({_reason(error)}). The port may be "
+            f"in use. Choose another port: --port {settings.port + 1} or make run PORT={settings.port + 1}.",
             status=WRONG_INPUT,
         )
 
 
 def _reason(error: OSError) -> str:
-    # Numbers of the resolver are none of the system's.
+    # Error numbers of the resolver are not those of the system.
     return str(error.strerror) if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
 
 
 def ready_settings(**flags: Any) -> "Settings":
-    """Settings that can be used, with a home folder and a database that are there."""
+    """Valid settings, with a home folder and a migrated database."""
     from sqlalchemy.exc import SQLAlchemyError
 
     from gpubloom.server.db.migrate import upgrade
@@ -125,11 +130,11 @@ def ready_settings(**flags: Any) -> "Settings":
     except InstallationMoved as found:
         refuse(found)
     except (SQLAlchemyError, OSError) as error:
-        # Its first line says what is wrong; addresses, and so passwords, are not in it.
+        # The first line has the reason; it contains no address and so no password.
         reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
         fail(
             "database_unavailable",
-            f"The database does not answer: {reason}. BLOOM_DATABASE_URL names it.",
+            f"Cannot connect to the database: {reason}. Check BLOOM_DATABASE_URL.",
             status=_UNAVAILABLE,
         )
     return settings
@@ -147,7 +152,7 @@ async def _settle(settings: "Settings") -> None:
 
 
 async def _work(settings: "Settings") -> None:
-    """Work until SIGTERM or Ctrl-C; runs go on."""
+    """Work until SIGTERM or Ctrl-C; running jobs continue."""
     from gpubloom.providers.local.provider import LocalProvider
     from gpubloom.server.db.database import Database
     from gpubloom.worker.loop import WorkerLoop

@@ -1,0 +1,66 @@
+"""Old command names: each still runs its new command, after a note on standard error.
+
+They are in no `--help` and in no list of commands: the words of the command line are replaced before the
+command is looked up. The next version removes this file.
+"""
+
+import typer
+
+OLD_NAMES = {
+    "sample": "models generate",
+    "eval": "models eval",
+    "find-lr": "models find-lr",
+    "export": "models export",
+    "convert": "runs convert-checkpoint",
+    "watch": "runs watch",
+    "compare": "runs compare",
+    "card": "runs card",
+    "mirror": "runs mirror",
+    "serve-metrics": "runs serve",
+    "tensorboard": "runs tensorboard",
+    "tensorboard export": "runs tensorboard export",
+    "tensorboard import": "runs tensorboard import",
+    "config schema": "runs config-schema",
+    "data": "datasets",
+    "data inspect": "datasets inspect",
+    "data preview": "datasets preview",
+    "data convert": "datasets convert",
+    "data pull": "datasets pull",
+    "data fetch": "datasets pull",
+    "requirements": "scripts inspect",
+    "submit": "scripts run",
+    "offers": "providers offers",
+    "serve": "server start",
+    "worker": "server worker",
+    "db": "server database",
+    "db status": "server database status",
+    "db upgrade": "server database upgrade",
+    "db downgrade": "server database downgrade",
+    "db moved": "server database moved",
+    "db copied": "server database copied",
+    "machines": "server machines",
+    "machines list": "server machines list",
+    "machines forget": "server machines forget",
+    "openapi": "server openapi",
+    "login": "auth login",
+    "logout": "auth logout",
+}
+# In words, the longest first: `data fetch` before `data`.
+_OLD_WORDS = sorted(
+    ((old.split(), new.split()) for old, new in OLD_NAMES.items()), key=lambda pair: -len(pair[0])
+)
+
+
+def with_new_name(words: list[str], *, quiet: bool = False) -> list[str]:
+    """The same command line with the new name of its command. Unless `quiet`, a note tells the new name."""
+    for old, new in _OLD_WORDS:
+        if words[: len(old)] == old:
+            if not quiet:
+                typer.echo(note(" ".join(old)), err=True)
+            return [*new, *words[len(old) :]]
+    return words
+
+
+def note(old: str) -> str:
+    """What an old name prints."""
+    return f"note: `bloom {old}` is now `bloom {OLD_NAMES[old]}`; the old name goes away in the next version."

@@ -1,0 +1,50 @@
+"""Tables and lists that fit the terminal: ids and numbers are never cut, only text wraps."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+# How a column fits: an id keeps its width, a number as well and stands at the right, text wraps.
+Fit = Literal["id", "number", "text"]
+
+
+def new_console() -> "Console":
+    """A console that prints text as it is, without markup or highlighting."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def new_table(columns: Mapping[str, Fit], *, gap: int = 2) -> "Table":
+    """A table with these headings, without lines; columns are `gap` spaces apart."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for heading, fit in columns.items():
+        justify: Literal["left", "right"] = "right" if fit == "number" else "left"
+        table.add_column(heading, justify=justify, no_wrap=fit != "text", overflow="fold")
+    return table
+
+
+def print_table(columns: Mapping[str, Fit], rows: Iterable[Sequence[str]]) -> None:
+    from rich.text import Text
+
+    table = new_table(columns)
+    for row in rows:
+        # As Text: a name with brackets is no markup.
+        table.add_row(*(Text(cell) for cell in row))
+    new_console().print(table)
+
+
+def wrap_parts(parts: Iterable[str], width: int, *, indent: str = "", separator: str = " · ") -> list[str]:
+    """Parts joined in lines of at most `width` characters; a line only breaks between two parts."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(separator) + len(part) <= width:
+            lines[-1] += f"{separator}{part}"
+        else:
+            lines.append(f"{indent}{part}")
+    return lines
