@@ -1,6 +1,8 @@
-"""A .json file: one array of objects, read element by element; or one object; or, as it happens, JSON lines.
+"""A .json file: one array of objects, read element by element; or one object; or JSON lines.
 
-Elements are found by their brackets and parsed one at a time, so one that is broken costs only itself.
+Elements are found by their brackets and parsed one at a time, so a broken element is one broken row and the
+rows after it are still read. Not ijson: it stops at the first syntax error, gives no byte offset to continue
+from, and holds a string of any length in memory; here a row has at most LONGEST_ROW_BYTES.
 """
 
 import codecs
@@ -33,7 +35,7 @@ class Layout:
 
 
 class _Characters:
-    """Decoded text with a window that moves on; knows the byte offset and line of its beginning."""
+    """Decoded text with a moving window; knows the byte offset and line where the window begins."""
 
     def __init__(self, file: BinaryIO, encoding: Encoding, start: Start) -> None:
         self._file = file
@@ -66,7 +68,7 @@ class _Characters:
         return True
 
     def drop(self, count: int) -> str:
-        """Moves on and returns what it passed."""
+        """Moves the window forward and returns the text that it passed."""
         passed = self.window[self.at : self.at + count]
         self.at += count
         self.offset += len(passed.encode(self._codec, self._errors))
@@ -86,7 +88,7 @@ class _Characters:
 
 
 def find_layout(file: BinaryIO, encoding: Encoding) -> Layout:
-    """Looks at the beginning only."""
+    """Reads only the beginning of the file."""
     begin = Start(1, 1, encoding.mark)
     characters = _Characters(file, encoding, begin)
     first = characters.peek(_SPACE)
@@ -101,18 +103,20 @@ def find_layout(file: BinaryIO, encoding: Encoding) -> Layout:
             if "\n" in element.strip():
                 raise NotADataset(
                     "invalid_json_layout",
-                    "The file holds several JSON objects over several lines each. "
-                    "Put them into one array, or each on a line of its own.",
+                    "The file contains several JSON objects that each span several lines. "
+                    "Put the objects into one array, or write each object on one line.",
                 )
-            return Layout("lines", begin, "The file holds a JSON object per line, like .jsonl.")
+            return Layout("lines", begin, "The file contains one JSON object per line, like .jsonl.")
         return Layout(
             "object",
             begin,
-            "The file holds one JSON object, so it is one row. Rows inside it belong into an array.",
+            "The file contains one JSON object, so it is one row. To get several rows, put them into an "
+            "array.",
         )
     raise NotADataset(
         "invalid_json_layout",
-        "The file does not begin with [ or {: a .json file is an array of objects, or an object per line.",
+        "The file does not begin with [ or {: a .json file must be an array of objects, or one object per "
+        "line.",
     )
 
 
@@ -128,7 +132,7 @@ def read_json_array(
         if first == "]" and layout.kind == "array":
             characters.drop(1)
             if characters.peek(_SPACE) != "":
-                reason = "stands behind the end of the array and is not read, nor is what follows"
+                reason = "comes after the end of the array; the rest of the file is ignored"
                 shown = characters.window[characters.at : characters.at + _SHOWN]
                 yield Row(number, characters.line, characters.offset, None, reason, shown)
             return
@@ -208,7 +212,7 @@ class _Brackets:
             self.position = position - at
 
     def _count(self, found: re.Match[str]) -> int | None:
-        """Takes note of a sign; where the value ends, if it ends here."""
+        """Counts a sign; returns where the value ends, if it ends here."""
         sign = found.group()
         if sign == '"':
             self.in_string = True
