@@ -131,8 +131,8 @@ def colab_notebook(
         ),
         Cell("code", _RESULTS),
     ]
-    notebook: dict[str, Any] = json.loads(to_notebook(script, before=before, after=after))
-    notebook["metadata"] |= {"accelerator": "GPU", "colab": {"name": f"{folder}.ipynb", "gpuType": gpu}}
+    metadata = {"accelerator": "GPU", "colab": {"name": f"{folder}.ipynb", "gpuType": gpu}}
+    notebook: dict[str, Any] = json.loads(to_notebook(script, before=before, after=after, metadata=metadata))
     return notebook
 
 
