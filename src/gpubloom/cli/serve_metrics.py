@@ -1,7 +1,7 @@
-"""`bloom serve-metrics RUN` and `bloom train --serve-metrics`: a run's live dashboard, without an account.
+"""`bloom runs serve RUN` and `bloom train --serve-metrics`: a run's live dashboard, without an account.
 
-`bloom serve-metrics` serves a run that exists, in this process. For a run that this command trains, the
-server is a process of its own that ends with this one.
+`bloom runs serve` serves an existing run in this process. `bloom train` starts the server as a child process
+that ends with it.
 """
 
 import os

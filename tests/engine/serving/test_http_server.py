@@ -190,7 +190,7 @@ REFUSALS = [
     (QUESTION | {"n": 2}, 400, "n", "n is not supported"),
     (QUESTION | {"tools": [{"type": "function"}]}, 400, "tools", "tools is not supported"),
     (QUESTION | {"stop": ["x"] * 17}, 400, "stop", "At most 16 stop texts"),
-    (QUESTION | {"model": "gpt"}, 404, "model", "no model 'gpt' here; there is base, tuned"),
+    (QUESTION | {"model": "gpt"}, 404, "model", "'gpt' does not exist. Available models: base, tuned"),
     ({"messages": [{"role": "user", "content": "word " * 600}]}, 400, None, "leaves no room for an answer"),
 ]
 
@@ -259,7 +259,7 @@ def test_health_says_what_is_loaded_and_why_it_is_the_way_it_is(
         health = client.get("/health").json()
     assert health["loaded"] == ["base", "tuned"]
     assert (health["device"], health["context_length"], health["chat_template"]) == ("cpu", 512, True)
-    assert health["weights"].startswith("full: nothing says")
+    assert health["weights"].startswith("full precision: the adapter has no record")
 
 
 def test_a_model_that_fails_says_so_and_answers_the_next_question(
