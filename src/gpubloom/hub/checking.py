@@ -76,7 +76,10 @@ class Truncated(CodedError, ValueError):
 
 
 def read_header(path: Path) -> dict[str, HeldTensor]:
-    """The tensors of a file by name. Raises Truncated when bytes are missing, InputError when damaged."""
+    """The tensors of a file by name. Raises Truncated when bytes are missing, InputError when damaged.
+
+    Written here because the safetensors package is not part of the server's installation.
+    """
     size = path.stat().st_size
     with path.open("rb") as file:
         first = file.read(_LENGTH_BYTES)

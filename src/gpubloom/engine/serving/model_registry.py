@@ -4,9 +4,6 @@ An adapter's base and tuned model share one set of weights. A full fine-tune and
 the base model is loaded at the first request for it, if it fits into memory.
 """
 
-import json
-import math
-import struct
 import threading
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from gpubloom.engine.llama_folder import load_model
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.errors import CodedError
+from gpubloom.hub.checking import read_header
 
 BASE, TUNED, ONLY = "base", "tuned", "model"
 
@@ -117,21 +115,15 @@ def load_text(found: ResolvedModel, compute: Compute) -> TextModel:
 
 def count_weights(folder: Path) -> int:
     """The number of weights in the safetensors files of a model folder, from their headers."""
-    count = 0
-    for file in sorted(folder.glob("model*.safetensors")):
-        with file.open("rb") as opened:
-            (length,) = struct.unpack("<Q", opened.read(8))
-            header = json.loads(opened.read(length))
-        header.pop("__metadata__", None)
-        count += sum(math.prod(tensor["shape"]) for tensor in header.values())
-    return count
+    files = folder.glob("model*.safetensors")
+    return sum(tensor.length for file in files for tensor in read_header(file).values())
 
 
 def _must_fit(folder: Path, compute: Compute, four_bit: bool) -> None:
     """Raises NotEnoughMemory before any memory is allocated."""
     try:
         weights = count_weights(folder)
-    except (OSError, ValueError, KeyError, TypeError, struct.error):
+    except (OSError, ValueError):
         # The loader reports what is wrong with the files.
         return
     packed = four_bit and compute.device.type == "cuda"
