@@ -100,7 +100,7 @@ def _server_cpu_seconds(parent: int) -> float:
             command = (stat.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[1]) == parent and b"gpubloom.traincard.live" in command:
+        if int(fields[1]) == parent and b"gpubloom.metrics_server" in command:
             return (int(fields[11]) + int(fields[12])) / ticks
     return 0.0
 

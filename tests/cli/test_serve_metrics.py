@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gpubloom.metrics_server.process import listen
 from gpubloom.traincard import ControlFile
-from gpubloom.traincard.live.process import listen
 from gpubloom.traincard.reader import load_latest
 from tests.cli.test_train import SMALL, TEXT, bloom, start
 from tests.errors import printed

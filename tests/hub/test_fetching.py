@@ -222,7 +222,7 @@ def test_a_name_means_a_folder_first_and_then_a_model_of_the_hub(
     said: list[str] = []
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert local_model(f"org/model@{first}", tmp_path, token=ANONYMOUS, say=said.append) == found
-    assert "what was fetched before" in said[0]
+    assert f"earlier download {first[:12]}" in said[0]
     with raises(HubProblem, code="not_found"):
         local_model("nowhere", tmp_path)
 

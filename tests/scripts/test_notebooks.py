@@ -102,6 +102,15 @@ def test_comments_stay_with_the_statement_below_them() -> None:
         ('{"worksheets": [], "cells"', "not_json"),
         ('{"cells": [{"cell_type": "video"}]}', "not_a_notebook"),
         ('{"cells": [17]}', "not_a_notebook"),
+        ('{"cells": [17], "metadata": {}, "nbformat": 4}', "not_a_notebook"),
+        ('{"cells": 3, "metadata": {}, "nbformat": 4}', "not_a_notebook"),
+        (
+            '{"cells": [{"cell_type": "x", "metadata": {}}], "metadata": {}, "nbformat": 4}',
+            "not_a_notebook",
+        ),
+        ('{"cells": [], "metadata": 3, "nbformat": 4}', "not_a_notebook"),
+        ('{"worksheets": [{"cells": []}], "metadata": {}, "nbformat": 3}', "not_a_notebook"),
+        ("[]", "not_a_notebook"),
     ],
 )
 def test_what_is_no_notebook_is_refused_in_a_sentence(text: str, code: str) -> None:

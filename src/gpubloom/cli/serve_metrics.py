@@ -1,7 +1,7 @@
-"""`bloom serve-metrics RUN` and `bloom train --serve-metrics`: a run's live dashboard, without an account.
+"""`bloom runs serve RUN` and `bloom train --serve-metrics`: a run's live dashboard, without an account.
 
-`bloom serve-metrics` serves a run that exists, in this process. For a run that this command trains, the
-server is a process of its own that ends with this one.
+`bloom runs serve` serves an existing run in this process. `bloom train` starts the server as a child process
+that ends with it.
 """
 
 import os
@@ -33,7 +33,7 @@ def serve_metrics(
 ) -> None:
     """Serve a run's dashboard at METRICS_SERVER_ADDR (127.0.0.1:8081). Ctrl-C stops serving, not the run."""
     from gpubloom.cli.run_view import must_be_run
-    from gpubloom.traincard.live.process import address_of, listen, serve
+    from gpubloom.metrics_server.process import address_of, listen, serve
 
     try:
         must_be_run(run)
@@ -49,7 +49,7 @@ def serve_metrics(
 def _wanted_address(environment: Mapping[str, str], folder: Path) -> str:
     """METRICS_SERVER_ADDR, of the environment or of .env in the current folder."""
     from gpubloom.cli.train_config import read_dotenv
-    from gpubloom.traincard.live.process import DEFAULT_ADDRESS
+    from gpubloom.metrics_server.process import DEFAULT_ADDRESS
 
     return environment.get(_VARIABLE) or read_dotenv(folder / ".env").get(_VARIABLE) or DEFAULT_ADDRESS
 
@@ -59,7 +59,7 @@ def _new_token() -> str:
 
 
 class MetricsServer:
-    """Listens from the beginning, so that a taken port is known before anything starts."""
+    """Listens before the training starts, so that a taken port is an error before anything runs."""
 
     def __init__(self, listening: socket.socket) -> None:
         self._listening = listening
@@ -67,14 +67,14 @@ class MetricsServer:
         self._order: IO[bytes] | None = None
 
     def start(self, run_dir: Path, console: "Console") -> None:
-        """Serves a run and says where."""
-        from gpubloom.traincard.live.process import ServerConfig, address_of
+        """Serves a run and prints the address."""
+        from gpubloom.metrics_server.process import ServerConfig, address_of
 
         token = _new_token()
         descriptor = self._listening.fileno()
         # A session of its own: Ctrl-C stops the training first, and viewers see that it did.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "gpubloom.traincard.live"],
+            [sys.executable, "-m", "gpubloom.metrics_server"],
             stdin=subprocess.PIPE,
             pass_fds=(descriptor,),
             start_new_session=True,
@@ -84,11 +84,11 @@ class MetricsServer:
         self._order.write(ServerConfig(str(run_dir.absolute()), descriptor, token, resumes=True).line())
         self._order.flush()
         console.print(f"Dashboard: {address_of(self._listening)}#token={token}", soft_wrap=True)
-        # It is the other process's now: were that to die, nobody should wait for an answer.
+        # Only the server process may hold the socket: if that process dies, connections must fail at once.
         self._listening.close()
 
     def close(self) -> None:
-        """Lets the server say its last words and end."""
+        """Lets the server send the last state to its viewers, and ends it."""
         self._listening.close()
         if self._process is None or self._order is None:
             return
@@ -102,12 +102,12 @@ class MetricsServer:
 
 @contextmanager
 def metrics_server(is_wanted: bool) -> Iterator[MetricsServer | None]:
-    """A server for the run that is about to start, or None; ValueError when its port is taken."""
-    from gpubloom.traincard.live.process import listen
-
+    """A server for the run that is about to start, or None; InputError when its port is taken."""
     if not is_wanted:
         yield None
         return
+    from gpubloom.metrics_server.process import listen
+
     server = MetricsServer(listen(_wanted_address(os.environ, Path.cwd())))
     try:
         yield server
@@ -116,7 +116,7 @@ def metrics_server(is_wanted: bool) -> Iterator[MetricsServer | None]:
 
 
 def wait_for_resume(run_dir: Path) -> None:
-    """Returns when somebody wants a paused run to go on."""
+    """Returns when a paused run is resumed."""
     from gpubloom.traincard import ControlFile
 
     control = ControlFile(run_dir)

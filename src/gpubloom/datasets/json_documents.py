@@ -1,6 +1,8 @@
-"""A .json file: one array of objects, read element by element; or one object; or, as it happens, JSON lines.
+"""A .json file: one array of objects, read element by element; or one object; or JSON lines.
 
-Elements are found by their brackets and parsed one at a time, so one that is broken costs only itself.
+Elements are found by their brackets and parsed one at a time, so a broken element is one broken row and the
+rows after it are still read. Not ijson: it stops at the first syntax error, gives no byte offset to continue
+from, and holds a string of any length in memory; here a row has at most LONGEST_ROW_BYTES.
 """
 
 import codecs
@@ -33,7 +35,7 @@ class Layout:
 
 
 class _Characters:
-    """Decoded text with a window that moves on; knows the byte offset and line of its beginning."""
+    """Decoded text with a moving window; knows the byte offset and line where the window begins."""
 
     def __init__(self, file: BinaryIO, encoding: Encoding, start: Start) -> None:
         self._file = file
@@ -66,7 +68,7 @@ class _Characters:
         return True
 
     def drop(self, count: int) -> str:
-        """Moves on and returns what it passed."""
+        """Moves the window forward and returns the text that it passed."""
         passed = self.window[self.at : self.at + count]
         self.at += count
         self.offset += len(passed.encode(self._codec, self._errors))
@@ -86,7 +88,7 @@ class _Characters:
 
 
 def find_layout(file: BinaryIO, encoding: Encoding) -> Layout:
-    """Looks at the beginning only."""
+    """Reads only the beginning of the file."""
     begin = Start(1, 1, encoding.mark)
     characters = _Characters(file, encoding, begin)
     first = characters.peek(_SPACE)
@@ -210,7 +212,7 @@ class _Brackets:
             self.position = position - at
 
     def _count(self, found: re.Match[str]) -> int | None:
-        """Takes note of a sign; where the value ends, if it ends here."""
+        """Counts a sign; returns where the value ends, if it ends here."""
         sign = found.group()
         if sign == '"':
             self.in_string = True

@@ -1,1 +1,1 @@
-"""Model hubs: models and datasets by id, a catalogue of families, a check before training. No torch."""
+"""Model hubs: download and upload by hub id, a catalogue of models, a check before training. No torch."""

@@ -1,7 +1,7 @@
-"""The catalogue: models people usually start from, by family. Sizes and memory are computed, not typed.
+"""The catalogue: common base models by family. Sizes and memory are computed, not typed.
 
-`catalogue.json` holds what cannot be computed: ids, licences, whether a hub wants terms accepted first, and
-the sizes of the architecture. Everything else follows from them through the planner.
+`catalogue.json` holds what cannot be computed: ids, licences, whether the model is gated, and the dimensions
+of the architecture. The planner computes everything else from them.
 """
 
 import json
@@ -17,7 +17,7 @@ from gpubloom.plan.search import least_need
 
 Method = Literal["full", "lora", "qlora"]
 METHODS: tuple[Method, ...] = ("full", "lora", "qlora")
-# What most fine-tuning asks for; the page that shows the figures says so.
+# A common setting for fine-tuning; the page that shows the figures names it.
 USUAL_TOKENS_PER_ROW = 2_048
 USUAL_SETTING = f"one row of {USUAL_TOKENS_PER_ROW:,} tokens, bf16, adapters of rank 16 on all linear layers"
 _LARGE = 1 << 44
@@ -38,7 +38,7 @@ class CatalogueModel:
     licence: str
     context_length: int
     chat: bool
-    # None where it is not known for certain.
+    # None: not known.
     gated: bool | None
     unsloth_id: str | None
     memory: dict[Method, int]
@@ -62,7 +62,7 @@ def catalogue() -> tuple[Family, ...]:
 
 
 def known_model(repository: str) -> CatalogueModel | None:
-    """The catalogue's entry of a hub id, by its own name or by Unsloth's."""
+    """The catalogue entry of a hub id, also of Unsloth's copy."""
     wanted = repository.casefold()
     for family in catalogue():
         for model in family.models:
@@ -72,7 +72,7 @@ def known_model(repository: str) -> CatalogueModel | None:
 
 
 def memory_by_method(config: dict[str, Any]) -> dict[Method, int]:
-    """Bytes of GPU memory that a model needs at least, by method, in the usual setting."""
+    """The least GPU memory in bytes that a model needs, by method, in the usual setting."""
     shape = decoder_shape(config)
     tokens = min(USUAL_TOKENS_PER_ROW, shape.max_positions or USUAL_TOKENS_PER_ROW)
     needs: dict[Method, int] = {}
@@ -84,7 +84,7 @@ def memory_by_method(config: dict[str, Any]) -> dict[Method, int]:
             memory=MemoryConfig(mode="resident"),
         )
         request = PlanRequest.of(asked, _MACHINE, shape)
-        # With nothing to use, what remains is the least that would have to be there.
+        # Without any device memory, the planner reports the least that it would need.
         nothing = type(request.limits)(device=0, host=_LARGE)
         needs[method] = least_need(request.timed, nothing, "resident").device
     return needs

@@ -1,9 +1,9 @@
-"""check_model(folder): can this model be trained here, and what is wrong when it cannot.
+"""check_model(folder): whether a model can be trained, and what is wrong with it if not.
 
-Reads small files and the headers of large ones, so that it takes well under a second whatever the size;
-nothing of the model is run. The weights are compared with config.json by the headers of the safetensors files
-(names, types and shapes of tensors). Of the tokenizer it is checked whether it belongs to the weights, and
-whether its chat template works. Each finding has a code for programs and a sentence for people.
+The check reads small files and the headers of large ones, so it takes well under a second for any size; it
+runs no code of the model. It compares the weights with config.json by the headers of the safetensors files
+(names, types and shapes of tensors), and checks that the tokenizer belongs to the weights and that the chat
+template works. Each finding has a code for programs and a sentence for people.
 """
 
 import json
@@ -25,7 +25,7 @@ from gpubloom.plan.families import FAMILIES, decoder_shape
 Severity = Literal["error", "warning", "note"]
 
 _LENGTH_BYTES = 8
-# No reader of the format accepts a longer one.
+# The format allows no longer header.
 _LONGEST_HEADER = 100_000_000
 _BITS = {
     "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16,
@@ -38,20 +38,20 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
-# A broken model is broken in many places; a person needs to see the first of them.
+# A broken model has many errors of the same kind; the first ones are enough.
 _NAMED = 5
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`error`: it cannot be trained. `warning`: it can, but somebody should know. `note`: how it is read."""
+    """`error`: the model cannot be trained. `warning`: it can, with a risk. `note`: for information."""
 
     code: str
     severity: Severity
     sentence: str
 
 
-# How a part of the check says what it found.
+# Called with code, severity and sentence of each finding.
 Tell = Callable[[str, Severity, str], None]
 
 
@@ -76,7 +76,10 @@ class Truncated(CodedError, ValueError):
 
 
 def read_header(path: Path) -> dict[str, HeldTensor]:
-    """The tensors of a file by name. Truncated when bytes are missing, else ValueError when damaged."""
+    """The tensors of a file by name. Raises Truncated when bytes are missing, InputError when damaged.
+
+    Written here because the safetensors package is not part of the server's installation.
+    """
     size = path.stat().st_size
     with path.open("rb") as file:
         first = file.read(_LENGTH_BYTES)
@@ -84,7 +87,7 @@ def read_header(path: Path) -> dict[str, HeldTensor]:
         if len(first) < _LENGTH_BYTES:
             raise Truncated("it ends within its header")
         if length > _LONGEST_HEADER:
-            raise InputError("invalid_safetensors", "it does not begin with a header of safetensors")
+            raise InputError("invalid_safetensors", "it does not begin with a safetensors header")
         if length > size - _LENGTH_BYTES:
             raise Truncated("it ends within its header")
         text = file.read(length)
@@ -97,7 +100,7 @@ def read_header(path: Path) -> dict[str, HeldTensor]:
             begin, stop = (int(offset) for offset in about["data_offsets"])
             bits = _BITS.get(about["dtype"])
             if min(shape, default=0) < 0 or (bits and stop - begin != math.prod(shape) * bits // 8):
-                raise InputError("invalid_safetensors", f"tensor {name} has a place that cannot be")
+                raise InputError("invalid_safetensors", f"tensor {name} has impossible offsets")
             tensors[str(name)] = HeldTensor(str(name), str(about["dtype"]), shape, path.name)
             end = max(end, stop)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
@@ -108,7 +111,7 @@ def read_header(path: Path) -> dict[str, HeldTensor]:
 
 
 def check_text(folder: Path, config: dict[str, Any], tell: Tell) -> bool:
-    """Says what is wrong with tokenizer and template; whether there is a chat template that works."""
+    """Reports errors of tokenizer and template; returns whether there is a working chat template."""
     vocabulary = _check_tokenizer(folder, config, tell)
     template = _check_template(folder, config, vocabulary, tell)
     if vocabulary is not None:
@@ -120,11 +123,11 @@ def _check_tokenizer(folder: Path, config: dict[str, Any], tell: Tell) -> dict[s
     if not (folder / "tokenizer.json").is_file():
         others = [name for name in _OTHER_TOKENIZERS if (folder / name).is_file()]
         advice = (
-            f"; there is only {others[0]}: load it with AutoTokenizer of transformers and save it again"
+            f"load {others[0]} with AutoTokenizer of transformers and save it again"
             if others
-            else ": take the one that the model was trained with"
+            else "add the tokenizer.json that the model was trained with"
         )
-        tell("tokenizer_missing", "error", f"There is no tokenizer.json{advice}.")
+        tell("tokenizer_missing", "error", f"tokenizer.json is missing: {advice}.")
         return None
     try:
         vocabulary = RowTokenizer.load(folder).vocabulary()
@@ -137,14 +140,14 @@ def _check_tokenizer(folder: Path, config: dict[str, Any], tell: Tell) -> dict[s
             "vocabulary_mismatch",
             "error",
             f"The tokenizer has ids up to {largest:,}, but the model has embeddings for {rows:,} tokens: "
-            "it is the tokenizer of another model.",
+            "the tokenizer belongs to another model.",
         )
     elif isinstance(rows, int) and len(vocabulary) < rows // 2:
         tell(
             "vocabulary_small",
             "warning",
-            f"The tokenizer has {len(vocabulary):,} tokens, less than half of the {rows:,} of the model: "
-            "make sure that it is the model's own.",
+            f"The tokenizer has {len(vocabulary):,} tokens, less than half of the model's {rows:,}: check "
+            "that the tokenizer belongs to the model.",
         )
     return vocabulary
 
@@ -168,7 +171,7 @@ def _check_template(
             "template_without_end",
             "warning",
             "The chat template never writes an end-of-text token "
-            f"({', '.join(sorted(ends))}): a model trained with it does not learn to stop.",
+            f"({', '.join(sorted(ends))}): a model trained with this template does not learn to stop.",
         )
     return True
 
@@ -193,8 +196,8 @@ def _check_special_tokens(
         tell(
             "eos_differs",
             "warning",
-            f"The tokenizer ends a text with {eos!r} ({vocabulary[eos]}), the model's configuration with "
-            f"{', '.join(map(str, ids))}: answers may not end where they should.",
+            f"The tokenizer's end-of-text token is {eos!r} ({vocabulary[eos]}), but the model's config "
+            f"names {', '.join(map(str, ids))}: answers may not stop where they should.",
         )
     if pad is not None and pad not in vocabulary:
         tell("pad_unknown", "warning", f"The padding token {pad!r} is not in the vocabulary.")
@@ -202,7 +205,9 @@ def _check_special_tokens(
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if isinstance(rows, int) and (beyond := [each for each in _ids(config.get(name)) if each >= rows]):
             tell(
-                "special_token_beyond", "error", f"config.json's {name} {beyond[0]} is beyond its vocabulary."
+                "special_token_beyond",
+                "error",
+                f"{name} {beyond[0]} in config.json is not an id of the vocabulary.",
             )
 
 
@@ -233,7 +238,7 @@ def _object(file: Path) -> dict[str, Any]:
 
 
 def check_weights(folder: Path, shape: DecoderShape | None, tell: Tell) -> int:
-    """Says what is wrong with the weights; the number of values in them."""
+    """Reports errors of the weights; returns their number of values."""
     try:
         check_model_folder(folder)
     except UnsafeModelError as problem:
@@ -260,13 +265,13 @@ def _held(folder: Path, tell: Tell) -> dict[str, HeldTensor] | None:
             "only_pickles",
             "error",
             f"The weights are in {_listed(pickles)}, a format that can run code: save the model as "
-            "safetensors (save_pretrained does), or take a revision that has them.",
+            "safetensors (with save_pretrained), or choose a revision with safetensors.",
         )
         return None
     tell(
         "weights_missing",
         "error",
-        f"There is neither {SINGLE_FILE} nor {INDEX_FILE}: the weights are missing.",
+        f"The weights are missing: the folder has neither {SINGLE_FILE} nor {INDEX_FILE}.",
     )
     return None
 
@@ -281,7 +286,7 @@ def _held_by_index(folder: Path, tell: Tell) -> dict[str, HeldTensor] | None:
     tensors: dict[str, HeldTensor] = {}
     for file in sorted(set(files.values())):
         if not (folder / file).is_file():
-            tell("shard_missing", "error", f"{file} is missing, although {INDEX_FILE} names it.")
+            tell("shard_missing", "error", f"{file} is missing, but {INDEX_FILE} names it.")
             whole = False
             continue
         held = _read(folder / file, tell)
@@ -303,9 +308,9 @@ def _read(path: Path, tell: Tell) -> dict[str, HeldTensor] | None:
     try:
         return read_header(path)
     except Truncated as problem:
-        tell("file_truncated", "error", f"{path.name} is incomplete: {problem}. Fetch or copy it again.")
+        tell("file_truncated", "error", f"{path.name} is incomplete: {problem}. Download or copy it again.")
     except (OSError, ValueError) as problem:
-        tell("file_damaged", "error", f"{path.name} is no safetensors file: {problem}.")
+        tell("file_damaged", "error", f"{path.name} is not a valid safetensors file: {problem}.")
     return None
 
 
@@ -343,15 +348,23 @@ def _check_shapes(tensors: dict[str, HeldTensor], shape: DecoderShape, tell: Tel
             elif len(found) == 1 and found[0].shape != expected:
                 misshapen.append(f"{found[0].name} has {found[0].shape} instead of {expected}")
     if absent:
-        tell("tensor_missing", "error", f"The weights lack what config.json describes: {_listed(absent)}.")
+        tell(
+            "tensor_missing",
+            "error",
+            f"The weights lack tensors of config.json: {_listed(absent)}.",
+        )
     if misshapen:
-        tell("tensor_shape", "error", f"The weights do not have config.json's sizes: {_listed(misshapen)}.")
+        tell(
+            "tensor_shape",
+            "error",
+            f"Tensor shapes differ from config.json: {_listed(misshapen)}.",
+        )
     held = sum(each.length for each in tensors.values())
     if not absent and not misshapen and held < shape.parameters:
         tell(
             "weights_incomplete",
             "error",
-            f"The files hold {held:,} values, but config.json describes {shape.parameters:,}.",
+            f"The files hold {held:,} values, but config.json requires {shape.parameters:,}.",
         )
 
 
@@ -376,7 +389,7 @@ def _listed(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """What a model folder is and what is wrong with it. Sizes are None where they cannot be known."""
+    """The facts and findings of a model folder. Sizes are None if they are unknown."""
 
     findings: tuple[Finding, ...]
     family: str | None
@@ -397,7 +410,7 @@ class Report:
 
 
 def check_model(folder: Path) -> Report:
-    """The report of a folder in Hugging Face's layout; never raises over what is in it."""
+    """The report of a folder in Hugging Face's layout; no content of the folder makes it raise."""
     findings: list[Finding] = []
 
     def tell(code: str, severity: Severity, sentence: str) -> None:
@@ -422,7 +435,7 @@ def check_model(folder: Path) -> Report:
 
 def _read_config(folder: Path, tell: Tell) -> dict[str, Any] | None:
     if not folder.is_dir():
-        tell("folder_missing", "error", f"There is no folder {folder}.")
+        tell("folder_missing", "error", f"The folder {folder} does not exist.")
         return None
     file = folder / "config.json"
     if not file.is_file():
@@ -430,14 +443,14 @@ def _read_config(folder: Path, tell: Tell) -> dict[str, Any] | None:
             tell(
                 "adapter_only",
                 "error",
-                "This folder holds an adapter, which changes another model: choose that one, or export both "
-                "merged.",
+                "This folder holds an adapter, not a complete model: choose its base model, or export both "
+                "merged into one model.",
             )
         else:
             tell(
                 "config_missing",
                 "error",
-                "There is no config.json: this is not a model in Hugging Face's layout.",
+                "config.json is missing: the folder is not a model in Hugging Face's layout.",
             )
         return None
     try:
@@ -446,7 +459,7 @@ def _read_config(folder: Path, tell: Tell) -> dict[str, Any] | None:
         tell("config_unreadable", "error", f"config.json cannot be read: {problem}.")
         return None
     if not isinstance(config, dict):
-        tell("config_unreadable", "error", "config.json is no JSON object.")
+        tell("config_unreadable", "error", "config.json is not a JSON object.")
         return None
     return config
 
@@ -461,22 +474,22 @@ def _check_architecture(folder: Path, config: dict[str, Any] | None, tell: Tell)
             tell(
                 "remote_code",
                 "error",
-                f"The model ({family}) needs code that comes with it, which is never run here: choose one of "
-                f"{', '.join(sorted(FAMILIES))}.",
+                f"The model ({family}) requires its own code, which GPU Bloom never runs: choose a model of "
+                f"type {', '.join(sorted(FAMILIES))}.",
             )
         else:
             known = ", ".join(sorted(FAMILIES))
             tell(
                 "architecture_unknown",
                 "error",
-                f"Models of type {family!r} cannot be trained here; there are {known}.",
+                f"Models of type {family!r} are not supported. Supported types: {known}.",
             )
         return None
     if own_code:
         tell(
             "remote_code",
             "warning",
-            f"The model brings code of its own; it is read as {family}, and its code is not run.",
+            f"The model has its own code, which is not run; the model is loaded as {family}.",
         )
     if config.get("quantization_config"):
         method = config["quantization_config"]
@@ -484,14 +497,14 @@ def _check_architecture(folder: Path, config: dict[str, Any] | None, tell: Tell)
         tell(
             "quantized",
             "error",
-            f"The weights are quantized already ({name}): start from the unquantized model; qlora makes its "
+            f"The weights are already quantized ({name}): start from the unquantized model; qlora makes its "
             "own 4-bit copy.",
         )
         return None
     try:
         return decoder_shape(config)
     except KeyError as missing:
-        tell("config_incomplete", "error", f"config.json does not say {missing.args[0]}.")
+        tell("config_incomplete", "error", f"{missing.args[0]} is missing in config.json.")
     except (TypeError, ValueError, ZeroDivisionError) as problem:
         tell("config_incomplete", "error", f"config.json does not describe a model: {problem}.")
     return None
@@ -501,7 +514,7 @@ def _memory(config: dict[str, Any]) -> dict[str, int] | None:
     try:
         return {str(method): need for method, need in memory_by_method(config).items()}
     except (ValueError, KeyError, TypeError, AssertionError):
-        # A shape that the planner cannot place says so when it is planned.
+        # The planner reports this error when a training is planned.
         return None
 
 

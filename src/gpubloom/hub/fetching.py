@@ -1,11 +1,11 @@
-"""Models and datasets by their id on a hub, in folders that are whole or absent.
+"""Models and datasets by their hub id, in folders that are complete or absent.
 
-A folder is fetched under a hidden name and then renamed. The hidden folder is named after the commit and
-stays when fetching stops, so that the next try continues where this one ended. One process at a time fetches
-to a folder.
+A folder is downloaded under a hidden name and then renamed. The hidden folder is named after the commit and
+stays when a download stops, so that the next download resumes there. One process at a time downloads to a
+folder.
 
 Of models: safetensors, configuration and tokenizer; never pickles, never code. Of datasets: the files of one
-split, as its README says or else by their names, joined to one file that `gpubloom.datasets` opens.
+split, chosen by the README or by their names, joined to one file that `gpubloom.datasets` opens.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from gpubloom.datasets import SUFFIXES, Source
 from gpubloom.hub.problems import HubProblem
 from gpubloom.hub.repositories import RemoteFile, RemoteRepository
 
-# Bytes that are there, and bytes that there will be.
+# Bytes downloaded, and bytes in total.
 Progress = Callable[[int, int], None]
 _PREFIX = ".fetching-"
 # A disk that is full to the last byte stops everything else on the machine.
@@ -50,7 +50,7 @@ _LONGEST_README = 4 << 20
 def fetch_files(
     repository: RemoteRepository, files: Sequence[RemoteFile], target: Path, progress: Progress | None = None
 ) -> None:
-    """Fetches files into a folder that appears when all of them are there and are what the hub has."""
+    """Downloads files into a folder that appears when all of them are complete and verified."""
     with fetching_folder(target, repository.commit) as folder:
         download_all(repository, files, folder, progress)
         folder.rename(target)
@@ -59,7 +59,7 @@ def fetch_files(
 def download_all(
     repository: RemoteRepository, files: Sequence[RemoteFile], folder: Path, progress: Progress | None
 ) -> None:
-    """All files into a folder, continuing with what is there; there must be room for the rest."""
+    """Downloads all files into a folder, resuming partial ones; the disk must have space for the rest."""
     folder.mkdir(exist_ok=True)
     total = sum(file.size for file in files)
     here = sum(path.stat().st_size for file in files if (path := folder / file.path).is_file())
@@ -82,13 +82,13 @@ def must_have_room(folder: Path, needed: int, what: str) -> None:
         raise HubProblem(
             "disk_full",
             f"{what} needs {needed / 1e9:,.2f} GB more, but {folder.parent} has {free / 1e9:,.2f} GB free: "
-            "make room there.",
+            "free some space there.",
         )
 
 
 @contextmanager
 def fetching_folder(target: Path, commit: str) -> Iterator[Path]:
-    """The hidden folder of a target; what another commit left there goes."""
+    """The hidden folder of a target; hidden folders of other commits are removed."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         hidden = target.parent / f"{_PREFIX}{target.name}-{commit[:12]}"
@@ -97,7 +97,7 @@ def fetching_folder(target: Path, commit: str) -> Iterator[Path]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise HubProblem(
-                    "in_use", f"Another process is fetching {target} already: wait for it."
+                    "in_use", f"Another process is downloading {target}: wait until it has finished."
                 ) from None
             for other in target.parent.glob(f"{_PREFIX}{target.name}-*"):
                 if other != hidden and other.is_dir():
@@ -107,13 +107,13 @@ def fetching_folder(target: Path, commit: str) -> Iterator[Path]:
             Path(lock.name).unlink(missing_ok=True)
     except PermissionError as problem:
         raise HubProblem(
-            "cannot_write", f"{target.parent} cannot be written to: {problem.strerror}."
+            "cannot_write", f"No permission to write to {target.parent}: {problem.strerror}."
         ) from None
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A model that is here now. `revision` is the commit it came from."""
+    """A downloaded model. `revision` is its commit."""
 
     repository: str
     revision: str
@@ -122,7 +122,7 @@ class Fetched:
 
 
 def default_home() -> Path:
-    """BLOOM_HOME, where what is fetched is kept."""
+    """BLOOM_HOME, the folder of all downloads."""
     return Path(os.environ.get("BLOOM_HOME") or Path.home() / ".gpubloom").expanduser()
 
 
@@ -134,7 +134,7 @@ def fetch_model(
     token: str | None = None,
     progress: Progress | None = None,
 ) -> Fetched:
-    """Fetches a model into a folder that must not exist yet; HubProblem says what stands in the way."""
+    """Downloads a model into a folder that must not exist yet."""
     return _fetch(RemoteRepository.open(repository, revision=revision, token=token), target, progress)
 
 
@@ -146,10 +146,10 @@ def local_model(
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Path:
-    """The folder that a person means: an existing one, or a hub's model (`ORG/NAME`, `ORG/NAME@REVISION`).
+    """The folder of a model: an existing folder, or a hub's model (`ORG/NAME`, `ORG/NAME@REVISION`).
 
-    Fetched models lie in home/hub/models/ORG--NAME/REVISION. `say` hears when the hub could not be asked and
-    what was fetched before is taken.
+    Downloaded models lie in home/hub/models/ORG--NAME/REVISION. `say` gets a sentence when the hub cannot be
+    reached and an earlier download is used.
     """
     folder = Path(name).expanduser()
     if folder.exists():
@@ -158,7 +158,7 @@ def local_model(
     if not HUB_ID.fullmatch(repository):
         raise HubProblem(
             "not_found",
-            f"There is no folder {name}, and it is no id of a hub either, such as Qwen/Qwen3-0.6B.",
+            f"{name} is neither an existing folder nor a hub id. An example of a hub id is Qwen/Qwen3-0.6B.",
         )
     model_folder = home / "hub" / "models" / repository.replace("/", "--")
     try:
@@ -167,7 +167,7 @@ def local_model(
         kept = _kept(model_folder, revision)
         if problem.code not in {"no_network", "not_installed"} or kept is None:
             raise
-        say(f"{problem} Taken instead: what was fetched before, {kept.name[:12]}.")
+        say(f"{problem} Using the earlier download {kept.name[:12]} instead.")
         return kept
     target = model_folder / remote.commit
     if not target.is_dir():
@@ -176,35 +176,36 @@ def local_model(
 
 
 def model_files(repository: RemoteRepository) -> list[RemoteFile]:
-    """What is fetched of a repository; HubProblem when its weights are of a kind that is not read."""
+    """The files to download of a repository; HubProblem when it has no weights in safetensors."""
     at_top = [file for file in repository.files if "/" not in file.path and not file.path.startswith(".")]
     weights = [file for file in at_top if _WEIGHTS.fullmatch(file.path)]
     if not weights:
         others = [file.path for file in at_top if file.path.endswith(_PICKLES)]
-        more = f" ({others[0]} can run code, so it is not fetched)" if others else ""
+        more = f" ({others[0]} can run code, so it is not downloaded)" if others else ""
         raise HubProblem(
             "no_safetensors",
-            f"{repository.id} has no weights in safetensors{more}: choose a revision or a copy that has.",
+            f"{repository.id} has no weights in safetensors format{more}: choose a revision or a copy of the "
+            "model that has them.",
         )
     small = [
         file
         for file in at_top
         if file not in weights and (file.path in _TEXTS or file.path.endswith((".json", ".jinja")))
     ]
-    # Small files first: what is wrong with a model shows before its weights are fetched.
+    # Small files first: most errors of a model show before its weights are downloaded.
     return small + weights
 
 
 def _fetch(remote: RemoteRepository, target: Path, progress: Progress | None) -> Fetched:
     if target.exists():
-        raise HubProblem("folder_exists", f"{target} exists already: choose another folder.")
+        raise HubProblem("folder_exists", f"{target} already exists: choose another folder.")
     files = model_files(remote)
     fetch_files(remote, files, target, progress)
     return Fetched(remote.id, remote.commit, target, sum(file.size for file in files))
 
 
 def _kept(model_folder: Path, revision: str) -> Path | None:
-    """What was fetched before: that commit, or the newest when none was asked for."""
+    """An earlier download: of this commit, or the newest without `revision`."""
     if not model_folder.is_dir():
         return None
     kept = [
@@ -216,12 +217,12 @@ def _kept(model_folder: Path, revision: str) -> Path | None:
 
 
 def describe(folder: Path) -> dict[str, str]:
-    """Which model a fetched folder is, for lists: its id and commit, from where it lies."""
+    """The hub id and commit of a downloaded model, from its path."""
     return {"repository": folder.parent.name.replace("--", "/", 1), "revision": folder.name}
 
 
 def fetched_models(home: Path) -> list[Path]:
-    """Every model that was fetched for this home."""
+    """Every downloaded model of this home."""
     model_folder = home / "hub" / "models"
     if not model_folder.is_dir():
         return []
@@ -245,12 +246,12 @@ def find_layout(files: Sequence[RemoteFile], readme: str) -> Layout:
 def choose(
     layout: Layout, repository: str, config: str | None, split: str | None
 ) -> tuple[str, str, list[RemoteFile]]:
-    """The files of one split; HubProblem lists what there is when the choice is not clear."""
+    """The files of one split; HubProblem lists the choices when the choice is not clear."""
     if not layout:
         raise HubProblem(
             "no_data",
-            f"{repository} has no files that are read here ({' '.join(SUFFIXES)}): a dataset that a "
-            "script makes has to be saved as files first.",
+            f"{repository} has no data files of a supported format ({' '.join(SUFFIXES)}). If a script "
+            "generates the dataset, save it as files first.",
         )
     name = config or (DEFAULT if DEFAULT in layout else next(iter(layout)) if len(layout) == 1 else None)
     if name is None or name not in layout:
@@ -269,7 +270,7 @@ def _described(readme: str) -> dict[str, dict[str, Any]]:
     match = _FRONT_MATTER.match(readme.replace("\r\n", "\n"))
     if match is None:
         return {}
-    # A part of huggingface_hub's own installation.
+    # Installed with huggingface_hub.
     import yaml  # type: ignore[import-untyped]
 
     try:
@@ -309,7 +310,7 @@ def _split_and_paths(pattern: Any) -> tuple[str, Any]:
 
 
 def _by_name(data: Iterable[RemoteFile]) -> dict[str, list[RemoteFile]]:
-    """By the words in their paths; files without such a word are the training split when nothing else is."""
+    """By the words in their paths; if no path has such a word, all files are the training split."""
     found: dict[str, list[RemoteFile]] = {}
     rest = []
     for file in sorted(data, key=lambda each: each.path):
@@ -332,14 +333,14 @@ def _split_of(path: str) -> str | None:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """A glob as datasets writes it: ** any depth, * within a folder. A folder means all that is in it."""
+    """A glob as in `datasets`: ** any depth, * within a folder. A folder means all files in it."""
     written = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\*\*|\*|\?)", path.removeprefix("./").strip("/"))
     return re.compile("".join(written.get(part, re.escape(part)) for part in parts) + "(/.*)?")
 
 
 def _is_about(path: str) -> bool:
-    """Files that describe the dataset and are none of its rows."""
+    """Whether a file describes the dataset instead of holding rows."""
     name = path.rpartition("/")[2].casefold()
     described = {
         "dataset_infos.json",
@@ -354,7 +355,7 @@ def _is_about(path: str) -> bool:
 
 @dataclass(frozen=True)
 class FetchedDataset:
-    """One file with all rows of a split. `notes` say what was decided or lost on the way."""
+    """One file with all rows of a split. `notes` tell which files were joined and which rows are left out."""
 
     repository: str
     revision: str
@@ -374,9 +375,9 @@ def fetch_dataset(
     token: str | None = None,
     progress: Progress | None = None,
 ) -> FetchedDataset:
-    """Fetches a split into the folder `target`, which must not exist yet and then holds one file."""
+    """Downloads a split into the folder `target`, which must not exist yet and then holds one file."""
     if target.exists():
-        raise HubProblem("folder_exists", f"{target} exists already: choose another folder.")
+        raise HubProblem("folder_exists", f"{target} already exists: choose another folder.")
     remote = RemoteRepository.open(repository, "dataset", revision=revision, token=token)
     with fetching_folder(target, remote.commit) as folder:
         name, part, files = choose(
@@ -406,7 +407,7 @@ def _readme(remote: RemoteRepository, folder: Path) -> str:
 
 
 def _join(parts: Sequence[Path], stem: Path, repository: str) -> tuple[Path, tuple[str, ...]]:
-    """One file of all parts; what cannot stay in its format becomes JSON lines."""
+    """Joins all parts to one file; parts of different formats become JSON lines."""
     kinds = {part.suffix for part in parts}
     if len(parts) == 1:
         target = stem.with_name(stem.name + parts[0].suffix)
@@ -442,7 +443,7 @@ def _join_parquet(parts: Sequence[Path], target: Path) -> Path | None:
 
 
 def _is_plain_utf8(part: Path) -> bool:
-    """Whether bytes may simply follow those of another file: no mark at the beginning, no other encoding."""
+    """Whether the bytes can be appended to another file: no byte order mark, no other encoding."""
     with part.open("rb") as file:
         head = file.read(1 << 16)
     return not head.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")) and b"\0" not in head
@@ -459,7 +460,7 @@ def _append_lines(part: Path, out: IO[bytes]) -> None:
 
 
 def _append_rows(part: Path, out: IO[bytes]) -> list[str]:
-    """Rows of any format as JSON lines; those that cannot be read are counted and told."""
+    """Writes rows of any format as JSON lines; returns a note about unreadable rows."""
     lost, first = 0, ""
     for row in Source.open(part).rows():
         if row.values is None:
@@ -467,8 +468,4 @@ def _append_rows(part: Path, out: IO[bytes]) -> list[str]:
             first = first or f"row {row.number}: {row.problem}"
             continue
         out.write(json.dumps(row.values, ensure_ascii=False, default=str).encode() + b"\n")
-    return (
-        [f"{lost:,} rows of {part.name} cannot be read and are left out; the first is {first}."]
-        if lost
-        else []
-    )
+    return [f"{lost:,} unreadable rows of {part.name} are left out; the first is {first}."] if lost else []

@@ -1,4 +1,4 @@
-"""What can go wrong with a hub, each with a code and a sentence that says what to do."""
+"""Errors of a hub, each with a code and a sentence that says what to do."""
 
 import errno
 from collections.abc import Iterator
@@ -8,23 +8,23 @@ from gpubloom.errors import InputError
 
 
 class HubProblem(InputError):
-    """Something that cannot be done with a hub, or with what came from one."""
+    """An error of a hub, or of files that came from a hub."""
 
 
 def must_be_installed() -> None:
-    """Says what to install before anything is asked of a hub."""
+    """Raises HubProblem when huggingface_hub is not installed."""
     import importlib.util
 
     if importlib.util.find_spec("huggingface_hub") is None:
         raise HubProblem(
             "not_installed",
-            "Hubs need huggingface_hub, which is not installed. Run: pip install 'gpubloom[hub]'.",
+            "The package huggingface_hub is not installed. Run: pip install 'gpubloom[hub]'.",
         )
 
 
 @contextmanager
 def hub_sentences(repository: str, endpoint: str) -> Iterator[None]:
-    """Within it, what the hub's library raises becomes a HubProblem."""
+    """Turns errors of huggingface_hub into HubProblem."""
     from huggingface_hub import errors
 
     # Of the HTTP library that the hub's is built on.
@@ -37,24 +37,26 @@ def hub_sentences(repository: str, endpoint: str) -> Iterator[None]:
     except errors.GatedRepoError:
         raise HubProblem(
             "no_access",
-            f"{repository} asks for its terms to be accepted first: accept them at {endpoint}/{repository}, "
-            "then give a token of that account (HF_TOKEN).",
+            f"{repository} is gated: accept its terms at {endpoint}/{repository}, then set HF_TOKEN to a "
+            "token of that account.",
         ) from None
     except errors.RepositoryNotFoundError:
         raise HubProblem(
             "not_found",
-            f"There is no {repository} at {endpoint}, or it is private: check its spelling, or give a "
-            "token that may read it (HF_TOKEN).",
+            f"{repository} does not exist at {endpoint}, or it is private: check the spelling, or set "
+            "HF_TOKEN to a token that may read it.",
         ) from None
     except errors.RevisionNotFoundError:
         raise HubProblem(
-            "not_found", f"{repository} has no such revision: name a branch, tag or commit."
+            "not_found", f"{repository} does not have this revision: give a branch, tag or commit."
         ) from None
     except errors.EntryNotFoundError as problem:
-        raise HubProblem("not_found", f"{repository} lacks a file it names: {_first_line(problem)}") from None
+        raise HubProblem(
+            "not_found", f"A file of {repository} is missing at the hub: {_first_line(problem)}"
+        ) from None
     except errors.HFValidationError:
         raise HubProblem(
-            "not_found", f"{repository!r} is not an id of a hub, such as Qwen/Qwen3-0.6B."
+            "not_found", f"{repository!r} is not a hub id. An example of a hub id is Qwen/Qwen3-0.6B."
         ) from None
     except errors.HfHubHTTPError as problem:
         raise _refused(repository, endpoint, problem) from None
@@ -66,7 +68,7 @@ def hub_sentences(repository: str, endpoint: str) -> Iterator[None]:
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             raise HubProblem(
-                "disk_full", f"The disk is full while {repository} is fetched: make room."
+                "disk_full", f"The disk became full during the download of {repository}: free some space."
             ) from None
         raise
 
@@ -74,16 +76,16 @@ def hub_sentences(repository: str, endpoint: str) -> Iterator[None]:
 def _refused(repository: str, endpoint: str, problem: Exception) -> HubProblem:
     status = getattr(getattr(problem, "response", None), "status_code", None)
     if status == 401:
-        return HubProblem(
-            "no_access", f"{endpoint} does not know this token: make a new one and set HF_TOKEN."
-        )
+        return HubProblem("no_access", f"{endpoint} rejects this token: create a new token and set HF_TOKEN.")
     if status == 403:
-        return HubProblem("no_access", f"This token may not do that with {repository}: it needs more rights.")
+        return HubProblem(
+            "no_access", f"This token has no permission for {repository}: give the token more permissions."
+        )
     if status is not None and status >= 500:
         return HubProblem(
-            "no_network", f"{endpoint} has trouble of its own (status {status}): try again later."
+            "no_network", f"{endpoint} has an internal error (status {status}): try again later."
         )
-    return HubProblem("refused", f"{endpoint} refuses: {_first_line(problem)}")
+    return HubProblem("refused", f"{endpoint} rejects the request: {_first_line(problem)}")
 
 
 def _first_line(problem: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Pushes a folder to a hub: a repository that is made when it is missing, and one commit with all files."""
+"""Pushes a folder to a hub: creates the repository if it is missing and makes one commit with all files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,27 +28,25 @@ def push_folder(
 ) -> Pushed:
     """Uploads every file of a folder. A repository that exists keeps its visibility and its other files."""
     must_be_installed()
-    from huggingface_hub import CommitOperationAdd
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
     disable_progress_bars()
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    if not files:
+    if not any(path.is_file() for path in folder.rglob("*")):
         raise HubProblem("no_data", f"{folder} is empty: there is nothing to push.")
     endpoint, known = hub_endpoint(), hub_token(token)
     if known is None:
-        raise HubProblem("no_access", f"Pushing to {endpoint} needs a token that may write: set HF_TOKEN.")
+        raise HubProblem(
+            "no_access", f"Pushing to {endpoint} requires a token with write access: set HF_TOKEN."
+        )
     api: Any = hub_api(known)
     with hub_sentences(repository, endpoint):
         api.create_repo(repository, repo_type=kind, private=private, exist_ok=True)
-        operations = [
-            CommitOperationAdd(path_in_repo=path.relative_to(folder).as_posix(), path_or_fileobj=path)
-            for path in files
-        ]
         try:
-            commit = api.create_commit(repository, operations, commit_message=message, repo_type=kind)
+            commit = api.upload_folder(
+                repo_id=repository, folder_path=folder, commit_message=message, repo_type=kind
+            )
         except RuntimeError as problem:
-            # The library wraps what happened to a large file.
+            # The library wraps an error with a large file.
             raise (problem.__cause__ or problem) from None
     api_path = repository if kind == "model" else f"{kind}s/{repository}"
     return Pushed(repository, f"{endpoint}/{api_path}", str(commit.oid))

@@ -1,18 +1,22 @@
-"""A repository of a hub at one commit: which files it has, and their bytes, resumed where they stopped."""
+"""A repository of a hub at one commit: its files, and their download, which resumes where it stopped.
+
+huggingface_hub lists the files and transfers the bytes. Not its hf_hub_download or snapshot_download: they
+delete the partial file when a download stops and compare only its size, while a shard of many gigabytes must
+resume in the next process and arrive with the hash that the hub names.
+"""
 
 import hashlib
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
-from urllib.parse import quote
+from typing import Any, Literal
 
 from gpubloom.hub.problems import HubProblem, hub_sentences, must_be_installed
 
 Kind = Literal["model", "dataset"]
-# No token at all, even where this machine has one: what is fetched for somebody else must not use ours.
+# No token at all, even if this machine has one: a download for somebody else must not use our token.
 ANONYMOUS = ""
 _DEFAULT_ENDPOINT = "https://huggingface.co"
 _ASKING_SECONDS = 30.0
@@ -21,7 +25,7 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a repository. `sha256` where the hub keeps it as a large file, else `blob` is git's hash."""
+    """A file of a repository. Large files (LFS) have a `sha256`, the others git's hash in `blob`."""
 
     path: str
     size: int
@@ -31,21 +35,21 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class RemoteRepository:
-    """A repository at one commit, so that all files belong together."""
+    """A repository at one commit, so that all its files belong together."""
 
     id: str
     kind: Kind
     commit: str
     files: tuple[RemoteFile, ...]
     endpoint: str
-    # Never printed: dataclasses print their fields.
-    _headers: Any
+    # They hold the token.
+    _headers: dict[str, str] = field(repr=False, compare=False)
 
     @classmethod
     def open(
         cls, repository: str, kind: Kind = "model", *, revision: str | None = None, token: str | None = None
     ) -> "RemoteRepository":
-        """Asks the hub for the files of a revision. Token: this, else HF_TOKEN or what is logged in."""
+        """Asks the hub for the files of a revision. Without `token`: HF_TOKEN, or that of `hf auth login`."""
         must_be_installed()
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
@@ -55,40 +59,56 @@ class RemoteRepository:
                 repository, repo_type=kind, revision=revision, files_metadata=True, timeout=_ASKING_SECONDS
             )
         files = tuple(_file(entry) for entry in found.siblings or () if _is_inside(entry.rfilename))
-        headers = _Hidden(build_hf_headers(token=known or False))
+        headers = build_hf_headers(token=known or False)
         return cls(repository, kind, str(found.sha), files, endpoint, headers)
 
     def file(self, path: str) -> RemoteFile | None:
         return next((file for file in self.files if file.path == path), None)
 
     def download(self, file: RemoteFile, target: Path, count: Callable[[int], None]) -> None:
-        """Writes a file; what is there already is taken for its beginning.
+        """Downloads a file; the content of `target` counts as its beginning.
 
-        `count` hears of bytes, new ones and those that were there. What differs from the hub's is removed.
+        `count` is called with numbers of bytes, also of those that were there. A file that differs from the
+        hub's is removed.
         """
+        from huggingface_hub import hf_hub_url
         from huggingface_hub.file_download import http_get
-        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
-        disable_progress_bars("huggingface_hub.http_get")
-        # It reports every retry; whoever asked hears of the last one.
+        # The library warns of every retry; the last failure is an error of its own.
         logging.getLogger("huggingface_hub.file_download").setLevel(logging.ERROR)
-        api_path = self.id if self.kind == "model" else f"{self.kind}s/{self.id}"
-        url = f"{self.endpoint}/{api_path}/resolve/{self.commit}/{quote(file.path)}"
+        url = hf_hub_url(
+            self.id, file.path, repo_type=self.kind, revision=self.commit, endpoint=self.endpoint
+        )
+
+        class Counter:
+            """Stands where the library would show a progress bar."""
+
+            def __init__(self, *_: object, initial: int = 0, **__: object) -> None:
+                count(initial)
+
+            def __enter__(self) -> "Counter":
+                return self
+
+            def __exit__(self, *_: object) -> None: ...
+
+            def update(self, more: int) -> None:
+                count(more)
+
+        counter: Any = Counter
         target.parent.mkdir(parents=True, exist_ok=True)
         with hub_sentences(self.id, self.endpoint), target.open("ab") as stream:
-            there = stream.tell()
-            if there > file.size:
+            if stream.tell() > file.size:
                 stream.truncate(0)
-                there = 0
-            count(there)
-            if there < file.size:
-                counted: Any = _Counted(stream, count)
+            if (there := stream.seek(0, os.SEEK_END)) == file.size:
+                count(there)
+            else:
                 http_get(
                     url,
-                    counted,
+                    stream,
                     resume_size=there,
-                    headers=dict(self._headers.value),
+                    headers=dict(self._headers),
                     expected_size=file.size,
+                    tqdm_class=counter,
                 )
         self._verify(file, target)
 
@@ -105,17 +125,17 @@ class RemoteRepository:
         if digest.hexdigest() != expected:
             target.unlink()
             raise HubProblem(
-                "damaged", f"{file.path} of {self.id} did not arrive as the hub has it: fetch it again."
+                "damaged", f"{file.path} of {self.id} was damaged during the download. Download it again."
             )
 
 
 def hub_endpoint() -> str:
-    """Read when it is asked for: the library itself reads it once, at import."""
+    """HF_ENDPOINT as it is now; the library itself reads it once, at import."""
     return (os.environ.get("HF_ENDPOINT") or _DEFAULT_ENDPOINT).rstrip("/")
 
 
 def hub_token(token: str | None) -> str | None:
-    """The token to use: the given one, HF_TOKEN, or what `hf auth login` left. ANONYMOUS means none."""
+    """The token to use: the given one, HF_TOKEN, or that of `hf auth login`. ANONYMOUS means none."""
     if token is not None:
         return token or None
     from huggingface_hub import get_token
@@ -130,7 +150,7 @@ def hub_api(token: str | None) -> Any:
 
 
 def _is_inside(path: str) -> bool:
-    """Names come from somebody else; none of them may lead out of the folder that is fetched to."""
+    """File names come from other people; none may lead out of the folder of the download."""
     return not path.startswith("/") and ".." not in path.split("/") and "\0" not in path and "\\" not in path
 
 
@@ -142,35 +162,3 @@ def _file(entry: Any) -> RemoteFile:
         sha256=None if large is None else str(large.sha256),
         blob=entry.blob_id if large is None else None,
     )
-
-
-class _Hidden:
-    """A value that no representation shows."""
-
-    def __init__(self, value: dict[str, str]) -> None:
-        self.value = value
-
-
-class _Counted:
-    """A file that says how many bytes came."""
-
-    def __init__(self, stream: IO[bytes], count: Callable[[int], None]) -> None:
-        self._stream = stream
-        self._count = count
-
-    def write(self, data: bytes) -> int:
-        written = self._stream.write(data)
-        self._count(len(data))
-        return written
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._stream.seek(offset, whence)
-
-    def truncate(self) -> int:
-        """At the present place: the server sends from the beginning again."""
-        before = self._stream.tell()
-        self._count(before - self._stream.seek(0, os.SEEK_END))
-        return self._stream.truncate(before)

@@ -1,7 +1,7 @@
-"""The index of a model's weight files, and what else in a model folder could lead a loader out of it.
+"""The index of a model's weight files, and other entries that could make a loader read outside the folder.
 
-Loaders of other libraries open what an index names as a path. A model folder may come from anybody, so its
-entries must be plain names of files in the same folder, before any loader sees them.
+Loaders of other libraries open every path that an index names. A model folder may come from anybody, so each
+entry must be the plain name of a file in the same folder. This is checked before any loader sees the folder.
 """
 
 import json
@@ -14,11 +14,11 @@ _LARGEST_INDEX_BYTES = 256 << 20
 
 
 class UnsafeModelError(InputError):
-    """A model folder names something outside of itself. `code` is stable; the sentence names no folder."""
+    """A model folder names a file outside of itself. `code` is stable; the sentence names no folder."""
 
 
 def read_weight_index(index: Path) -> dict[str, str]:
-    """Tensor names to file names. UnsafeModelError, ValueError, OSError: it is none of this folder."""
+    """File names by tensor names. Raises UnsafeModelError, ValueError or OSError for an invalid index."""
     if index.stat().st_size > _LARGEST_INDEX_BYTES:
         raise InputError("index_unreadable", f"{index.name} is too large to be an index of weights")
     content = json.loads(index.read_text(encoding="utf-8"))
@@ -26,7 +26,7 @@ def read_weight_index(index: Path) -> dict[str, str]:
     if not isinstance(weight_map, dict):
         raise InputError("index_unreadable", f"{index.name} has no weight_map")
     if not all(isinstance(file, str) for file in weight_map.values()):
-        raise InputError("index_unreadable", f"{index.name} names a file by something that is no text")
+        raise InputError("index_unreadable", f"{index.name} has a file name that is not a string")
     for file in set(weight_map.values()):
         _must_be_in_folder(index, file)
     return dict(weight_map)
@@ -37,7 +37,7 @@ def check_model_folder(folder: Path) -> None:
     if (folder / ADAPTER_CONFIG).exists():
         raise UnsafeModelError(
             "adapter_in_model",
-            f"A folder with {ADAPTER_CONFIG} holds an adapter; name the folder of a whole model.",
+            f"A folder with {ADAPTER_CONFIG} holds an adapter: give the folder of a complete model.",
         )
     for index in sorted(folder.glob("*.index*.json")):
         try:
@@ -52,11 +52,11 @@ def check_model_folder(folder: Path) -> None:
 
 
 def _check_explicit_weights(folder: Path) -> None:
-    """config.json can name the file of the weights."""
+    """Checks the weight file that config.json may name."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        # The loader says what is wrong with it.
+        # The loader reports this error.
         return
     named = config.get("transformers_weights") if isinstance(config, dict) else None
     if named is not None and not _is_plain(str(named)):
@@ -73,7 +73,7 @@ def _must_be_in_folder(index: Path, file: str) -> None:
     path = index.parent / file
     if path.is_symlink() and not any(path.resolve().is_relative_to(home) for home in _homes(index.parent)):
         raise UnsafeModelError(
-            "index_unsafe", f"{index.name} names {file!r}, which is a link out of the model's folder."
+            "index_unsafe", f"{index.name} names {file!r}, which is a symbolic link out of the model folder."
         )
 
 

@@ -1,13 +1,14 @@
 """Notebooks to scripts and back.
 
-A script holds a notebook's cells between lines `# %%`. What is no Python, such as `!pip install` and `%time`,
-becomes a comment `# magic: …` and comes back as what it was. A script without such lines is cut into cells
-between its statements; coming back it is the same text again.
+A script holds a notebook's cells between lines `# %%`. A line that is not Python, such as `!pip install` or
+`%time`, becomes a comment `# magic: …` and is restored on the way back. A script without such lines is cut
+into cells between its statements; the way back gives the same text again.
+
+nbformat reads and writes the files. It knows no scripts, so cutting and commenting is written here.
 """
 
 import ast
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -39,12 +40,12 @@ class Cell:
 
 
 def is_notebook(text: str) -> bool:
-    """Whether a text is a notebook's file."""
+    """Whether a text is the content of a notebook file."""
     return text.lstrip().startswith("{") and '"cells"' in text
 
 
 def from_notebook(text: str) -> str:
-    """The script of a notebook. ScriptProblem: it is none, or of a version without cells."""
+    """The script of a notebook. ScriptProblem: the text is not a notebook of version 4."""
     cells, with_markers = _read(text)
     if not with_markers:
         return "".join(_source(cell) + "\n" * cell.blank_lines for cell in cells)
@@ -56,82 +57,89 @@ def from_notebook(text: str) -> str:
     return "\n".join(parts)
 
 
-def to_notebook(script: str, *, before: Sequence[Cell] = (), after: Sequence[Cell] = ()) -> str:
+def to_notebook(
+    script: str,
+    *,
+    before: Sequence[Cell] = (),
+    after: Sequence[Cell] = (),
+    metadata: Mapping[str, Any] | None = None,
+) -> str:
     """A notebook of a script (nbformat 4.5). `before` and `after` are left out on the way back."""
+    import nbformat
+
     lines = script.split("\n")
     with_markers = any(line.startswith(_MARKER) for line in lines)
     own = list(_marked(lines) if with_markers else _cut(script))
     everything = [_added(cell) for cell in before] + own + [_added(cell) for cell in after]
-    notebook = {
-        "cells": [_cell_json(number, cell) for number, cell in enumerate(everything)],
-        "metadata": {
+    notebook = nbformat.v4.new_notebook(
+        cells=[_node(number, cell) for number, cell in enumerate(everything)],
+        metadata={
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
             _OURS: {"markers": with_markers},
+            **(metadata or {}),
         },
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
-    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    )
+    return str(nbformat.writes(notebook)) + "\n"
 
 
 def _read(text: str) -> tuple[list[Cell], bool]:
+    # Imported late: it brings a schema validator, which most commands do not need.
+    from nbformat import reader
+
     if len(text) > MOST_NOTEBOOK_CHARACTERS:
         raise ScriptProblem(
             "script_too_large",
-            f"The notebook has {len(text):,} characters; up to {MOST_NOTEBOOK_CHARACTERS:,} are read. "
+            f"The notebook has {len(text):,} characters; the limit is {MOST_NOTEBOOK_CHARACTERS:,}. "
             "Clear its outputs and save it again.",
         )
     try:
-        notebook = json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise ScriptProblem("not_json", f"The notebook is not valid JSON: {problem}.") from None
-    cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    if not isinstance(cells, list):
+        # Not checked against the schema: many notebooks lack ids or outputs, and their code is complete.
+        notebook = reader.reads(text)
+        if notebook.nbformat != 4:
+            raise AttributeError
+        found = [_cell(cell, number) for number, cell in enumerate(notebook.cells, start=1)]
+        with_markers = _ours(notebook).get("markers") is not False
+    except (reader.NotJSONError, RecursionError) as problem:
+        raise ScriptProblem(
+            "not_json", f"The notebook is not valid JSON: {problem.__cause__ or problem}."
+        ) from None
+    except ScriptProblem:
+        raise
+    except (AttributeError, TypeError, ValueError):
         raise ScriptProblem(
             "not_a_notebook",
-            "The file is no notebook of version 4: it has no cells. Open it in Jupyter and save it again.",
-        )
-    metadata = notebook.get("metadata")
-    ours = metadata.get(_OURS) if isinstance(metadata, dict) else None
-    with_markers = not (isinstance(ours, dict) and ours.get("markers") is False)
-    found = [_cell(cell, number) for number, cell in enumerate(cells, start=1)]
+            "The file is not a notebook of version 4. Open it in Jupyter and save it again.",
+        ) from None
     return [cell for cell in found if not cell.added], with_markers
 
 
 def _cell(cell: Any, number: int) -> Cell:
-    if not isinstance(cell, dict) or cell.get("cell_type") not in {"code", "markdown", "raw"}:
+    if cell.get("cell_type") not in {"code", "markdown", "raw"}:
         raise ScriptProblem("not_a_notebook", f"Cell {number} of the notebook is neither code nor text.")
-    source = cell.get("source", "")
-    if isinstance(source, list):
-        source = "".join(str(part) for part in source)
-    metadata = cell.get("metadata")
-    ours = metadata.get(_OURS) if isinstance(metadata, dict) else None
-    ours = ours if isinstance(ours, dict) else {}
+    ours = _ours(cell)
     blank = ours.get("blank_lines", 0)
     return Cell(
-        cell["cell_type"],
-        str(source).replace("\r\n", "\n"),
+        cell.cell_type,
+        str(cell.get("source", "")).replace("\r\n", "\n"),
         bool(ours.get("added")),
         min(max(blank, 0), 100) if isinstance(blank, int) else 0,
     )
 
 
-def _cell_json(number: int, cell: Cell) -> dict[str, Any]:
-    ours: dict[str, Any] = {}
-    if cell.added:
-        ours["added"] = True
-    if cell.blank_lines:
-        ours["blank_lines"] = cell.blank_lines
-    content: dict[str, Any] = {
-        "cell_type": cell.kind,
-        "id": f"cell-{number}",
-        "metadata": {_OURS: ours} if ours else {},
-        "source": cell.source.splitlines(keepends=True),
-    }
-    if cell.kind == "code":
-        content |= {"execution_count": None, "outputs": []}
-    return content
+def _ours(node: Any) -> dict[str, Any]:
+    """What GPU Bloom wrote into the metadata of a notebook or cell."""
+    ours = node.metadata.get(_OURS)
+    return ours if isinstance(ours, dict) else {}
+
+
+def _node(number: int, cell: Cell) -> Any:
+    from nbformat import v4
+
+    ours = {"added": cell.added, "blank_lines": cell.blank_lines}
+    ours = {name: value for name, value in ours.items() if value}
+    new = {"code": v4.new_code_cell, "markdown": v4.new_markdown_cell, "raw": v4.new_raw_cell}[cell.kind]
+    return new(cell.source, id=f"cell-{number}", metadata={_OURS: ours} if ours else {})
 
 
 def _added(cell: Cell) -> Cell:
@@ -139,7 +147,7 @@ def _added(cell: Cell) -> Cell:
 
 
 def _source(cell: Cell) -> str:
-    """The Python of a cell: what is none becomes comments."""
+    """The Python code of a cell; lines that are not Python become comments."""
     lines = cell.source.split("\n")
     if lines[0].lstrip().startswith("%%"):
         rest = [] if lines[0].lstrip().startswith(_AROUND_PYTHON) else lines[1:]
@@ -206,7 +214,7 @@ def _uncommented(line: str) -> str:
 
 
 def _marked(lines: list[str]) -> Iterator[Cell]:
-    """Cells of a script with markers; what stands before the first is a cell of its own."""
+    """Cells of a script with markers; the lines before the first marker are a cell of their own."""
     kind: CellKind | None = None
     found: list[str] = []
     for line in [*lines, _MARKER]:

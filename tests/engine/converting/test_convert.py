@@ -149,7 +149,7 @@ def test_json_is_refused_for_large_models_before_anything_is_written(
 def test_other_forms_are_named_where_only_a_model_folder_is_loaded(checkpoint: Path, tmp_path: Path) -> None:
     for form in ("torch", "json", "sharded"):
         convert(checkpoint, tmp_path / form, form)  # type: ignore[arg-type]
-        with raises(ValueError, code="needs_conversion", match="bloom convert"):
+        with raises(ValueError, code="needs_conversion", match="bloom runs convert-checkpoint"):
             find_model(tmp_path / form)
 
 

@@ -1,7 +1,6 @@
 """Models for serving tests: adapters made by hand, and a model that says what a test wants it to say."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from gpubloom.engine.serving.http_server import Listener
+from gpubloom.engine.serving.http_server import serving
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.service import Service
 
@@ -109,20 +108,12 @@ class SingleModel:
 def listening(registry: Any, formatter: PromptFormatter) -> Iterator[tuple[Service, httpx.Client]]:
     """A service that listens within this process, and a client that knows its token."""
     service = Service(registry, formatter)
-    listener = Listener(service, TOKEN)
-    thread = threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    try:
-        with httpx.Client(
-            base_url=f"http://127.0.0.1:{listener.port}", headers=headers, timeout=60
-        ) as client:
-            yield service, client
-    finally:
-        listener.shutdown()
-        service.close()
-        listener.server_close()
-        thread.join()
+    with (
+        serving(service, TOKEN) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client,
+    ):
+        yield service, client
 
 
 def events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:

@@ -190,7 +190,7 @@ REFUSALS = [
     (QUESTION | {"n": 2}, 400, "n", "n is not supported"),
     (QUESTION | {"tools": [{"type": "function"}]}, 400, "tools", "tools is not supported"),
     (QUESTION | {"stop": ["x"] * 17}, 400, "stop", "At most 16 stop texts"),
-    (QUESTION | {"model": "gpt"}, 404, "model", "no model 'gpt' here; there is base, tuned"),
+    (QUESTION | {"model": "gpt"}, 404, "model", "'gpt' does not exist. Available models: base, tuned"),
     ({"messages": [{"role": "user", "content": "word " * 600}]}, 400, None, "leaves no room for an answer"),
 ]
 
@@ -246,7 +246,8 @@ def test_bodies_that_are_no_request_are_refused(registry: ModelRegistry, formatt
         refused = client.post(CHAT, json=QUESTION, headers={"Authorization": "Bearer wrong"})
         assert refused.status_code == 401
         assert client.post("/v1/images", json={}).status_code == 404
-        assert client.put("/v1/models").status_code == 501
+        wrong = client.put("/v1/models")
+        assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
         # Whoever was refused may ask again.
         assert client.get("/v1/models").json()["data"][1]["id"] == "tuned"
 
@@ -258,7 +259,7 @@ def test_health_says_what_is_loaded_and_why_it_is_the_way_it_is(
         health = client.get("/health").json()
     assert health["loaded"] == ["base", "tuned"]
     assert (health["device"], health["context_length"], health["chat_template"]) == ("cpu", 512, True)
-    assert health["weights"].startswith("full: nothing says")
+    assert health["weights"].startswith("full precision: the adapter has no record")
 
 
 def test_a_model_that_fails_says_so_and_answers_the_next_question(

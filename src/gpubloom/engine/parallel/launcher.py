@@ -1,8 +1,14 @@
-"""Launcher: starts the processes of a run, and starts all of them again when one is lost.
+"""Launcher: starts the processes of a run, and restarts all of them when one is lost.
 
 The processes run the same script and differ in their rank. A killed process costs the steps since the newest
-checkpoint. A process that ends by an error of its own, or rejects its input, ends the run: it would do so
+checkpoint. A process that fails with an error of its own, or rejects its input, ends the run: it would fail
 again.
+
+Not torch elastic: its agent restarts after every failure, also after exit code 1 (error) and 2 (invalid
+input) where only 75 (lost) must restart; it counts restarts in total, not restarts without a newer
+checkpoint; its own exit code is always 1; and its workers outlive a killed agent. Changing this takes a
+subclass that overrides private methods and is longer than this file. The environment variables are
+torchrun's, so scripts run under both.
 """
 
 import contextlib

@@ -13,20 +13,20 @@ FinishReason = Literal["stop", "length", "gone"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """How an answer is to be written."""
+    """The limits and options of an answer."""
 
     max_tokens: int
     sampling: Sampling = GREEDY
     stop: tuple[str, ...] = ()
-    # What the model writes before its answer and nobody needs to see.
+    # Text that the model writes before its answer; it is not shown.
     lead: str = ""
 
 
 class Answer:
     """Iterate over it for pieces of text, each as soon as it is certain; once.
 
-    Afterwards `finish_reason` says why it ended and `tokens` how many were written. `gone` is asked at every
-    token: nobody computes for somebody who has left.
+    Afterwards `finish_reason` is the reason of its end and `tokens` the number of generated tokens. `gone` is
+    called at every token: an answer ends when its client has left.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Answer:
             self.finish_reason = "length"
 
     def _until(self, stops: tuple[str, ...], pieces: Iterator[str]) -> Iterator[str]:
-        """Text before the first of `stops`; what may be the beginning of one waits for what follows."""
+        """Text before the first of `stops`; a possible beginning of a stop waits for the next piece."""
         held = ""
         for piece in pieces:
             held += piece

@@ -1,12 +1,9 @@
-"""ModelRegistry: the models that can be asked by name, each loaded once.
+"""ModelRegistry: the models by name, each loaded once.
 
-An adapter's base and tuned model share one set of weights. A full fine-tune and its base are two sets: the
-base is loaded when somebody asks for it, if there is room.
+An adapter's base and tuned model share one set of weights. A full fine-tune and its base model are two sets:
+the base model is loaded at the first request for it, if it fits into memory.
 """
 
-import json
-import math
-import struct
 import threading
 from pathlib import Path
 
@@ -19,22 +16,23 @@ from gpubloom.engine.llama_folder import load_model
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.errors import CodedError
+from gpubloom.hub.checking import read_header
 
 BASE, TUNED, ONLY = "base", "tuned", "model"
 
-# What computing needs besides weights: activations, the cache of a conversation, kernels.
+# Memory besides the weights: activations, the KV cache, kernels.
 _BESIDES_BYTES = 300_000_000
 _NF4_BYTES = 0.55
 
 
 class NotEnoughMemory(CodedError):
-    """A model does not fit into the memory that is free now."""
+    """A model does not fit into the free memory."""
 
     code = "not_enough_memory"
 
 
 class ModelRegistry:
-    """Models by name: base and tuned where the base is known, otherwise one that is called model."""
+    """Models by name: `base` and `tuned` if the base model is known, otherwise `model`."""
 
     def __init__(self, found: ResolvedModel, compute: Compute) -> None:
         self.found = found
@@ -50,11 +48,11 @@ class ModelRegistry:
 
     @property
     def default(self) -> str:
-        """Who answers when nobody is named."""
+        """The model for requests that name none."""
         return self.names[-1]
 
     def get(self, name: str) -> TextModel:
-        """KeyError for a name that is none; NotEnoughMemory when it cannot be loaded beside the others."""
+        """KeyError: unknown name. NotEnoughMemory: the model does not fit beside the others."""
         if name not in self.names:
             raise KeyError(name)
         with self._loading:
@@ -68,7 +66,7 @@ class ModelRegistry:
             return self._models[name]
 
     def get_alone(self, name: str) -> TextModel:
-        """As `get`, but gives up other sets of weights first, so that one at a time is in memory."""
+        """Like `get`, but unloads other weights first, so that only one set is in memory."""
         with self._loading:
             if name not in self._models and name in self.names:
                 self._models.clear()
@@ -77,7 +75,7 @@ class ModelRegistry:
         return self.get(name)
 
     def facts(self) -> dict[str, object]:
-        """What is loaded, where, and why it is the way it is."""
+        """Loaded models, device, and the reasons for precision and weights."""
         return {
             "models": list(self.names),
             "loaded": [name for name in self.names if name in self._models],
@@ -90,16 +88,20 @@ class ModelRegistry:
     def _weights(self) -> str:
         found = self.found
         if not found.is_adapter:
-            return "full" if found.base is None else "full: base and tuned are two sets of weights"
+            return (
+                "full precision"
+                if found.base is None
+                else "full precision: base and tuned model have separate weights"
+            )
         if not found.four_bit:
-            return "full: nothing says that the adapter was trained on a base in four bits"
+            return "full precision: the adapter has no record of a 4-bit base model"
         if self.compute.device.type == "cpu":
-            return "4-bit values in full size: the adapter was trained on them; a CPU decodes too slowly"
-        return "4-bit: the adapter was trained on a base in four bits"
+            return "4-bit values in full precision: the adapter was trained on them; a CPU decodes too slowly"
+        return "4-bit: the adapter was trained on a 4-bit base model"
 
 
 def load_text(found: ResolvedModel, compute: Compute) -> TextModel:
-    """The model that a path means, ready to generate."""
+    """Loads a model, ready to generate."""
     if not found.is_own:
         return load_pretrained_text(
             found.folder,
@@ -112,23 +114,17 @@ def load_text(found: ResolvedModel, compute: Compute) -> TextModel:
 
 
 def count_weights(folder: Path) -> int:
-    """How many numbers the safetensors files of a model folder hold, by their headers."""
-    count = 0
-    for file in sorted(folder.glob("model*.safetensors")):
-        with file.open("rb") as opened:
-            (length,) = struct.unpack("<Q", opened.read(8))
-            header = json.loads(opened.read(length))
-        header.pop("__metadata__", None)
-        count += sum(math.prod(tensor["shape"]) for tensor in header.values())
-    return count
+    """The number of weights in the safetensors files of a model folder, from their headers."""
+    files = folder.glob("model*.safetensors")
+    return sum(tensor.length for file in files for tensor in read_header(file).values())
 
 
 def _must_fit(folder: Path, compute: Compute, four_bit: bool) -> None:
-    """Raises NotEnoughMemory before memory is taken, not after."""
+    """Raises NotEnoughMemory before any memory is allocated."""
     try:
         weights = count_weights(folder)
-    except (OSError, ValueError, KeyError, TypeError, struct.error):
-        # What is wrong with the files is said by whoever reads them.
+    except (OSError, ValueError):
+        # The loader reports what is wrong with the files.
         return
     packed = four_bit and compute.device.type == "cuda"
     needed = int(weights * (_NF4_BYTES if packed else compute.dtype.itemsize)) + _BESIDES_BYTES
@@ -137,7 +133,7 @@ def _must_fit(folder: Path, compute: Compute, four_bit: bool) -> None:
         where = "The GPU" if compute.device.type == "cuda" else "This machine"
         raise NotEnoughMemory(
             f"{where} has {free / 1e9:.1f} GB of memory free, but {folder.name} needs {needed / 1e9:.1f} GB "
-            f"in {compute.precision}: end what else uses it, or choose another device."
+            f"in {compute.precision}: stop other programs that use it, or choose another device."
         )
 
 

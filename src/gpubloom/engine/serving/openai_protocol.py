@@ -1,4 +1,4 @@
-"""OpenAI's protocol as values: what a request may say, how answers and errors look. Knows no sockets."""
+"""OpenAI's protocol as values: the fields of requests, the forms of answers and errors. Knows no sockets."""
 
 import secrets
 import time
@@ -14,10 +14,10 @@ from gpubloom.plan.validation import InvalidConfig
 
 _MOST_STOPS = 16
 _MOST_MESSAGES = 10_000
-# How much is written when nobody says how much.
+# The limit of an answer when a request gives none.
 _USUAL_TOKENS = 512
 
-# What would change the answer, and the values that do not: anything else is refused rather than passed over.
+# Unsupported fields that would change the answer, and their values that change nothing: others are rejected.
 _UNKNOWN: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -35,7 +35,7 @@ _UNKNOWN: dict[str, tuple[Any, ...]] = {
 
 
 class Rejected(CodedError):
-    """A request that is answered with an error: the sentence, and what OpenAI's clients look at."""
+    """A request that is answered with an error, in the form that OpenAI's clients expect."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class _Stream(BaseModel):
 
 
 class GenerationRequest(SamplingSettings):
-    """What both kinds of request have. Fields that change nothing here are passed over."""
+    """The fields of both kinds of request. Fields that change nothing are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
 
@@ -87,7 +87,7 @@ class GenerationRequest(SamplingSettings):
         return tuple(stop for stop in stops if stop)
 
     def room(self, prompt_tokens: int, context_length: int) -> int:
-        """How many tokens to write at most; refused when they, or the prompt, cannot fit."""
+        """The limit of tokens to generate; raises Rejected when they or the prompt do not fit the context."""
         wanted = self.max_completion_tokens or self.max_tokens
         if wanted is not None and wanted > context_length:
             raise Rejected(
@@ -119,7 +119,7 @@ class _Message(BaseModel):
             is_text = isinstance(part, dict) and part.get("type") == "text"
             if not is_text or not isinstance(part.get("text"), str):
                 raise PydanticCustomError(
-                    "not_text", "a part of a message is a text; images and sounds are not understood here"
+                    "not_text", "a message part must be text; images and sounds are not supported"
                 )
         return "".join(part["text"] for part in content)
 
@@ -142,7 +142,7 @@ class CompletionRequest(GenerationRequest):
         prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
         if len(prompts) != 1:
             raise Rejected(
-                f"One prompt can be completed at a time, not {len(prompts)}.",
+                f"A request can have one prompt, not {len(prompts)}.",
                 param="prompt",
                 code="too_many_prompts",
             )
@@ -150,12 +150,14 @@ class CompletionRequest(GenerationRequest):
 
 
 def parse(kind: type[Kind], body: Any) -> Kind:
-    """Refused with a sentence that names each field that cannot be used."""
+    """Raises Rejected with a sentence that names each invalid field."""
     if not isinstance(body, dict):
-        raise Rejected("The body of a request is a JSON object.", code="not_json_object")
+        raise Rejected("The request body must be a JSON object.", code="not_json_object")
     for name, harmless in _UNKNOWN.items():
         if body.get(name) is not None and body[name] not in harmless:
-            raise Rejected(f"{name} is not supported here: leave it out.", param=name, code="unsupported")
+            raise Rejected(
+                f"{name} is not supported: remove it from the request.", param=name, code="unsupported"
+            )
     try:
         return kind.model_validate(body)
     except ValidationError as problem:
@@ -184,7 +186,7 @@ class Shape:
         return {**self._head, "object": kind, "choices": [choice], "usage": usage}
 
     def begin(self) -> dict[str, Any] | None:
-        """What comes before the first piece, if anything."""
+        """The event before the first piece; None for completions."""
         return self._piece({"delta": {"role": "assistant", "content": ""}}, None) if self._chat else None
 
     def piece(self, text: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """PromptFormatter: how text becomes tokens for a model, and where its answer ends.
 
-Conversations are rendered and tokenized by the code that rendered and tokenized the training data
-(`gpubloom.datasets`), so a question looks to the model like those it learned from.
+Conversations are rendered and tokenized by the code that prepares training data (`gpubloom.datasets`), so a
+prompt has the same form as the training examples.
 """
 
 import json
@@ -42,7 +42,7 @@ class PromptFormatter:
         if file is None:
             raise InputError(
                 "no_tokenizer",
-                f"{found.folder} has no {TOKENIZER_FILE}, without which nobody can talk to it.",
+                f"{found.folder} has no {TOKENIZER_FILE}. A model cannot generate text without it.",
             )
         tokenizer = Tokenizer.load(file)
         template = _template(found)
@@ -67,12 +67,12 @@ class PromptFormatter:
         )
 
     def chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """The tokens that ask for the next answer; ValueError when there is no way to ask."""
+        """The tokens of the prompt for the next answer; InputError when the model cannot chat."""
         if self.template is None:
             raise InputError(
                 "no_chat_template",
-                "This model has no chat template and was not trained on conversations: ask it to complete a "
-                "text instead (/v1/completions).",
+                "This model has no chat template and was not trained on conversations: use text completion "
+                "instead (/v1/completions).",
             )
         try:
             text = self.template.render(messages, add_generation_prompt=True)
@@ -81,7 +81,7 @@ class PromptFormatter:
         return _tokens(text.removesuffix(self.lead), self._rows)
 
     def completion(self, text: str) -> list[int]:
-        """The tokens of a text that is to be continued, begun as the texts that were trained."""
+        """The tokens of a text to continue, with the same beginning as in training."""
         row = Rendered(text, (), is_plain=self._adds_special_tokens)
         ids = list(self._rows.encode(row).ids)
         if self._adds_special_tokens:

@@ -1,4 +1,4 @@
-"""What a path means: a run's final model or newest checkpoint, a checkpoint, a model folder; and its base."""
+"""Finds the model of a path: a run's final model or newest checkpoint, a checkpoint, or a model folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from gpubloom.plan.config import read_json
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A folder with weights or with an adapter, what it was tuned from, and the run it came from."""
+    """A folder with weights or an adapter, its base model, and its run."""
 
     folder: Path
     base: Path | None = None
@@ -29,12 +29,12 @@ class ResolvedModel:
 
     @property
     def is_own(self) -> bool:
-        """Whether the engine's own model computes it."""
+        """Whether it is a model of the engine's own architecture."""
         return not self.is_adapter and is_own(self.folder)
 
     @property
     def four_bit(self) -> bool:
-        """Whether the adapter was trained on a base in four bits."""
+        """Whether the adapter was trained on a 4-bit base model."""
         return self.is_adapter and self.config is not None and self.config.method == "qlora"
 
     @property
@@ -46,37 +46,35 @@ class ResolvedModel:
         return self.config is not None and self.config.data.kind == "text"
 
     def file(self, name: str) -> Path | None:
-        """A file beside the weights; an adapter's folder may leave it to its base."""
+        """A file beside the weights, or else in the folder of the base model."""
         folders = [self.folder] if self.base is None else [self.folder, self.base]
         return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
 def find_model(path: Path, base: Path | None = None) -> ResolvedModel:
-    """ValueError with a sentence when there is nothing to load. `base` overrides what the run says.
+    """The model of a path; InputError when there is none. `base` overrides the base model of the run.
 
-    What an adapter's own file says about its base is not used: a folder from anybody could name any other.
+    The base model in an adapter's own file is not used: a folder from anybody could name any folder.
     """
     run_dir, config = _run_of(path)
     folder = _folder(path, run_dir, config)
     found = ResolvedModel(folder, run_dir=run_dir, config=config)
     if base is not None:
         if not base.is_dir():
-            raise InputError(
-                "model_not_found", f"There is no model folder {base}, which was named as the base."
-            )
+            raise InputError("model_not_found", f"The folder {base} of the base model does not exist.")
         return ResolvedModel(folder, base, run_dir, config)
     if found.is_adapter:
         return ResolvedModel(folder, _base_of_adapter(folder, config), run_dir, config)
     started_from = _start_of(config)
     if started_from is not None and not started_from.is_dir():
-        note = f"{started_from}, which this was tuned from, is gone: there is no base to compare with."
+        note = f"The base model {started_from} no longer exists, so it cannot be compared with."
         return ResolvedModel(folder, None, run_dir, config, (note,))
     return ResolvedModel(folder, started_from, run_dir, config)
 
 
 def _folder(path: Path, run_dir: Path | None, config: TrainConfig | None) -> Path:
     is_run = run_dir is not None and run_dir == path.resolve()
-    # A checkpoint is what it holds itself: its folders may have come from another machine.
+    # A checkpoint must hold its weights itself: a folder in it may come from another machine.
     is_checkpoint = path.resolve().parent.name == "checkpoints"
     for folder in (path,) if is_checkpoint else (path, path / "model"):
         if _holds_weights(folder):
@@ -96,13 +94,13 @@ def _holds_weights(folder: Path) -> bool:
 
 
 def _must_be_safetensors(folder: Path) -> None:
-    """Other forms of a model are known, but only one is loaded."""
+    """Only safetensors are loaded; other formats must be converted first."""
     names = (f"{stem}.{ending}" for stem in ("model", "adapter_model") for ending in ("pt", "json"))
     if is_sharded(folder) or any((folder / name).is_file() for name in names):
         raise InputError(
             "needs_conversion",
-            f"{folder} is in a form that is not loaded as it is: "
-            f"`bloom convert {folder} NEW --to safetensors` makes a model folder of it.",
+            f"{folder} is not in safetensors format. Convert it first: "
+            f"bloom runs convert-checkpoint {folder} NEW --to safetensors",
         )
 
 
@@ -148,7 +146,7 @@ def _base_of_adapter(folder: Path, config: TrainConfig | None) -> Path:
     if not started_from.is_dir():
         raise InputError(
             "model_not_found",
-            f"There is no model folder {started_from}: put it back to use what was trained on it, or name "
-            "another place of it as the base.",
+            f"The folder {started_from} of the base model does not exist: restore it, or give the present "
+            "folder of the base model.",
         )
     return started_from

@@ -1,4 +1,4 @@
-"""Service: answers requests whatever protocol they came through, and counts them.
+"""Service: answers requests, independent of their protocol, and counts them.
 
 `FairLock` decides which answer computes next: first come, first served, token by token, so that all answers
 advance together.
@@ -23,7 +23,7 @@ _MOST_AT_ONCE = 32
 
 
 class FairLock:
-    """A lock that is handed to whoever has waited longest; Python's own promises no order."""
+    """A lock that the longest waiting thread gets next; threading.Lock guarantees no order."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -32,7 +32,7 @@ class FairLock:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Waits for a turn and gives it up at the end."""
+        """Waits for the lock and releases it at the end."""
         with self._guard:
             mine = threading.Event() if self._taken else None
             if mine is not None:
@@ -52,7 +52,7 @@ class FairLock:
 
 @dataclass(frozen=True)
 class ParsedRequest:
-    """A request that was understood."""
+    """A valid request and its answer."""
 
     request: ChatRequest | CompletionRequest
     model: str
@@ -65,7 +65,7 @@ class ParsedRequest:
 
 @dataclass(frozen=True)
 class Counts:
-    """What was done so far."""
+    """Totals of all answers so far."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -74,7 +74,7 @@ class Counts:
 
 
 class Service:
-    """Answers that advance together. `on_answer` hears of each that ended, with its tokens per second."""
+    """Answers that advance together. `on_answer` is called after each answer with its tokens per second."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Service:
 
     @property
     def idle_seconds(self) -> float:
-        """Since the last answer; 0 while one is being written."""
+        """Seconds since the last answer; 0 during an answer."""
         with self._guard:
             return 0.0 if self._at_once else time.monotonic() - self._last_use
 
@@ -103,7 +103,7 @@ class Service:
         return self._closing.is_set()
 
     def close(self, grace_period: float = 5.0) -> None:
-        """Ends the answers that are being written, each after its present token."""
+        """Ends the running answers, each after its present token."""
         self._closing.set()
         until = time.monotonic() + grace_period
         while self._at_once and time.monotonic() < until:
@@ -111,7 +111,7 @@ class Service:
 
     @contextmanager
     def asked(self, *, chat: bool, body: Any, gone: Callable[[], bool]) -> Iterator[ParsedRequest]:
-        """An answer that can be iterated; within it, the process is not idle. Raises Refused."""
+        """An answer that can be iterated; the service is not idle within this context. Raises Rejected."""
         with self._slot():
             request = parse(ChatRequest, body) if chat else parse(CompletionRequest, body)
             name = request.model or self.registry.default
@@ -143,7 +143,7 @@ class Service:
         except KeyError:
             there = ", ".join(self.registry.names)
             raise Rejected(
-                f"There is no model {name!r} here; there is {there}.",
+                f"The model {name!r} does not exist. Available models: {there}.",
                 status=404,
                 code="model_not_found",
                 param="model",
@@ -166,7 +166,7 @@ class Service:
         with self._guard:
             if self._at_once >= _MOST_AT_ONCE:
                 raise Rejected(
-                    f"{_MOST_AT_ONCE} answers are being written already; ask again when one is finished.",
+                    f"Too many requests at the same time (limit {_MOST_AT_ONCE}): try again later.",
                     status=429,
                     code="too_many_requests",
                     kind="rate_limit_error",

@@ -1,7 +1,7 @@
-"""The task `serve`: holds a model in memory and answers until nobody asks any more.
+"""The task `serve`: holds a model in memory and answers requests until it has been idle for long enough.
 
-serve.json says where; only its owner can read it, because it holds the token. It is there exactly while
-questions are answered.
+serve.json holds the port and the token; only its owner can read it. It exists exactly while requests are
+answered.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.engine.hardware import choose_compute
-from gpubloom.engine.serving.http_server import Listener
+from gpubloom.engine.serving.http_server import serving
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import find_model
@@ -28,21 +28,17 @@ _HEARTBEAT_POLLS = 50
 
 
 def run(task: ServeTask, session: TaskSession) -> dict[str, Any]:
-    """Answers until idle; raises Stopped when somebody wants it to end before."""
+    """Answers requests until idle; raises Stopped when the task is cancelled before."""
     (session.home / SERVE_FILE).unlink(missing_ok=True)
     service = _load(task, session)
-    listener = Listener(service, secrets.token_urlsafe(32))
-    thread = threading.Thread(target=listener.serve_forever, args=(_POLL_SECONDS,), daemon=True)
-    thread.start()
-    try:
-        _tell(session.home / SERVE_FILE, listener)
-        session.reporter.phase("serve")
-        _wait(task, session, service)
-    finally:
-        (session.home / SERVE_FILE).unlink(missing_ok=True)
-        listener.shutdown()
-        service.close()
-        listener.server_close()
+    token = secrets.token_urlsafe(32)
+    with serving(service, token) as port:
+        try:
+            _write_serve_file(session.home / SERVE_FILE, port, token, service)
+            session.reporter.phase("serve")
+            _wait(task, session, service)
+        finally:
+            (session.home / SERVE_FILE).unlink(missing_ok=True)
     counts = service.counts
     return {"requests": counts.requests, "prompt_tokens": counts.prompt_tokens, "tokens": counts.tokens}
 
@@ -78,13 +74,12 @@ def _wait(task: ServeTask, session: TaskSession, service: Service) -> None:
         threading.Event().wait(_POLL_SECONDS)
 
 
-def _tell(file: Path, listener: Listener) -> None:
+def _write_serve_file(file: Path, port: int, token: str, service: Service) -> None:
     """Whole or absent, and never readable by others, not even for a moment."""
-    service = listener.service
     content = {
         "v": 1,
-        "port": listener.port,
-        "token": listener.token,
+        "port": port,
+        "token": token,
         "models": list(service.registry.names),
         "context_length": service.registry.context_length,
         "chat_template": service.formatter.template is not None,

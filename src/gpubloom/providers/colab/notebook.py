@@ -1,7 +1,7 @@
-"""A notebook for Colab made from a script: somebody opens it there, and it does the rest.
+"""A notebook for Colab from a script.
 
-It mounts Drive, so that what was learned outlives the session, installs what the script needs, looks for a
-GPU, and then holds the script cell by cell. No address and no key is ever written into it.
+The notebook mounts Drive, so that checkpoints outlive the session, installs the packages of the script,
+checks for a GPU, and then holds the script cell by cell. It never contains an address or a key.
 """
 
 import base64
@@ -24,7 +24,7 @@ from gpubloom.scripts import (
 
 _MOST_BYTES = 4 << 20
 _MOUNT = """\
-#@title Keep everything in Drive { display-mode: "form" }
+#@title Save all files in Drive { display-mode: "form" }
 import os, sys
 from google.colab import drive
 
@@ -33,15 +33,15 @@ FOLDER = "/content/drive/MyDrive/GPU Bloom/" + NAME
 os.makedirs(FOLDER, exist_ok=True)
 os.chdir(FOLDER)
 sys.path.insert(0, FOLDER)
-print("Files lie in", FOLDER)"""
+print("The files are in", FOLDER)"""
 _GPU = """\
-#@title Is there a GPU? { display-mode: "form" }
+#@title Check for a GPU { display-mode: "form" }
 import shutil, subprocess
 
 if shutil.which("nvidia-smi"):
     print(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout)
 else:
-    print("There is no GPU: choose one under Runtime, Change runtime type, and run all cells again.")"""
+    print("No GPU found: choose one in Runtime, Change runtime type, and run all cells again.")"""
 _BINARY = """\
 #@title Files { display-mode: "form" }
 import base64, pathlib
@@ -57,9 +57,9 @@ sys.argv = COMMAND_LINE"""
 _RESUME = """
 if os.path.isdir(SAVED) and os.listdir(SAVED):
     sys.argv += MORE
-    print("Going on from what was saved:", *sys.argv)"""
+    print("Resuming from the saved checkpoint:", *sys.argv)"""
 _AGENT = """\
-#@title Let GPU Bloom watch { display-mode: "form" }
+#@title Report to GPU Bloom { display-mode: "form" }
 import getpass, os, subprocess
 
 try:
@@ -67,11 +67,11 @@ try:
     start = userdata.get("BLOOM_START")
 except Exception:
     # No such secret, or this notebook may not read it.
-    start = getpass.getpass("The start of the job (empty: run it here, unwatched): ")
+    start = getpass.getpass("BLOOM_START of the job (leave empty to run without GPU Bloom): ")
 
 class Watched(Exception):
     def _render_traceback_(self):
-        return ["The job has run, and GPU Bloom has its results. The cells below would run it again."]
+        return ["The job has finished, and GPU Bloom has its results. The cells below would run it again."]
 
 if start:
     agent = subprocess.Popen(
@@ -81,10 +81,10 @@ if start:
     for line in agent.stdout:
         print(line, end="", flush=True)
     if agent.wait() != 0:
-        raise RuntimeError("The agent of the job ended with code %d." % agent.returncode)
+        raise RuntimeError("The job's agent failed with exit code %d." % agent.returncode)
     raise Watched"""
 _RESULTS = """\
-#@title Download everything { display-mode: "form" }
+#@title Download all files { display-mode: "form" }
 import shutil
 from google.colab import files
 
@@ -101,11 +101,11 @@ def colab_notebook(
     gpu: str = "T4",
     command: str | None = None,
 ) -> dict[str, Any]:
-    """The notebook as JSON (nbformat 4.5), to be saved as .ipynb. ScriptProblem: it cannot be made of these.
+    """The notebook as JSON (nbformat 4.5), to be saved as .ipynb. Raises ScriptProblem for invalid input.
 
-    `packages`: None takes what the script seems to need. `command` starts a job's agent
-    (`SentBundle.command`): then the notebook asks for the address of the job, in Colab's secrets or at a
-    prompt, and what happens is watched as anywhere else.
+    `packages`: None takes the packages that the script imports. `command` starts a job's agent
+    (`SentBundle.command`): then the notebook takes BLOOM_START, the job's address, from Colab's secrets
+    or asks for it, and the job reports to GPU Bloom as on any other machine.
     """
     _check(files, entry)
     script = _text(files[entry], entry)
@@ -127,30 +127,32 @@ def colab_notebook(
     ]
     after = [
         Cell(
-            "markdown", "Everything lies in Drive. To share: **File**, **Save a copy in Drive**, **Share**."
+            "markdown",
+            "All files are in Drive. To share the notebook: **File**, **Save a copy in Drive**, **Share**.",
         ),
         Cell("code", _RESULTS),
     ]
-    notebook: dict[str, Any] = json.loads(to_notebook(script, before=before, after=after))
-    notebook["metadata"] |= {"accelerator": "GPU", "colab": {"name": f"{folder}.ipynb", "gpuType": gpu}}
+    metadata = {"accelerator": "GPU", "colab": {"name": f"{folder}.ipynb", "gpuType": gpu}}
+    notebook: dict[str, Any] = json.loads(to_notebook(script, before=before, after=after, metadata=metadata))
     return notebook
 
 
 def _check(files: Mapping[str, str | bytes], entry: str) -> None:
     if entry not in files:
         raise ScriptProblem(
-            "entry_not_found", f"There is no {entry} among the files: {', '.join(sorted(files)) or 'none'}."
+            "entry_not_found",
+            f"{entry} is missing. The files are: {', '.join(sorted(files)) or 'none'}.",
         )
     for path in files:
         parts = PurePosixPath(path).parts
         if not parts or path.startswith("/") or ".." in parts or "\n" in path or "\\" in path:
-            raise ScriptProblem("path_outside_folder", f"{path!r} is no path inside the job's folder.")
+            raise ScriptProblem("path_outside_folder", f"{path!r} is not a path inside the job folder.")
     size = sum(len(content) for content in files.values())
     if size > _MOST_BYTES:
         raise ScriptProblem(
             "files_too_large",
-            f"The files have {size:,} bytes; up to {_MOST_BYTES:,} go into a notebook. Put data into Drive, "
-            "into the folder that the notebook names.",
+            f"The files have {size:,} bytes; the limit of a notebook is {_MOST_BYTES:,}. Put data into the "
+            "Drive folder that the notebook names.",
         )
 
 
@@ -160,25 +162,25 @@ def _text(content: str | bytes, path: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
-        raise ScriptProblem("not_utf8", f"{path} is no text.") from None
+        raise ScriptProblem("not_utf8", f"{path} is not UTF-8 text.") from None
 
 
 def _introduction(title: str) -> str:
     return (
         f"# {title}\n\n1. **Runtime**, **Change runtime type**: choose a GPU.\n"
         "2. **Runtime**, **Run all**. Drive asks for permission once.\n\n"
-        "Sessions end: after a day at most, sooner without a look at them. What was saved lies in Drive; run "
-        "all cells again to go on from there.\n\nMade by GPU Bloom."
+        "A session ends after a day at most, and earlier when the page is closed or idle. Saved checkpoints "
+        "are in Drive; run all cells again to resume.\n\nMade by GPU Bloom."
     )
 
 
 def _file_cells(files: Mapping[str, str | bytes]) -> list[Cell]:
-    """Code as cells that can be read and changed; everything else in one cell, packed."""
+    """Python files as cells to read and edit; all other files in one cell, base64-encoded."""
     cells, packed = [], {}
     for path, content in sorted(files.items()):
         plain = isinstance(content, str) and path.endswith(".py") and "/" not in path
         if plain and isinstance(content, str):
-            # The magic ends a file with a line end of its own.
+            # The magic adds a newline at the end of the file.
             cells.append(Cell("code", f"%%writefile {path}\n{content.removesuffix(chr(10))}"))
         else:
             data = content.encode() if isinstance(content, str) else content
@@ -199,5 +201,5 @@ def _command_line(words: Sequence[str], found: Detected[ScriptCheckpoints] | Non
 def _quoted(packages: Sequence[str]) -> list[str]:
     for package in packages:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._\[\],<>=!~ -]*", package):
-            raise ScriptProblem("invalid_package", f"{package!r} is no package that pip installs by name.")
+            raise ScriptProblem("invalid_package", f"{package!r} is not a valid package name for pip.")
     return [f'"{package}"' if re.search(r"[<>=!~\[ ]", package) else package for package in packages]

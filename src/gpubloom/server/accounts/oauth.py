@@ -1,20 +1,18 @@
-"""Signing in through GitHub or Google: the authorization-code flow with PKCE, and its two addresses.
+"""Signing in through GitHub or Google: the authorization-code flow with PKCE (authlib), and its two routes.
 
-The browser carries the attempt's state in a short-lived cookie; the provider's answer must match it. Only
-addresses that the provider has confirmed count, and the provider's tokens are dropped after one use.
+A short-lived cookie holds the attempt's state and PKCE verifier; the provider's answer must match the state.
+Only email addresses that the provider has verified count, and the provider's tokens are never stored.
 """
 
-import base64
-import hashlib
 import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlencode
 from uuid import uuid4
 
 import httpx2
+from authlib.integrations.httpx_client import AsyncOAuth2Client, OAuthError
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse
 from pydantic import TypeAdapter
@@ -43,7 +41,7 @@ ATTEMPT_SECONDS = 600
 
 
 class OAuthFailed(Exception):
-    """The provider's answer cannot be used; `code` goes to the sign-in page."""
+    """The sign-in failed; `code` goes to the sign-in page."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -52,7 +50,7 @@ class OAuthFailed(Exception):
 
 @dataclass(frozen=True)
 class Provider:
-    """Where a provider's endpoints are and how this server is known to it."""
+    """The endpoints of a provider, and this server's client id and secret there."""
 
     name: ProviderName
     client_id: str
@@ -74,7 +72,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Profile:
-    """Who the provider says this is."""
+    """The account that the provider names."""
 
     account_id: str
     email: str
@@ -113,45 +111,39 @@ def new_attempt() -> Attempt:
     return Attempt(state=secrets.token_urlsafe(24), verifier=secrets.token_urlsafe(48))
 
 
-def authorize_link(provider: Provider, attempt: Attempt, callback: str) -> str:
-    """The provider's page that asks the person."""
-    digest = hashlib.sha256(attempt.verifier.encode()).digest()
-    query = {
-        "client_id": provider.client_id,
-        "redirect_uri": callback,
-        "response_type": "code",
-        "scope": provider.scope,
-        "state": attempt.state,
-        "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
-        "code_challenge_method": "S256",
-    }
-    return f"{provider.authorize_url}?{urlencode(query)}"
+def _client(provider: Provider, callback: str) -> Any:
+    return AsyncOAuth2Client(
+        provider.client_id,
+        provider.client_secret,
+        token_endpoint_auth_method="client_secret_post",  # noqa: S106 - a method
+        code_challenge_method="S256",
+        scope=provider.scope,
+        redirect_uri=callback,
+        timeout=TIMEOUT_SECONDS,
+        follow_redirects=False,
+    )
+
+
+async def authorize_link(provider: Provider, attempt: Attempt, callback: str) -> str:
+    """The provider's page that asks for permission."""
+    async with _client(provider, callback) as client:
+        link, _ = client.create_authorization_url(
+            provider.authorize_url, state=attempt.state, code_verifier=attempt.verifier
+        )
+    return str(link)
 
 
 async def fetch_profile(provider: Provider, attempt: Attempt, *, code: str, callback: str) -> Profile:
-    """Exchange the code for a token, ask who it is, and forget the token."""
+    """Exchange the code for a token, read the profile with it, and drop the token."""
     try:
-        async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, follow_redirects=False) as client:
-            answer = await client.post(
-                provider.token_url,
-                headers={"Accept": "application/json"},
-                data={
-                    "client_id": provider.client_id,
-                    "client_secret": provider.client_secret,
-                    "code": code,
-                    "redirect_uri": callback,
-                    "grant_type": "authorization_code",
-                    "code_verifier": attempt.verifier,
-                },
-            )
-            token = answer.raise_for_status().json()["access_token"]
-            headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
-            profile = (await client.get(provider.profile_url, headers=headers)).raise_for_status().json()
+        async with _client(provider, callback) as client:
+            await client.fetch_token(provider.token_url, code=code, code_verifier=attempt.verifier)
+            profile = (await client.get(provider.profile_url)).raise_for_status().json()
             emails: Any = []
             if provider.emails_url is not None:
-                emails = (await client.get(provider.emails_url, headers=headers)).raise_for_status().json()
+                emails = (await client.get(provider.emails_url)).raise_for_status().json()
         return _read_profile(provider, profile, emails)
-    except (httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OAuthError, httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise OAuthFailed("oauth_failed") from error
 
 
@@ -165,7 +157,7 @@ def _read_profile(provider: Provider, profile: Mapping[str, Any], emails: Any) -
     if not confirmed:
         raise OAuthFailed("oauth_email_unverified")
     email = _EMAIL.validate_python(confirmed[0])
-    # Names are free text elsewhere; here they stand on one line.
+    # A name is one line of printable characters here.
     name = "".join(
         character for character in str(profile.get("name") or "") if character.isprintable()
     ).strip()
@@ -188,7 +180,7 @@ def _callback(settings: Settings, provider: str) -> str:
 
 
 def local_path(path: str) -> str:
-    """A path of this site, or the dashboard: never an address that leads elsewhere."""
+    """A path of this site, or the dashboard; never an address of another site."""
     harmless = path.isprintable() and "\\" not in path
     return path if harmless and path.startswith("/") and not path.startswith("//") else "/dashboard"
 
@@ -203,9 +195,8 @@ async def start(
     """Redirect the browser to the sign-in provider."""
     known = _provider(request, provider)
     attempt = new_attempt()
-    response = RedirectResponse(
-        authorize_link(known, attempt, _callback(settings, known.name)), status_code=303
-    )
+    link = await authorize_link(known, attempt, _callback(settings, known.name))
+    response = RedirectResponse(link, status_code=303)
     response.set_cookie(
         _cookie(settings),
         json.dumps([known.name, attempt.state, attempt.verifier, local_path(next)]).encode().hex(),
@@ -264,7 +255,7 @@ def _attempt(cookie: str, provider: str) -> tuple[Attempt, str]:
         attempt = Attempt(state=str(state), verifier=str(verifier))
         attempt.state.encode()
     except (ValueError, TypeError, RecursionError) as error:
-        # Not a cookie of this server's.
+        # Not a cookie of this server.
         raise OAuthFailed("oauth_failed") from error
     if name != provider:
         raise OAuthFailed("oauth_failed")
@@ -286,7 +277,7 @@ async def _user_of(
         return linked
     user = await find_by_email(session, profile.email)
     if user is None:
-        # The first account comes from the printed link only: a provider does not make admins.
+        # The first account comes from the printed link only: a provider must not create an admin.
         if settings.signup == "closed" or not await has_users(session):
             raise OAuthFailed("signup_closed")
         user = User(id=uuid4(), name=profile.name, email=profile.email, email_verified=now())
@@ -296,7 +287,7 @@ async def _user_of(
     elif user.disabled:
         raise OAuthFailed("oauth_failed")
     elif user.email_verified is None:
-        # Somebody signed up with this address without proving it: their password must not open this account.
+        # Somebody signed up with this address without verifying it: their password must not open the account.
         user.password_hash = None
         user.email_verified = now()
     session.add(LinkedAccount(user_id=user.id, provider=provider, provider_account_id=profile.account_id))

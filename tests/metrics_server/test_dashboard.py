@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.card.page import STATIC
 from tests.browser.conftest import axe_violations, chromium
-from tests.traincard_live.conftest import Served
+from tests.metrics_server.conftest import Served
 
 __all__ = ["chromium"]
 
@@ -76,7 +76,7 @@ def test_without_the_token_the_dashboard_shows_and_says_what_is_missing(page: Pa
     before = ControlFile(served.run_dir).read().version
     page.goto(served.address)
     page.get_by_role("button", name="Save checkpoint").click()
-    expect(page.locator("#control")).to_contain_text("takes the token that was printed")
+    expect(page.locator("#control")).to_contain_text("requires the token that was printed")
     assert ControlFile(served.run_dir).read().version == before
     page.get_by_label("Token").fill(served.token)
     page.get_by_role("button", name="Save checkpoint").click()

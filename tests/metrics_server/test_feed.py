@@ -1,13 +1,14 @@
 """What viewers are told adds up to what there is."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpubloom.metrics_server.feed import Feed
+from gpubloom.metrics_server.server import Viewer
 from gpubloom.traincard import Reporter
-from gpubloom.traincard.live.feed import Feed
-from gpubloom.traincard.live.websocket import Viewer
 
 Line = tuple[str, int, int]
 
@@ -79,37 +80,63 @@ def test_a_revision_that_this_server_never_said_gets_everything(reporter: Report
         }
 
 
-class _Transport:
+class _Socket:
+    """A WebSocket that takes messages while `may_send` is set."""
+
     def __init__(self) -> None:
-        self.waiting = 0
+        self.may_send = asyncio.Event()
+        self.sent: list[str] = []
 
-    def get_write_buffer_size(self) -> int:
-        return self.waiting
+    async def send_text(self, message: str) -> None:
+        await self.may_send.wait()
+        self.sent.append(message)
 
-
-class _Writer:
-    def __init__(self) -> None:
-        self.transport = _Transport()
-        self.written: list[bytes] = []
-
-    def write(self, content: bytes) -> None:
-        self.written.append(content)
+    async def close(self, code: int, reason: str) -> None:
+        self.sent.append(f"{code} {reason}")
 
 
-def test_a_viewer_that_does_not_keep_up_is_skipped_and_then_gets_the_whole_run(
+def test_a_viewer_that_does_not_keep_up_gets_the_whole_run_instead_of_what_it_missed(
     reporter: Reporter, tmp_path: Path
 ) -> None:
     _report(reporter, range(10))
     feed = Feed(tmp_path / "run", resumes=False)
     feed.look()
-    writer = _Writer()
-    viewer = Viewer(writer)  # type: ignore[arg-type]
-    viewer.tell(b"first", feed)
-    writer.transport.waiting = 10_000_000
-    viewer.tell(b"missed", feed)
-    writer.transport.waiting = 0
-    viewer.tell(b"missed too", feed)
-    viewer.tell(b"last", feed)
-    assert writer.written[0] == b"first"
-    assert writer.written[1].endswith(feed.whole())
-    assert writer.written[2:] == [b"last"]
+    first = feed.whole()
+
+    async def watch() -> list[str]:
+        websocket = _Socket()
+        viewer = Viewer(websocket, feed)  # type: ignore[arg-type]
+        sending = asyncio.create_task(viewer._send())
+        # The first message is on its way.
+        await asyncio.sleep(0)
+        _report(reporter, range(10, 20))
+        assert feed.look() is not None
+        for number in range(18):
+            viewer.tell(f"change {number}")
+        viewer.dismiss("over")
+        websocket.may_send.set()
+        await sending
+        return websocket.sent
+
+    assert asyncio.run(watch()) == [first, feed.whole(), "change 17", "1001 over"]
+
+
+def test_changes_arrive_in_order_at_a_viewer_that_keeps_up(reporter: Reporter, tmp_path: Path) -> None:
+    _report(reporter, range(10))
+    feed = Feed(tmp_path / "run", resumes=False)
+    feed.look()
+
+    async def watch() -> list[str]:
+        websocket = _Socket()
+        websocket.may_send.set()
+        viewer = Viewer(websocket, feed)  # type: ignore[arg-type]
+        sending = asyncio.create_task(viewer._send())
+        for number in range(40):
+            viewer.tell(f"change {number}")
+            await asyncio.sleep(0)
+        viewer.dismiss("over")
+        await sending
+        return websocket.sent
+
+    changes = [f"change {number}" for number in range(40)]
+    assert asyncio.run(watch()) == [feed.whole(), *changes, "1001 over"]

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from starlette.requests import HTTPConnection
 
+from gpubloom.metrics_server.access_control import Guard, Rejected
+from gpubloom.metrics_server.process import ServerConfig, listen
 from gpubloom.traincard import ControlFile
-from gpubloom.traincard.live.access_control import Guard
-from gpubloom.traincard.live.http import HttpRequest, Rejected
-from gpubloom.traincard.live.process import ServerConfig, listen
 from tests.errors import raises
-from tests.traincard_live.conftest import TIMEOUT, Served, Viewer
+from tests.metrics_server.conftest import TIMEOUT, Served, Viewer
 
 pytestmark = pytest.mark.xdist_group("metrics server")
 
@@ -151,8 +151,7 @@ def test_requests_that_are_none_get_an_answer_and_the_server_lives(served: Serve
     for said, expected in (
         (b"hello\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"400"),
-        (b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", b"431"),
-        (b"POST /api/control HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", b"411"),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", b"400"),
         (b"GET /ws HTTP/1.1\r\nHost: localhost\r\n\r\n", b"426"),
     ):
         with socket.create_connection((name, int(port)), timeout=TIMEOUT) as connection:
@@ -172,24 +171,30 @@ def test_a_viewer_that_breaks_the_protocol_is_let_go(served: Served, view: Calla
         kind, content = viewer.frame()
     assert (kind, content) == (0xA, b"still there?")
     viewer.say(0x1, b"unmasked", masked=False)
+    kind, content = viewer.frame()
+    while kind == 1:
+        kind, content = viewer.frame()
+    assert (kind, struct.unpack("!H", content[:2])) == (0x8, (1002,))
     assert viewer.is_over()
     assert served.ask("/api/run")[0] == 200
 
 
-def _request(**headers: str) -> HttpRequest:
-    return HttpRequest("GET", "/api/run", {}, headers)
+def _request(**headers: str) -> HTTPConnection:
+    sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return HTTPConnection({"type": "http", "headers": sent})
 
 
 def test_on_the_network_looking_takes_the_token_too() -> None:
     guard = Guard("secret", "192.168.0.7")
-    guard.check_origin(_request(host="192.168.0.7:8081"))
+    host = "192.168.0.7:8081"
+    guard.check_origin(_request(host=host))
     with raises(Rejected, code="host_not_allowed"):
         guard.check_origin(_request(host="rebound.example"))
     with raises(Rejected, code="invalid_api_token"):
-        guard.check_reading(_request())
-    guard.check_reading(_request(authorization="Bearer secret"))
-    guard.check_reading(_request(**{"sec-websocket-protocol": "bloom.run.v1, token.secret"}))
-    Guard("secret", "127.0.0.1").check_reading(_request())
+        guard.check_reading(_request(host=host))
+    guard.check_reading(_request(host=host, authorization="Bearer secret"))
+    guard.check_reading(_request(host=host, **{"sec-websocket-protocol": "bloom.run.v1, token.secret"}))
+    Guard("secret", "127.0.0.1").check_reading(_request(host="localhost"))
 
 
 def test_an_address_that_is_none_is_refused_in_a_sentence() -> None:
@@ -201,7 +206,7 @@ def test_an_address_that_is_none_is_refused_in_a_sentence() -> None:
 def test_the_server_ends_with_whoever_started_it_and_tells_its_viewers(served: Served) -> None:
     listening = listen("127.0.0.1:0")
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpubloom.traincard.live"],
+        [sys.executable, "-m", "gpubloom.metrics_server"],
         stdin=subprocess.PIPE,
         pass_fds=(listening.fileno(),),
         env=dict(os.environ),
@@ -222,9 +227,9 @@ def test_the_server_ends_with_whoever_started_it_and_tells_its_viewers(served: S
 
 
 def test_a_run_that_ended_is_not_resumed_where_nobody_would_start_it(served: Served, tmp_path: Path) -> None:
+    from gpubloom.metrics_server.feed import Feed
+    from gpubloom.metrics_server.server import apply_commands
     from gpubloom.traincard import Reporter
-    from gpubloom.traincard.live.feed import Feed
-    from gpubloom.traincard.live.server import apply_commands
 
     with Reporter(tmp_path / "run", telemetry_seconds=0) as reporter:
         reporter.finish("paused")

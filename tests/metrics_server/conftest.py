@@ -54,7 +54,7 @@ class Served:
 
 
 class Viewer:
-    """A WebSocket client of a few lines."""
+    """A WebSocket client that shows single frames and can break the protocol, as no library does."""
 
     def __init__(self, host: str, **headers: str) -> None:
         name, _, port = host.partition(":")

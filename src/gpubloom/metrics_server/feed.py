@@ -1,9 +1,9 @@
 """Feed: encodes a run as messages for its viewers, once whole and from then on what changed.
 
 One Reading serves all viewers, and every message is made once, so that fifty viewers cost the machine hardly
-more than one. A message about a change is a few kilobytes however long the run is: a line grows at its end,
-its last points may still change, and now and then it is drawn anew with fewer points. So a change of a line
-is: keep so many points, then append these.
+more than one. A message about a change is a few kilobytes, however long the run is: a line grows at its end,
+its last points may still change, and now and then it is condensed to fewer points. A change of a line is
+therefore the number of points to keep and the points to append.
 """
 
 import json
@@ -66,10 +66,10 @@ class Feed:
         self._changes: deque[tuple[int, list[dict[str, Any]]]] = deque(maxlen=_KEPT_CHANGES)
         # Grows with every change, and differs from what an earlier server of the same run said.
         self.revision = int(time.time() * 1000)
-        self._whole: tuple[int, bytes] = (-1, b"")
+        self._whole: tuple[int, str] = (-1, "")
         self._content: dict[str, Any] = {}
 
-    def look(self) -> bytes | None:
+    def look(self) -> str | None:
         """Takes in what is new; the message that says so, or None when nothing is."""
         self._reading.update()
         content = card_content(snapshot(self._reading))
@@ -98,7 +98,7 @@ class Feed:
             }
         )
 
-    def whole(self) -> bytes:
+    def whole(self) -> str:
         """The message that begins every conversation: all there is at the last look."""
         if self._whole[0] != self.revision:
             logs = {name: self._content["logs"][name] for name in ("lines", "total", "errors")}
@@ -200,5 +200,5 @@ def _without_lines(metric: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in metric.items() if name != "lines"}
 
 
-def _json(content: Any) -> bytes:
-    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+def _json(content: Any) -> str:
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
