@@ -6,7 +6,7 @@ import { useState } from "react";
 import { setSignedOut, signOut } from "@/api/auth";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
-import { toastFailure } from "@/components/toasts";
+import { dismissToasts, toastFailure } from "@/components/toasts";
 import { stopUploads } from "@/uploads/upload-store";
 import { Brand } from "./page";
 import { useCurrentUser } from "./session";
@@ -116,6 +116,7 @@ export function AccountCorner() {
     // Leave first: the pages of the app must not be redrawn without anybody in them.
     await navigate({ to: "/" });
     stopUploads();
+    dismissToasts();
     await setSignedOut();
   }
 
