@@ -8,7 +8,7 @@ import { cn } from "./class-names";
 export const Spinner = () => <LoaderCircle aria-hidden className="size-4 animate-spin" />;
 
 const buttonVariants = cva(
-  "inline-flex shrink-0 items-center justify-center gap-2 rounded-control border font-[520] whitespace-nowrap transition-colors duration-150 disabled:opacity-55 [&_svg]:size-4 [&_svg]:shrink-0",
+  "inline-flex shrink-0 items-center justify-center gap-2 rounded-control border font-[520] whitespace-nowrap transition-[color,background-color,border-color,scale] duration-150 active:scale-[0.98] disabled:opacity-55 [&_svg]:size-4 [&_svg]:shrink-0",
   {
     variants: {
       variant: {

@@ -1,6 +1,6 @@
 /** The layout around every page of a signed-in person. */
 import { useQuery } from "@tanstack/react-query";
-import { Outlet, useLocation } from "@tanstack/react-router";
+import { useLocation } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect, useRef, useState } from "react";
 import { authStateQuery } from "@/api/auth";
 import { askToSignInAgain, useOutdated, useSignInRequired } from "@/api/client";
@@ -9,7 +9,7 @@ import { Button } from "@/components/button";
 import { Notice } from "@/components/notice";
 import { useUploads } from "@/uploads/upload-store";
 import { AccountCorner, NavigationList, PhoneMenu } from "./navigation";
-import { Brand } from "./page";
+import { Brand, PageOutlet } from "./page";
 import { CurrentUser } from "./session";
 
 /** Lets a keyboard pass over the navigation. Focus is moved by hand: a fragment in the address would confuse the router. */
@@ -89,7 +89,7 @@ export function AppLayout() {
               <UploadsStrip />
             </Suspense>
           )}
-          <Outlet />
+          <PageOutlet />
         </main>
       </div>
       {signInRequired && (
