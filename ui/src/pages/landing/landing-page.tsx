@@ -6,6 +6,7 @@ import { authStateQuery } from "@/api/auth";
 import { Button, CopyButton } from "@/components/button";
 import { Skeleton } from "@/components/loaded";
 import { SetupPanel } from "@/pages/auth/auth-frame";
+import { Footer } from "@/shell/footer";
 import { Brand, usePageTitle } from "@/shell/page";
 import { StreamPicture } from "./stream-picture";
 
@@ -45,10 +46,7 @@ export function LandingPage() {
           </section>
           <MemoryArithmetic />
         </main>
-        <footer className="mt-20 flex flex-wrap justify-between gap-x-6 gap-y-2 border-t border-line py-6 text-sm text-dim">
-          <span>GPU Bloom is free software under the Apache License 2.0.</span>
-          <span>This page loads nothing from anywhere else.</span>
-        </footer>
+        <Footer className="mt-20 py-6" />
       </div>
     </div>
   );
