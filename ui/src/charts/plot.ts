@@ -6,11 +6,15 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { ChartMark, Column, ColumnRole, HoveredValue, Picture } from "./plot-data";
 
-/** Colours of what is no line. A light page sets others before it draws. */
-export const paint = { ink: "#97a1b0", grid: "rgb(229 231 235 / 0.07)", mark: "#f2b84b" };
+/** A canvas knows no CSS variables: the colour that the page gives to `var(--name)`. */
+function resolved(colour: string): string {
+  const name = /^var\((--[\w-]+)\)$/.exec(colour)?.[1];
+  return name === undefined ? colour : getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
 const FONT = '11px "Inter Variable", system-ui, sans-serif';
 
-/** A colour with some of the background shining through. */
+/** A colour of six hexadecimal digits with some of the background shining through. */
 const faded = (hex: string, alpha: number) => `${hex}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
 
 const points = (colour: string, size: number): uPlot.Series.Points => ({ show: true, size, fill: colour, stroke: colour, width: 0 });
@@ -46,12 +50,12 @@ const isBelow = (other: Column, column: Column) =>
 const LINE = 15;
 
 /** Dashed lines across the chart; a large one also has their labels at the top, where they fit. */
-function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: number, labelled: boolean) {
+function drawMarks(plot: uPlot, marks: readonly ChartMark[], colour: string, ratio: number, labelled: boolean) {
   const { left, top, width, height } = plot.bbox;
   const { ctx } = plot;
   ctx.save();
-  ctx.strokeStyle = paint.mark;
-  ctx.fillStyle = paint.mark;
+  ctx.strokeStyle = colour;
+  ctx.fillStyle = colour;
   ctx.font = FONT.replace("11px", `${11 * ratio}px`);
   ctx.textBaseline = "top";
   ctx.textAlign = "left";
@@ -190,13 +194,22 @@ export class Plot {
   #options(picture: Picture): uPlot.Options {
     const settings = this.#settings;
     const alone = picture.data[0].length === 1;
+    const columns = picture.columns.map((column) => ({ ...column, line: { ...column.line, colour: resolved(column.line.colour) } }));
+    const axisOptions: uPlot.Axis = {
+      stroke: resolved("var(--chart-ink)"),
+      font: FONT,
+      grid: { stroke: resolved("var(--chart-grid)"), width: 1 },
+      ticks: { show: false },
+      gap: 6,
+    };
+    const markColour = resolved("var(--chart-mark)");
     return {
       width: this.#container.clientWidth || 300,
       height: this.#container.clientHeight || settings.height,
       padding: [8, 14, 0, 0],
       legend: { show: false },
-      series: [{}, ...picture.columns.map((column) => seriesOptions(column, alone))],
-      bands: bandsOf(picture.columns),
+      series: [{}, ...columns.map((column) => seriesOptions(column, alone))],
+      bands: bandsOf(columns),
       scales: {
         x: { time: settings.axis === "time", range: (_plot, low, high) => this.#xRange(low, high) },
         y: settings.logarithmic ? { distr: 3 } : { range: (_plot, low, high) => this.#yRange(low, high) },
@@ -217,7 +230,7 @@ export class Plot {
         setSelect: [(plot) => this.#selected(plot)],
         setCursor: [(plot) => settings.onHover(this.#hovered(plot))],
         draw: [
-          (plot) => settings.axis === "step" && drawMarks(plot, settings.marks(), uPlot.pxRatio, settings.height > LARGE),
+          (plot) => settings.axis === "step" && drawMarks(plot, settings.marks(), markColour, uPlot.pxRatio, settings.height > LARGE),
           (plot) => this.#move(plot),
         ],
       },
@@ -272,14 +285,6 @@ export class Plot {
     return x === undefined ? null : { x, values };
   }
 }
-
-const axisOptions: uPlot.Axis = {
-  stroke: () => paint.ink,
-  font: FONT,
-  grid: { stroke: () => paint.grid, width: 1 },
-  ticks: { show: false },
-  gap: 6,
-};
 
 function xLabels(splits: number[], axis: "step" | "time"): string[] {
   if (axis === "step") return splits.map((value) => (Number.isInteger(value) ? compact.format(value).replace("K", "k") : ""));

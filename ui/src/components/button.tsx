@@ -15,7 +15,7 @@ const buttonVariants = cva(
         primary: "border-transparent bg-violet text-white hover:bg-violet-bright",
         outline: "border-line-strong text-text hover:border-white/25 hover:bg-white/5",
         ghost: "border-transparent text-dim hover:bg-white/6 hover:text-text",
-        danger: "border-transparent bg-danger-strong text-white hover:bg-[#d83a3a]",
+        danger: "border-transparent bg-danger-strong text-white hover:bg-danger-bright",
       },
       size: {
         normal: "h-8.5 px-3.5 max-sm:h-10",

@@ -89,7 +89,7 @@ function Initials({ name }: { name: string }) {
   return (
     <span
       aria-hidden
-      className="grid size-8 shrink-0 place-items-center rounded-full bg-primary text-2xs font-[620] tracking-wide text-[#dbe4ff]"
+      className="grid size-8 shrink-0 place-items-center rounded-full bg-primary text-2xs font-[620] tracking-wide text-text"
     >
       {initials}
     </span>
@@ -149,7 +149,7 @@ export function PhoneMenu() {
           </Button>
         </Dialog.Trigger>
         <Dialog.Portal>
-          <Dialog.Overlay className="fixed inset-0 z-40 animate-fade bg-[#0d1320]/70" />
+          <Dialog.Overlay className="fixed inset-0 z-40 animate-fade bg-overlay/70" />
           <Dialog.Content
             aria-describedby={undefined}
             className="fixed inset-y-0 left-0 z-50 flex w-72 max-w-[85vw] animate-sheet flex-col gap-4 border-r border-line bg-rail px-3 py-4 focus:outline-none"

@@ -5,10 +5,10 @@ import { cn } from "@/components/class-names";
 import { Skeleton } from "@/components/loaded";
 
 const PETALS = [
-  { turn: 0, className: "stroke-[#a98bfa]" },
-  { turn: 90, className: "stroke-[#33c2cf]" },
-  { turn: 180, className: "stroke-[#a98bfa]" },
-  { turn: 270, className: "stroke-[#33c2cf]" },
+  { turn: 0, className: "stroke-violet-soft" },
+  { turn: 90, className: "stroke-teal-soft" },
+  { turn: 180, className: "stroke-violet-soft" },
+  { turn: 270, className: "stroke-teal-soft" },
 ];
 
 export function BloomMark({ className }: { className?: string }) {

@@ -13,7 +13,7 @@ import { StreamPicture } from "./stream-picture";
 export function LandingPage() {
   usePageTitle("GPU Bloom");
   return (
-    <div className="min-h-dvh overflow-x-clip bg-[radial-gradient(1100px_620px_at_70%_-8%,rgb(124_58_237/0.2),transparent_70%),radial-gradient(900px_560px_at_5%_18%,rgb(30_58_138/0.38),transparent_70%)] bg-rail">
+    <div className="min-h-dvh overflow-x-clip bg-[radial-gradient(1100px_620px_at_70%_-8%,color-mix(in_srgb,var(--color-violet)_20%,transparent),transparent_70%),radial-gradient(900px_560px_at_5%_18%,color-mix(in_srgb,var(--color-primary)_38%,transparent),transparent_70%)] bg-rail">
       <div className="mx-auto max-w-[1120px] px-5 sm:px-8">
         <header className="flex items-center justify-between py-5">
           <Brand to="/" />
@@ -24,7 +24,7 @@ export function LandingPage() {
             <h1 className="max-w-3xl text-[clamp(34px,6vw,60px)] leading-[1.05] font-[680] tracking-[-0.035em] text-balance text-white">
               Train language models. See every step.
             </h1>
-            <p className="mt-5 max-w-2xl text-[17px] leading-relaxed text-[#b9c1cd] text-pretty">
+            <p className="mt-5 max-w-2xl text-[17px] leading-relaxed text-dim text-pretty">
               Start a run from the browser or the command line, watch it live, pause it, steer it, and download plain Hugging
               Face files. It runs on your own machine, and nothing leaves it.
             </p>
@@ -38,7 +38,7 @@ export function LandingPage() {
             <h2 id="larger" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
               Models larger than the GPU
             </h2>
-            <p className="mt-2 mb-8 max-w-2xl text-[14.5px] leading-relaxed text-[#b3bbc8]">
+            <p className="mt-2 mb-8 max-w-2xl text-[14.5px] leading-relaxed text-dim">
               What does not fit on the GPU stays in host memory: weights and optimizer state pass through the GPU layer by
               layer, at full precision, so that one GPU is enough.
             </p>
@@ -121,7 +121,7 @@ export function HowItWorks() {
               {index + 1}
             </span>
             <h3 className="mt-1 text-[17px] font-[620] tracking-[-0.01em] text-white">{title}</h3>
-            <p className="mt-1.5 text-[14.5px] leading-relaxed text-[#b3bbc8]">{text}</p>
+            <p className="mt-1.5 text-[14.5px] leading-relaxed text-dim">{text}</p>
           </li>
         ))}
       </ol>
@@ -131,10 +131,10 @@ export function HowItWorks() {
 
 /** BF16 weights and gradients, FP32 master and two FP32 moments: what full precision takes for each parameter. */
 const PARTS = [
-  { name: "weights, BF16", bytes: 2, className: "bg-[#6d5bd0]" },
-  { name: "master copy, FP32", bytes: 4, className: "bg-[#3f5fb8]" },
-  { name: "Adam moments, FP32", bytes: 8, className: "bg-[#31498f]" },
-  { name: "gradient, BF16", bytes: 2, className: "bg-[#12707c]" },
+  { name: "weights, BF16", bytes: 2, className: "bg-violet" },
+  { name: "master copy, FP32", bytes: 4, className: "bg-primary" },
+  { name: "Adam moments, FP32", bytes: 8, className: "bg-primary-mid" },
+  { name: "gradient, BF16", bytes: 2, className: "bg-teal-deep" },
 ];
 
 const EXAMPLES = [7, 14, 70];
@@ -146,7 +146,7 @@ export function MemoryArithmetic() {
       <h2 id="arithmetic" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
         What that asks of your machine
       </h2>
-      <p className="mt-2 max-w-2xl text-[14.5px] leading-relaxed text-[#b3bbc8]">
+      <p className="mt-2 max-w-2xl text-[14.5px] leading-relaxed text-dim">
         Memory, and plenty of it. Training every weight at full precision takes {TOTAL} bytes for each parameter, spread over
         host and GPU. Host memory decides how large the model can be; the GPU, and its link to that memory, decide how fast
         it trains.
@@ -189,7 +189,7 @@ export function MemoryArithmetic() {
 export function CommandLine({ command }: { command: string }) {
   return (
     <div className="flex items-center gap-3 rounded-control border border-line bg-rail py-1.5 pr-1.5 pl-3 text-left">
-      <code className="min-w-0 flex-1 font-mono text-xs break-words text-[#c3cad5]">
+      <code className="min-w-0 flex-1 font-mono text-xs break-words text-code">
         <span aria-hidden className="text-teal-soft select-none">
           ${" "}
         </span>
@@ -210,7 +210,7 @@ export function TerminalSample() {
         <h2 id="terminal" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
           One package, two commands
         </h2>
-        <p className="mt-2 text-[14.5px] leading-relaxed text-[#b3bbc8]">
+        <p className="mt-2 text-[14.5px] leading-relaxed text-dim">
           The first trains on the machine you type it on. The second serves this web app, where projects and the people who
           work on them are kept. Neither needs a cloud account.
         </p>
