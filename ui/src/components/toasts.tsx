@@ -3,6 +3,7 @@
  * All of them are visible at once, so that a later success never hides a failure.
  */
 import { CircleCheck, TriangleAlert, X } from "lucide-react";
+import type { CSSProperties } from "react";
 import { toast as sonner, Toaster } from "sonner";
 
 /** Says that something was done. */
@@ -33,14 +34,15 @@ export function Toasts() {
       // Sonner's own style sheet is in no layer and would win without the exclamation marks. An open dialog
       // takes the pointer from everything outside it; a toast gets it back.
       className="font-sans!"
+      style={{ "--width": "26rem" } as CSSProperties}
       toastOptions={{
         unstyled: true,
         closeButtonAriaLabel: "Dismiss",
         classNames: {
           toast:
-            "pointer-events-auto flex w-max max-w-full items-center gap-3 rounded-card border border-line-strong bg-raised py-2 pr-2 pl-3.5 text-base text-text shadow-xl shadow-black/40 focus-visible:outline-2! focus-visible:outline-offset-2! focus-visible:outline-violet-soft!",
+            "pointer-events-auto flex w-full items-center gap-3 rounded-card border border-line-strong bg-raised py-2 pr-2 pl-3.5 text-base text-text shadow-xl shadow-black/40 focus-visible:outline-2! focus-visible:outline-offset-2! focus-visible:outline-violet-soft!",
           icon: "shrink-0",
-          content: "min-w-0 break-words",
+          content: "min-w-0 grow break-words",
           closeButton: "order-last grid size-7 shrink-0 place-items-center rounded-control text-dim hover:bg-white/6 hover:text-text",
         },
       }}

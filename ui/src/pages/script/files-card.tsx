@@ -216,7 +216,7 @@ function FileList({ files, active, entry, onOpen, onRemove }: FileListProps) {
           className={cn("inline-flex max-w-full items-center rounded-lg border text-xs", file.path === active ? "border-violet-bright bg-violet/15" : "border-line-strong")}
         >
           {isText(file) ? (
-            <button type="button" aria-pressed={file.path === active} onClick={() => onOpen(file.path)} className="min-w-0 truncate rounded-l-lg py-1 pl-2.5 text-left max-sm:py-2">
+            <button type="button" aria-pressed={file.path === active} onClick={() => onOpen(file.path)} className="min-w-0 truncate rounded-l-lg py-1 pl-2.5 text-left hover:text-white max-sm:py-2">
               {file.path}
               {file.path === entry && <span className="ml-1.5 text-teal-soft">starts</span>}
             </button>
