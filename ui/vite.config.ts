@@ -1,12 +1,26 @@
+import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import tailwindcss from "@tailwindcss/vite";
 import react from "@vitejs/plugin-react";
+import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
+const { info } = JSON.parse(readFileSync(here("./openapi.json"), "utf8")) as { info: { version: string } };
+
+/** The licence of the repository as a file of the app: the footer links to it. */
+const licence: Plugin = {
+  name: "licence",
+  apply: "build",
+  generateBundle() {
+    this.emitFile({ type: "asset", fileName: "LICENSE.txt", source: readFileSync(here("../LICENSE"), "utf8") });
+  },
+};
+
 export default defineConfig({
-  plugins: [react(), tailwindcss()],
+  plugins: [react(), tailwindcss(), licence],
+  define: { __VERSION__: JSON.stringify(info.version) },
   resolve: { alias: { "@": here("./src") } },
   build: {
     // The Python package serves this folder, so that one wheel holds the whole product.

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request, expect, sync_playwright
@@ -33,6 +34,7 @@ TIMEOUT_MS = 60_000
 expect.set_options(timeout=TIMEOUT_MS)
 
 NewPage = Callable[..., Page]
+Motion = Literal["no-preference", "reduce"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -104,11 +106,11 @@ def new_page(chromium: Browser, server: LiveServer) -> Iterator[NewPage]:
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
-    def open_page(size: tuple[int, int] = DESKTOP) -> Page:
+    def open_page(size: tuple[int, int] = DESKTOP, *, motion: Motion = "reduce") -> Page:
         context = chromium.new_context(
             base_url=server.address,
             viewport={"width": size[0], "height": size[1]},
-            reduced_motion="reduce",
+            reduced_motion=motion,
         )
         contexts.append(context)
         page = context.new_page()

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 FOLDER = Path(__file__).parent.parent / "nanogpt_folder"
 
@@ -13,6 +13,16 @@ def bring(page: Page) -> None:
     page.get_by_role("main").get_by_role("link", name="Run a script").click()
     page.get_by_label("Choose a folder").set_input_files(FOLDER)
     expect(page.get_by_label("Script requirements")).to_contain_text("derived")
+
+
+def editor(page: Page, file: str = "train.py") -> Locator:
+    """The code editor. It takes `fill` like every field; `expect_text` reads it."""
+    return page.get_by_label(f"Text of {file}")
+
+
+def expect_text(editor: Locator, text: str) -> None:
+    """The editor is no form element: its text lies in its lines."""
+    expect(editor.locator(".cm-line")).to_have_text(text.split("\n"))
 
 
 def start(page: Page, name: str = FOLDER.name, *, rented: bool = False) -> None:

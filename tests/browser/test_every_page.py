@@ -4,9 +4,10 @@ import gzip
 import re
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE, STATIC, NewPage, flaws_on_every_screen
+import gpubloom
+from tests.browser.conftest import PHONE, ROOT, STATIC, Motion, NewPage, flaws_on_every_screen
 from tests.browser.people import create_project, set_up
 from tests.live_server import LiveServer
 
@@ -60,6 +61,35 @@ def test_no_page_has_an_accessibility_violation(new_page: NewPage, own_server: L
     findings += _findings(page, project)
     findings += _findings(page, f"{project}/jobs/new")
     assert findings == []
+
+
+def test_the_footer_names_the_version_and_links_to_what_the_server_has(
+    new_page: NewPage, server: LiveServer
+) -> None:
+    page = new_page()
+    page.goto("/")
+    expect(page.get_by_role("contentinfo")).to_contain_text(f"GPU Bloom {gpubloom.__version__}")
+    set_up(page, server)
+    footer = page.get_by_role("contentinfo")
+    expect(footer).to_contain_text(f"GPU Bloom {gpubloom.__version__}")
+    addresses = [link.get_attribute("href") for link in footer.get_by_role("link").all()]
+    answers = {address: page.request.get(str(address)) for address in addresses}
+    assert answers["/LICENSE.txt"].text() == (ROOT / "LICENSE").read_text()
+    assert answers["/api/openapi.json"].json()["info"]["version"] == gpubloom.__version__
+    assert len(answers) == 2
+
+
+@pytest.mark.parametrize(("motion", "duration"), [("no-preference", 0.2), ("reduce", 0.00001)])
+def test_pages_fade_in_unless_less_motion_is_wanted(
+    new_page: NewPage, server: LiveServer, motion: Motion, duration: float
+) -> None:
+    page = new_page(motion=motion)
+    set_up(page, server)
+    page.evaluate("addEventListener('animationstart', ({ target }) => { window.faded = target })")
+    page.get_by_role("link", name="Projects").first.click()
+    expect(page.get_by_role("heading", name="Projects", level=1)).to_be_visible()
+    faded = page.wait_for_function("window.faded?.querySelector('h1') && window.faded")
+    assert faded.evaluate("element => parseFloat(getComputedStyle(element).animationDuration)") == duration
 
 
 def test_the_menu_of_a_phone_can_be_used_by_keyboard(new_page: NewPage, server: LiveServer) -> None:

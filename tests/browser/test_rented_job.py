@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from tests.browser.conftest import NewPage, flaws_on_every_screen
 from tests.browser.people import set_up
-from tests.browser.scripts import start
+from tests.browser.scripts import editor, expect_text, start
 from tests.live_server import LiveServer, live_server
 from tests.providers.services.lambda_service import LambdaService
 from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
@@ -59,7 +59,7 @@ def shared_app(
 def _write(page: Page, name: str) -> None:
     page.goto("/script")
     page.get_by_role("button", name="Write or paste a script").click()
-    page.get_by_label("Text of train.py").fill(TRAIN)
+    editor(page).fill(TRAIN)
     page.get_by_label("Job name").fill(name)
 
 
@@ -96,7 +96,7 @@ def test_a_service_is_connected_on_the_way_and_its_bill_is_watched(
     expect(page.get_by_text("of $50 per month")).to_be_visible()
 
     page.get_by_role("link", name="Back to the script").click()
-    expect(page.get_by_label("Text of train.py")).to_have_value(TRAIN)
+    expect_text(editor(page), TRAIN)
     _choose_a10(page)
     start(page, "Forty steps", rented=True)
     cost = page.get_by_label("Cost", exact=True)

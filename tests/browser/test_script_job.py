@@ -8,7 +8,7 @@ from playwright.sync_api import Route, expect
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from tests.browser.conftest import NewPage, flaws_on_every_screen
 from tests.browser.people import set_up
-from tests.browser.scripts import bring, start
+from tests.browser.scripts import bring, editor, expect_text, start
 from tests.live_server import LiveServer
 
 SHARED_APP = True
@@ -24,10 +24,8 @@ def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, live_app:
     expect(needs.get_by_text("60", exact=True)).to_be_visible()
 
     needs.get_by_role("button", name="Batch size: show line").click()
-    editor = page.get_by_label("Text of train.py")
-    expect(editor).to_be_focused()
-    chosen = "area => area.value.slice(area.selectionStart, area.selectionEnd)"
-    assert editor.evaluate(chosen) == "batch_size = 8"
+    expect(editor(page)).to_be_focused()
+    assert page.evaluate("getSelection().toString()") == "batch_size = 8"
 
     modal = page.get_by_role("radio", name=re.compile("Modal · T4"))
     expect(modal).to_be_attached()
@@ -55,7 +53,7 @@ def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, l
     expect(page.get_by_role("alert")).to_contain_text("Choose a template")
     page.get_by_role("button", name="Character-level GPT").click()
     expect(page.get_by_label("Arguments")).to_have_value(re.compile("--n_layer=4"))
-    page.get_by_label("Text of train.py").fill("import torch\nx = (1,\n")
+    editor(page).fill("import torch\nx = (1,\n")
     expect(page.get_by_label("Script requirements")).to_contain_text("line 2")
     page.get_by_role("button", name="Start the job").first.click()
     expect(page.get_by_role("alert")).to_contain_text("line 2")
@@ -63,12 +61,33 @@ def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, l
 
     page.get_by_label("Arguments").fill("--n_layer=2")
     page.reload()
-    expect(page.get_by_label("Text of train.py")).to_have_value("import torch\nx = (1,\n")
+    expect_text(editor(page), "import torch\nx = (1,\n")
     expect(page.get_by_label("Arguments")).to_have_value("--n_layer=2")
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(f"{live_app.address}/")
     page.wait_for_timeout(500)  # Longer than the page waits before it writes a draft down.
     assert page.evaluate("sessionStorage.getItem('script draft')") is None
+
+
+def test_the_editor_can_be_used_and_left_by_keyboard(new_page: NewPage, live_app: LiveServer) -> None:
+    page = new_page()
+    set_up(page, live_app)
+    page.goto("/script")
+    page.get_by_role("button", name="Write or paste one").click()
+    editor(page).focus()
+    page.keyboard.type("for i in range(3):")
+    page.keyboard.press("Enter")
+    page.keyboard.type("print(i)")
+    page.keyboard.press("Tab")
+    expect_text(editor(page), "for i in range(3):\n        print(i)")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    expect(editor(page)).not_to_be_focused()
+    page.keyboard.press("Shift+Tab")
+    expect(editor(page)).to_be_focused()
+    page.keyboard.press("ControlOrMeta+f")
+    expect(page.get_by_role("textbox", name="Find", exact=True)).to_be_focused()
+    assert flaws_on_every_screen(page) == []
 
 
 def test_a_training_job_for_a_rented_machine_says_what_it_lacks(

@@ -1,18 +1,18 @@
 /** The routes and the router. Each page is loaded when it is first visited. */
 import type { QueryClient } from "@tanstack/react-query";
-import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
+import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, redirect } from "@tanstack/react-router";
 import { authStateQuery } from "./api/auth";
 import { queryClient } from "./api/client";
 import { jobQuery } from "./api/jobs";
 import { Toasts } from "./components/toasts";
 import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, scriptSearch, settingsSearch } from "./shell/address";
-import { BarePagePending, PagePending } from "./shell/page";
+import { BarePagePending, PageOutlet, PagePending } from "./shell/page";
 import { BarePageError, NotFound, PageError } from "./shell/page-error";
 
 function Root() {
   return (
     <>
-      <Outlet />
+      <PageOutlet />
       <Toasts />
     </>
   );

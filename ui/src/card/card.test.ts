@@ -18,22 +18,22 @@ const data = (parts: Partial<CardData>) =>
 
 describe("the charts of a card", () => {
   it("draw training and evaluation of one metric together, known metrics first", () => {
-    const specs = metricChartSpecs([metric("zebra/count"), metric("train/learning_rate"), metric("eval/loss"), metric("train/loss")], false);
+    const specs = metricChartSpecs([metric("zebra/count"), metric("train/learning_rate"), metric("eval/loss"), metric("train/loss")]);
     expect(specs.map((spec) => spec.title)).toEqual(["Loss", "Learning rate", "Zebra/count"]);
     expect(specs[0]?.lines.map((one) => one.label)).toEqual(["eval", "train"]);
     expect(new Set(specs[0]?.lines.map((one) => one.colour)).size).toBe(2);
   });
 
   it("name the rank only where several report", () => {
-    const [alone] = metricChartSpecs([metric("train/step_seconds")], false);
-    const [several] = metricChartSpecs([metric("train/step_seconds", [line(1, [1]), line(1, [1], 3)])], false);
+    const [alone] = metricChartSpecs([metric("train/step_seconds")]);
+    const [several] = metricChartSpecs([metric("train/step_seconds", [line(1, [1]), line(1, [1], 3)])]);
     expect(alone?.lines.map((one) => one.label)).toEqual(["train"]);
     expect(several?.lines.map((one) => one.label)).toEqual(["train · rank 0", "train · rank 3"]);
   });
 
   it("show every GPU, and all of them as one line", () => {
     const series = { name: "gpu/utilization", title: "GPU utilization", unit: "%", lines: [gpu(0), gpu(1)], aggregate: { how: "mean", x: [1], y: [90], ...whole } };
-    const [spec] = systemChartSpecs({ nodes: [], series: [series, { ...series, name: "gpu/memory_total" }] }, true);
+    const [spec] = systemChartSpecs({ nodes: [], series: [series, { ...series, name: "gpu/memory_total" }] });
     expect(spec?.lines.map((one) => one.label)).toEqual(["GPU 0", "GPU 1", "mean of all"]);
     expect(spec?.range).toEqual({ from: 0, to: 100 });
     expect([...curvesOf(data({ system: { nodes: [], series: [series] } })).values()].map((curve) => curve.x.length)).toEqual([2, 2, 1]);

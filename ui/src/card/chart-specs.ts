@@ -6,8 +6,8 @@ import { sentence } from "./words";
 
 export type CardChartSpec = ChartSpec & { id: string; large: boolean };
 
-const DARK = ["#a98bfa", "#33c2cf", "#f2b84b", "#6d8fe8", "#5be0b0", "#fb8f8f", "#e07bd0", "#9fc54d"];
-const LIGHT = ["#6d28d9", "#057480", "#a35c00", "#1d4ed8", "#047857", "#c92a2a", "#a21a88", "#4d7c0f"];
+/** So many line colours are in card.css, for dark and for light pages. */
+const COLOURS = 8;
 // Evaluations come rarely: each is a dot, and none is smoothed away.
 const MOST_DOTS = 200;
 const MOST_CHARTS = 60;
@@ -40,7 +40,7 @@ export function partsOf(name: string): { metric: string; split: string; tags: st
   return { metric: split ? bare.slice(slash + 1) : bare, split, tags };
 }
 
-const colourOf = (index: number, light: boolean) => (light ? LIGHT : DARK)[index % DARK.length] ?? "#6d8fe8";
+const colourOf = (index: number) => `var(--line-${(index % COLOURS) + 1})`;
 const joined = (...parts: (string | false)[]) => parts.filter(Boolean).join(" · ");
 
 function linesOf(metric: Metric): { key: string; label: string; dots: boolean }[] {
@@ -54,7 +54,7 @@ function linesOf(metric: Metric): { key: string; label: string; dots: boolean }[
   }));
 }
 
-export function metricChartSpecs(metrics: readonly Metric[], light: boolean): CardChartSpec[] {
+export function metricChartSpecs(metrics: readonly Metric[]): CardChartSpec[] {
   const groups = new Map<string, Metric[]>();
   for (const metric of metrics) {
     const { metric: base } = partsOf(metric.name);
@@ -71,7 +71,7 @@ export function metricChartSpecs(metrics: readonly Metric[], light: boolean): Ca
       id: `metric-${base}`,
       axis: "step" as const,
       large: base === "loss",
-      lines: lines.map(({ key, label, dots }, index) => ({ name: key, label, dots, colour: colourOf(index, light) })),
+      lines: lines.map(({ key, label, dots }, index) => ({ name: key, label, dots, colour: colourOf(index) })),
     };
   });
 }
@@ -85,7 +85,7 @@ export function unitFormat(unit: string | null): (value: number) => string {
 
 const systemOrder = (one: SystemSeries) => (SYSTEM.includes(one.name) ? SYSTEM.indexOf(one.name) : SYSTEM.length);
 
-export function systemChartSpecs({ nodes, series }: CardData["system"], light: boolean): CardChartSpec[] {
+export function systemChartSpecs({ nodes, series }: CardData["system"]): CardChartSpec[] {
   const visible = series.filter((one) => !one.name.endsWith("_total") && !one.name.endsWith("/total") && !one.name.endsWith("_max"));
   return visible
     .toSorted((a, b) => systemOrder(a) - systemOrder(b) || a.name.localeCompare(b.name))
@@ -105,7 +105,7 @@ export function systemChartSpecs({ nodes, series }: CardData["system"], light: b
         mayBeLogarithmic: false,
         range: one.unit === "%" ? { from: 0, to: 100 } : one.name.endsWith("temperature") ? {} : { from: 0 },
         format: unitFormat(one.unit),
-        lines: lines.map(({ key, label }, index) => ({ name: key, label, colour: colourOf(index, light) })),
+        lines: lines.map(({ key, label }, index) => ({ name: key, label, colour: colourOf(index) })),
       };
     });
 }

@@ -15,7 +15,6 @@ import { LogsSection } from "./logs-section";
 import { badge, StatusSection } from "./status-section";
 import { SystemSection } from "./system-section";
 import { timeText } from "./words";
-import { paint } from "@/charts/plot";
 import { countText } from "@/text/numbers";
 import "./card.css";
 
@@ -42,7 +41,6 @@ class Card {
   #failure = new FailureSection();
   #control: ControlSection | null;
   #data: CardData | null = null;
-  #light = matchMedia("(prefers-color-scheme: light)");
   #reset = element("button", { type: "button" }, "Reset zoom");
 
   constructor(container: HTMLElement, control: ControlSection | null) {
@@ -58,8 +56,8 @@ class Card {
       this.#reset.hidden = !this.#view.zoom.step && !this.#view.zoom.time;
       this.#queue.ask(axis === "step" ? this.#metrics.panels : this.#system.grid.panels, (panel) => panel.redraw());
     };
-    this.#light.addEventListener("change", () => this.#rebuild());
-    this.#usePaint();
+    // A canvas keeps the colours that it was drawn with.
+    matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.#rebuild());
   }
 
   update = (data: CardData) => {
@@ -73,9 +71,9 @@ class Card {
     this.#made.textContent = `As of ${timeText(data.made_at)}`;
     this.#status.show(data);
     this.#control?.show(data);
-    this.#metrics.show(metricChartSpecs(data.metrics, this.#light.matches));
+    this.#metrics.show(metricChartSpecs(data.metrics));
     this.#leftOut.textContent = data.metrics_left_out > 0 ? `${countText(data.metrics_left_out)} more series are in the run directory.` : "";
-    this.#system.show(data, this.#light.matches);
+    this.#system.show(data);
     this.#checkpoints.show(data);
     this.#logs.show(data);
     this.#failure.show(data);
@@ -101,19 +99,12 @@ class Card {
   }
 
   #rebuild() {
-    this.#usePaint();
     this.#metrics.clear();
     this.#system.grid.clear();
     if (this.#data) this.update(this.#data);
   }
-
-  #usePaint() {
-    if (!this.#light.matches) return void Object.assign(paint, DARK_PAINT);
-    Object.assign(paint, { ink: "#4b5563", grid: "rgb(17 24 39 / 0.09)", mark: "#92580b" });
-  }
 }
 
-const DARK_PAINT = { ...paint };
 const container = document.getElementById("card");
 const given = document.getElementById("card-data")?.textContent;
 if (container && given) {

@@ -19,9 +19,9 @@ export class SystemSection {
     body.append(this.#now, this.grid.root, this.#ranks);
   }
 
-  show(data: CardData, light: boolean) {
+  show(data: CardData) {
     this.#now.replaceChildren(...nowTables(data.system.nodes));
-    this.grid.show(systemChartSpecs(data.system, light));
+    this.grid.show(systemChartSpecs(data.system));
     this.#ranks.replaceChildren(...rankTables(data));
   }
 }

@@ -8,11 +8,11 @@ import { ChartsViewContext, DrawingTools, type FetchRange, RangeTools, useNewCha
 import type { CurveStore } from "./curve-store";
 import type { ChartMark } from "./plot-data";
 
-const VIOLET = "#a98bfa";
-const TEAL = "#33c2cf";
-const BLUE = "#6d8fe8";
-const AMBER = "#f2b84b";
-const GREEN = "#5be0b0";
+const VIOLET = "var(--color-violet-soft)";
+const TEAL = "var(--color-teal-soft)";
+const BLUE = "var(--color-primary-soft)";
+const AMBER = "var(--color-warning)";
+const GREEN = "var(--color-success-soft)";
 
 const SMALL = 128;
 

@@ -6,11 +6,15 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { ChartMark, Column, ColumnRole, HoveredValue, Picture } from "./plot-data";
 
-/** Colours of what is no line. A light page sets others before it draws. */
-export const paint = { ink: "#97a1b0", grid: "rgb(229 231 235 / 0.07)", mark: "#f2b84b" };
+/** A canvas knows no CSS variables: the colour that the page gives to `var(--name)`. */
+function resolved(colour: string): string {
+  const name = /^var\((--[\w-]+)\)$/.exec(colour)?.[1];
+  return name === undefined ? colour : getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
 const FONT = '11px "Inter Variable", system-ui, sans-serif';
 
-/** A colour with some of the background shining through. */
+/** A colour of six hexadecimal digits with some of the background shining through. */
 const faded = (hex: string, alpha: number) => `${hex}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
 
 const points = (colour: string, size: number): uPlot.Series.Points => ({ show: true, size, fill: colour, stroke: colour, width: 0 });
@@ -46,12 +50,12 @@ const isBelow = (other: Column, column: Column) =>
 const LINE = 15;
 
 /** Dashed lines across the chart; a large one also has their labels at the top, where they fit. */
-function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: number, labelled: boolean) {
+function drawMarks(plot: uPlot, marks: readonly ChartMark[], colour: string, ratio: number, labelled: boolean) {
   const { left, top, width, height } = plot.bbox;
   const { ctx } = plot;
   ctx.save();
-  ctx.strokeStyle = paint.mark;
-  ctx.fillStyle = paint.mark;
+  ctx.strokeStyle = colour;
+  ctx.fillStyle = colour;
   ctx.font = FONT.replace("11px", `${11 * ratio}px`);
   ctx.textBaseline = "top";
   ctx.textAlign = "left";
@@ -103,11 +107,40 @@ export type PlotSettings = {
 const SMALLEST_DRAG = 6;
 const LARGE = 200;
 
+const MOTION_MS = 200;
+/** Faster updates move by themselves; a motion for each would only cost time. */
+const MOTION_PAUSE_MS = 2 * MOTION_MS;
+/** A stronger stretch would distort the labels. */
+const LARGEST_STRETCH = 1.25;
+
+const allowsMotion = () => !matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+type ScaleEnds = { x: [number, number]; y: [number, number] };
+
+function scaleEnds({ scales }: uPlot): ScaleEnds | null {
+  const [x, y] = [scales["x"], scales["y"]];
+  if (x?.min == null || x.max == null || y?.min == null || y.max == null) return null;
+  return { x: [x.min, x.max], y: [y.min, y.max] };
+}
+
+/**
+ * How a drawing has to be stretched and shifted to lie as it lay before its scale changed. `from` and `to` are the
+ * positions that the earlier ends of the scale have now. Null where the stretch is too strong to be followed.
+ */
+export function motionAlong(from: number, to: number, length: number): { stretch: number; shift: number; visible: boolean } | null {
+  const stretch = length / (to - from);
+  if (!(stretch <= LARGEST_STRETCH && stretch >= 1 / LARGEST_STRETCH)) return null;
+  return { stretch, shift: -from * stretch, visible: Math.abs(from) >= 1 || Math.abs(to - length) >= 1 };
+}
+
 export class Plot {
   #container: HTMLElement;
   #settings: PlotSettings;
   #plot: uPlot | null = null;
   #picture: Picture | null = null;
+  /** The scales of the drawing that is about to be replaced; null where the new one does not move. */
+  #earlier: ScaleEnds | null = null;
+  #drawnAt = 0;
 
   constructor(container: HTMLElement, settings: PlotSettings) {
     this.#container = container;
@@ -117,12 +150,36 @@ export class Plot {
   draw(picture: Picture) {
     const same = this.#picture?.structure === picture.structure && (picture.data[0].length > 1) === ((this.#picture?.data[0].length ?? 0) > 1);
     this.#picture = picture;
+    const pause = performance.now() - this.#drawnAt;
+    this.#drawnAt += pause;
     if (this.#plot && same) {
+      this.#earlier = pause >= MOTION_PAUSE_MS && allowsMotion() ? scaleEnds(this.#plot) : null;
       this.#plot.setData(picture.data as uPlot.AlignedData);
       return;
     }
+    const first = this.#plot === null;
     this.#plot?.destroy();
     this.#plot = new uPlot(this.#options(picture), picture.data as uPlot.AlignedData, this.#container);
+    if (first && allowsMotion()) this.#plot.root.animate({ opacity: [0, 1] }, { duration: MOTION_MS, easing: "ease-out" });
+  }
+
+  /**
+   * Moves the new drawing from where the earlier one lay. The canvas moves as a whole, axes included, so that every
+   * value stays at its label all the time; nothing is drawn more than once.
+   */
+  #move(plot: uPlot) {
+    const earlier = this.#earlier;
+    this.#earlier = null;
+    const { canvas } = plot.ctx;
+    canvas.getAnimations().forEach((running) => running.cancel());
+    if (earlier === null) return;
+    const [left, top, width, height] = [plot.bbox.left, plot.bbox.top, plot.bbox.width, plot.bbox.height].map((length) => length / uPlot.pxRatio) as [number, number, number, number];
+    const x = motionAlong(plot.valToPos(earlier.x[0], "x"), plot.valToPos(earlier.x[1], "x"), width);
+    const y = motionAlong(plot.valToPos(earlier.y[1], "y"), plot.valToPos(earlier.y[0], "y"), height);
+    if (x === null || y === null || !(x.visible || y.visible)) return;
+    const transformOrigin = `${left}px ${top}px`;
+    const transform = `translate(${x.shift}px, ${y.shift}px) scale(${x.stretch}, ${y.stretch})`;
+    canvas.animate([{ transformOrigin, transform }, { transformOrigin, transform: "none" }], { duration: MOTION_MS, easing: "ease-out" });
   }
 
   resize(width: number, height = this.#settings.height) {
@@ -137,13 +194,22 @@ export class Plot {
   #options(picture: Picture): uPlot.Options {
     const settings = this.#settings;
     const alone = picture.data[0].length === 1;
+    const columns = picture.columns.map((column) => ({ ...column, line: { ...column.line, colour: resolved(column.line.colour) } }));
+    const axisOptions: uPlot.Axis = {
+      stroke: resolved("var(--chart-ink)"),
+      font: FONT,
+      grid: { stroke: resolved("var(--chart-grid)"), width: 1 },
+      ticks: { show: false },
+      gap: 6,
+    };
+    const markColour = resolved("var(--chart-mark)");
     return {
       width: this.#container.clientWidth || 300,
       height: this.#container.clientHeight || settings.height,
       padding: [8, 14, 0, 0],
       legend: { show: false },
-      series: [{}, ...picture.columns.map((column) => seriesOptions(column, alone))],
-      bands: bandsOf(picture.columns),
+      series: [{}, ...columns.map((column) => seriesOptions(column, alone))],
+      bands: bandsOf(columns),
       scales: {
         x: { time: settings.axis === "time", range: (_plot, low, high) => this.#xRange(low, high) },
         y: settings.logarithmic ? { distr: 3 } : { range: (_plot, low, high) => this.#yRange(low, high) },
@@ -163,7 +229,10 @@ export class Plot {
       hooks: {
         setSelect: [(plot) => this.#selected(plot)],
         setCursor: [(plot) => settings.onHover(this.#hovered(plot))],
-        draw: [(plot) => settings.axis === "step" && drawMarks(plot, settings.marks(), uPlot.pxRatio, settings.height > LARGE)],
+        draw: [
+          (plot) => settings.axis === "step" && drawMarks(plot, settings.marks(), markColour, uPlot.pxRatio, settings.height > LARGE),
+          (plot) => this.#move(plot),
+        ],
       },
     };
   }
@@ -216,14 +285,6 @@ export class Plot {
     return x === undefined ? null : { x, values };
   }
 }
-
-const axisOptions: uPlot.Axis = {
-  stroke: () => paint.ink,
-  font: FONT,
-  grid: { stroke: () => paint.grid, width: 1 },
-  ticks: { show: false },
-  gap: 6,
-};
 
 function xLabels(splits: number[], axis: "step" | "time"): string[] {
   if (axis === "step") return splits.map((value) => (Number.isInteger(value) ? compact.format(value).replace("K", "k") : ""));

@@ -8,14 +8,14 @@ import { cn } from "./class-names";
 export const Spinner = () => <LoaderCircle aria-hidden className="size-4 animate-spin" />;
 
 const buttonVariants = cva(
-  "inline-flex shrink-0 items-center justify-center gap-2 rounded-control border font-[520] whitespace-nowrap transition-colors duration-150 disabled:opacity-55 [&_svg]:size-4 [&_svg]:shrink-0",
+  "inline-flex shrink-0 items-center justify-center gap-2 rounded-control border font-[520] whitespace-nowrap transition-[color,background-color,border-color,scale] duration-150 active:scale-[0.98] disabled:opacity-55 [&_svg]:size-4 [&_svg]:shrink-0",
   {
     variants: {
       variant: {
         primary: "border-transparent bg-violet text-white hover:bg-violet-bright",
         outline: "border-line-strong text-text hover:border-white/25 hover:bg-white/5",
         ghost: "border-transparent text-dim hover:bg-white/6 hover:text-text",
-        danger: "border-transparent bg-danger-strong text-white hover:bg-[#d83a3a]",
+        danger: "border-transparent bg-danger-strong text-white hover:bg-danger-bright",
       },
       size: {
         normal: "h-8.5 px-3.5 max-sm:h-10",

@@ -21,7 +21,7 @@ export function Dialog({ open, onOpenChange, title, description, children, class
   return (
     <Radix.Root open={open} onOpenChange={onOpenChange}>
       <Radix.Portal>
-        <Radix.Overlay className="fixed inset-0 z-50 animate-fade bg-[#0d1320]/70 backdrop-blur-[2px]" />
+        <Radix.Overlay className="fixed inset-0 z-50 animate-fade bg-overlay/70 backdrop-blur-[2px]" />
         <Radix.Content
           onInteractOutside={(event) => event.preventDefault()}
           {...(description ? {} : { "aria-describedby": undefined })}
@@ -83,7 +83,7 @@ export function ConfirmDialog({ open, onOpenChange, title, children, action, onC
   return (
     <AlertDialog.Root open={open} onOpenChange={change}>
       <AlertDialog.Portal>
-        <AlertDialog.Overlay className="fixed inset-0 z-50 animate-fade bg-[#0d1320]/70 backdrop-blur-[2px]" />
+        <AlertDialog.Overlay className="fixed inset-0 z-50 animate-fade bg-overlay/70 backdrop-blur-[2px]" />
         <AlertDialog.Content className="fixed top-1/2 left-1/2 z-50 w-[calc(100vw-2rem)] max-w-md -translate-x-1/2 -translate-y-1/2 animate-fade rounded-2xl border border-line-strong bg-card p-5 shadow-2xl shadow-black/50 focus:outline-none">
           <AlertDialog.Title className="text-xl font-[620] tracking-[-0.01em] break-words">{title}</AlertDialog.Title>
           <AlertDialog.Description asChild>

@@ -52,7 +52,7 @@ export function ProgressBar({ value, label, className }: { value: number | null;
       className={cn("h-1.5 overflow-hidden rounded-full bg-white/9", className)}
     >
       <div
-        className="h-full rounded-full bg-[linear-gradient(90deg,var(--color-primary),var(--color-violet))] transition-[width] duration-500 ease-out"
+        className="h-full rounded-full bg-[linear-gradient(90deg,var(--color-primary),var(--color-violet))] transition-[width] duration-250 ease-out"
         style={{ width: `${percent}%` }}
       />
     </div>

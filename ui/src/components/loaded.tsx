@@ -29,7 +29,7 @@ export function Skeleton({ className }: { className?: string }) {
     <div
       aria-hidden
       className={cn(
-        "h-4 animate-shimmer rounded-md bg-[linear-gradient(100deg,rgb(229_231_235/0.06)_35%,rgb(229_231_235/0.14)_50%,rgb(229_231_235/0.06)_65%)] bg-[length:220%_100%]",
+        "h-4 animate-shimmer rounded-md bg-[linear-gradient(100deg,var(--color-line)_35%,var(--color-line-strong)_50%,var(--color-line)_65%)] bg-[length:220%_100%]",
         className,
       )}
     />

@@ -8,7 +8,7 @@ const badgeVariants = cva("inline-flex items-center gap-1.5 rounded-full border 
     tone: {
       neutral: "border-line-strong text-dim",
       violet: "border-violet-soft/35 bg-violet/15 text-violet-soft",
-      teal: "border-teal-soft/35 bg-teal/12 text-[#6fe0ea]",
+      teal: "border-teal-soft/35 bg-teal/12 text-teal-pale",
       good: "border-success/35 bg-success/12 text-success-soft",
       bad: "border-danger/40 bg-danger/12 text-danger-soft",
     },

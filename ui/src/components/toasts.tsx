@@ -1,79 +1,51 @@
+/**
+ * Toasts, over sonner. A success disappears after five seconds; a failure stays until somebody dismisses it.
+ * All of them are visible at once, so that a later success never hides a failure.
+ */
 import { CircleCheck, TriangleAlert, X } from "lucide-react";
-import { useEffect, useState, useSyncExternalStore } from "react";
-import { Button } from "./button";
-
-type Toast = { id: number; message: string; failed: boolean };
-
-const DURATION_MS = 5000;
-let toasts: Toast[] = [];
-let lastId = 0;
-const listeners = new Set<() => void>();
-
-function change(next: Toast[]) {
-  toasts = next;
-  listeners.forEach((listener) => listener());
-}
-
-function show(message: string, failed: boolean) {
-  lastId += 1;
-  change([...toasts, { id: lastId, message, failed }].slice(-3));
-}
+import type { CSSProperties } from "react";
+import { toast as sonner, Toaster } from "sonner";
 
 /** Says that something was done. */
-export const toast = (message: string) => show(message, false);
+export const toast = (message: string) => void sonner.success(message);
 
-/** For failures that belong to no element of the page; all others are shown next to what failed. */
-export const toastFailure = (message: string) => show(message, true);
+/** For failures that belong to no element of the page; all others are shown next to what failed. The same failure twice is one toast. */
+export const toastFailure = (message: string) => void sonner.error(message, { id: message, duration: Infinity });
 
-const dismiss = (id: number) => change(toasts.filter((item) => item.id !== id));
+export const dismissToasts = () => void sonner.dismiss();
 
-const subscribe = (listener: () => void) => {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
-};
-
-function ToastLine({ id, message, failed }: Toast) {
-  const [held, setHeld] = useState(false);
-
-  // Reading takes as long as it takes: a toast under the pointer or with the focus stays.
-  useEffect(() => {
-    if (held) return;
-    const timer = setTimeout(() => dismiss(id), DURATION_MS);
-    return () => clearTimeout(timer);
-  }, [held, id]);
-
-  return (
-    <li
-      onMouseEnter={() => setHeld(true)}
-      onMouseLeave={() => setHeld(false)}
-      onFocus={() => setHeld(true)}
-      onBlur={() => setHeld(false)}
-      className="pointer-events-auto flex animate-enter items-center gap-3 rounded-card border border-line-strong bg-raised py-2 pr-2 pl-3.5 shadow-xl shadow-black/40"
-    >
-      {failed ? (
-        <TriangleAlert aria-hidden className="size-4.5 shrink-0 text-danger-soft" />
-      ) : (
-        <CircleCheck aria-hidden className="size-4.5 shrink-0 text-success-soft" />
-      )}
-      <span className="min-w-0 break-words">{message}</span>
-      <Button variant="ghost" size="icon" aria-label="Dismiss" onClick={() => dismiss(id)} className="size-7">
-        <X aria-hidden />
-      </Button>
-    </li>
-  );
-}
-
+/** The list of toasts. Alt+T moves the focus to it. */
 export function Toasts() {
-  const visible = useSyncExternalStore(subscribe, () => toasts);
   return (
-    <section aria-label="Notifications" aria-live="polite" className="pointer-events-none fixed right-4 bottom-4 z-[60] max-w-[calc(100vw-2rem)]">
-      {visible.length > 0 && (
-        <ol className="flex flex-col items-end gap-2">
-          {visible.map((item) => (
-            <ToastLine key={item.id} {...item} />
-          ))}
-        </ol>
-      )}
-    </section>
+    <Toaster
+      position="bottom-right"
+      offset={16}
+      mobileOffset={16}
+      gap={8}
+      duration={5000}
+      expand
+      visibleToasts={Infinity}
+      closeButton
+      icons={{
+        success: <CircleCheck aria-hidden className="size-4.5 text-success-soft" />,
+        error: <TriangleAlert aria-hidden className="size-4.5 text-danger-soft" />,
+        close: <X aria-hidden className="size-4" />,
+      }}
+      // Sonner's own style sheet is in no layer and would win without the exclamation marks. An open dialog
+      // takes the pointer from everything outside it; a toast gets it back.
+      className="font-sans!"
+      style={{ "--width": "26rem" } as CSSProperties}
+      toastOptions={{
+        unstyled: true,
+        closeButtonAriaLabel: "Dismiss",
+        classNames: {
+          toast:
+            "pointer-events-auto flex w-full items-center gap-3 rounded-card border border-line-strong bg-raised py-2 pr-2 pl-3.5 text-base text-text shadow-xl shadow-black/40 focus-visible:outline-2! focus-visible:outline-offset-2! focus-visible:outline-violet-soft!",
+          icon: "shrink-0",
+          content: "min-w-0 grow break-words",
+          closeButton: "order-last grid size-7 shrink-0 place-items-center rounded-control text-dim hover:bg-white/6 hover:text-text",
+        },
+      }}
+    />
   );
 }

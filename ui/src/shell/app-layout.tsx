@@ -1,6 +1,6 @@
 /** The layout around every page of a signed-in person. */
 import { useQuery } from "@tanstack/react-query";
-import { Outlet, useLocation } from "@tanstack/react-router";
+import { useLocation } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect, useRef, useState } from "react";
 import { authStateQuery } from "@/api/auth";
 import { askToSignInAgain, useOutdated, useSignInRequired } from "@/api/client";
@@ -8,8 +8,9 @@ import type { User } from "@/api/types";
 import { Button } from "@/components/button";
 import { Notice } from "@/components/notice";
 import { useUploads } from "@/uploads/upload-store";
+import { Footer } from "./footer";
 import { AccountCorner, NavigationList, PhoneMenu } from "./navigation";
-import { Brand } from "./page";
+import { Brand, PageOutlet } from "./page";
 import { CurrentUser } from "./session";
 
 /** Lets a keyboard pass over the navigation. Focus is moved by hand: a fragment in the address would confuse the router. */
@@ -82,15 +83,18 @@ export function AppLayout() {
           </div>
         </aside>
         <PhoneMenu />
-        <main id="content" ref={content} tabIndex={-1} className="max-w-[1320px] px-4 pt-5 pb-10 outline-none sm:px-7">
-          <ReloadNotice />
-          {uploading && (
-            <Suspense fallback={null}>
-              <UploadsStrip />
-            </Suspense>
-          )}
-          <Outlet />
-        </main>
+        <div className="flex min-w-0 flex-col max-lg:min-h-[calc(100dvh-57px)]">
+          <main id="content" ref={content} tabIndex={-1} className="max-w-[1320px] grow px-4 pt-5 pb-6 outline-none sm:px-7">
+            <ReloadNotice />
+            {uploading && (
+              <Suspense fallback={null}>
+                <UploadsStrip />
+              </Suspense>
+            )}
+            <PageOutlet />
+          </main>
+          <Footer className="mx-4 max-w-[1264px] sm:mx-7" />
+        </div>
       </div>
       {signInRequired && (
         <Suspense fallback={null}>

@@ -6,7 +6,7 @@ import { useState } from "react";
 import { setSignedOut, signOut } from "@/api/auth";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
-import { toastFailure } from "@/components/toasts";
+import { dismissToasts, toastFailure } from "@/components/toasts";
 import { stopUploads } from "@/uploads/upload-store";
 import { Brand } from "./page";
 import { useCurrentUser } from "./session";
@@ -89,7 +89,7 @@ function Initials({ name }: { name: string }) {
   return (
     <span
       aria-hidden
-      className="grid size-8 shrink-0 place-items-center rounded-full bg-primary text-2xs font-[620] tracking-wide text-[#dbe4ff]"
+      className="grid size-8 shrink-0 place-items-center rounded-full bg-primary text-2xs font-[620] tracking-wide text-text"
     >
       {initials}
     </span>
@@ -116,6 +116,7 @@ export function AccountCorner() {
     // Leave first: the pages of the app must not be redrawn without anybody in them.
     await navigate({ to: "/" });
     stopUploads();
+    dismissToasts();
     await setSignedOut();
   }
 
@@ -148,7 +149,7 @@ export function PhoneMenu() {
           </Button>
         </Dialog.Trigger>
         <Dialog.Portal>
-          <Dialog.Overlay className="fixed inset-0 z-40 animate-fade bg-[#0d1320]/70" />
+          <Dialog.Overlay className="fixed inset-0 z-40 animate-fade bg-overlay/70" />
           <Dialog.Content
             aria-describedby={undefined}
             className="fixed inset-y-0 left-0 z-50 flex w-72 max-w-[85vw] animate-sheet flex-col gap-4 border-r border-line bg-rail px-3 py-4 focus:outline-none"

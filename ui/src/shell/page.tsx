@@ -1,14 +1,14 @@
-/** Parts of every page: brand, header, title, and what is shown while its code loads. */
-import { Link } from "@tanstack/react-router";
+/** Parts of every page: brand, header, title, transition, and what is shown while its code loads. */
+import { Link, Outlet, useChildMatches } from "@tanstack/react-router";
 import { type ReactNode, useEffect } from "react";
 import { cn } from "@/components/class-names";
 import { Skeleton } from "@/components/loaded";
 
 const PETALS = [
-  { turn: 0, className: "stroke-[#a98bfa]" },
-  { turn: 90, className: "stroke-[#33c2cf]" },
-  { turn: 180, className: "stroke-[#a98bfa]" },
-  { turn: 270, className: "stroke-[#33c2cf]" },
+  { turn: 0, className: "stroke-violet-soft" },
+  { turn: 90, className: "stroke-teal-soft" },
+  { turn: 180, className: "stroke-violet-soft" },
+  { turn: 270, className: "stroke-teal-soft" },
 ];
 
 export function BloomMark({ className }: { className?: string }) {
@@ -23,7 +23,7 @@ export function BloomMark({ className }: { className?: string }) {
 
 export function Brand({ to, className }: { to: "/" | "/dashboard"; className?: string }) {
   return (
-    <Link to={to} className={cn("flex w-max items-center gap-2.5 rounded-lg text-lg font-[650] tracking-[-0.01em]", className)}>
+    <Link to={to} className={cn("flex w-max items-center gap-2.5 rounded-lg text-lg font-[650] tracking-[-0.01em] hover:text-white", className)}>
       <BloomMark />
       GPU Bloom
     </Link>
@@ -38,6 +38,19 @@ export function BarePage({ children }: { children: ReactNode }) {
         <Brand to="/" />
       </header>
       <main className="grid flex-1 place-items-center">{children}</main>
+    </div>
+  );
+}
+
+/**
+ * The page inside a layout, fading in when another one takes its place. The key is the route, not the address:
+ * a page whose search or parameters change stays mounted and keeps its state.
+ */
+export function PageOutlet() {
+  const page = useChildMatches({ select: (matches) => matches[0]?.routeId });
+  return (
+    <div key={page} className="animate-fade">
+      <Outlet />
     </div>
   );
 }

@@ -61,7 +61,7 @@ export function DropArea({ onDrop, text = "Drop to upload", children }: DropArea
     >
       {children}
       {inside > 0 && (
-        <div aria-hidden className="pointer-events-none absolute -inset-2 z-20 grid place-items-center rounded-2xl border-2 border-dashed border-violet-soft bg-[#1f2937]/85 text-lg font-[590] text-violet-soft">
+        <div aria-hidden className="pointer-events-none absolute -inset-2 z-20 grid place-items-center rounded-2xl border-2 border-dashed border-violet-soft bg-page/85 text-lg font-[590] text-violet-soft">
           {text}
         </div>
       )}

@@ -5,7 +5,7 @@ import { METRICS, type PageChartSpec } from "@/charts/chart-spec";
 import { countText, durationText, metricText } from "@/text/numbers";
 
 /** One for each run that can be compared at once; neighbours differ in hue and in lightness. */
-const RUN_COLOURS = ["#a98bfa", "#33c2cf", "#f2b84b", "#fb8f8f", "#5be0b0", "#7f9ef0", "#f09ad1", "#cbd5e1"] as const;
+const RUN_COLOURS = ["var(--color-violet-soft)", "var(--color-teal-soft)", "var(--color-warning)", "var(--color-danger-soft)", "var(--color-success-soft)", "var(--color-primary-soft)", "var(--color-pink-soft)", "var(--color-grey-soft)"] as const;
 
 export const colourOf = (index: number) => RUN_COLOURS[index % RUN_COLOURS.length] ?? RUN_COLOURS[0];
 

@@ -163,7 +163,7 @@ export function ProjectCard({ project }: { project: Project }) {
     <Link
       to="/projects/$projectId"
       params={{ projectId: project.id }}
-      className="flex min-w-0 flex-col rounded-card border border-line bg-card px-4 py-3.5 transition-colors duration-150 hover:border-violet-soft/40 hover:bg-[#2a3547]"
+      className="flex min-w-0 flex-col rounded-card border border-line bg-card px-4 py-3.5 transition-colors duration-150 hover:border-violet-soft/40 hover:bg-raised"
     >
       <div className="flex items-baseline justify-between gap-3">
         <span className="min-w-0 truncate text-lg font-[590]">{project.name}</span>
@@ -226,7 +226,7 @@ function RunningJob({ job }: { job: JobListItem }) {
     <Link
       to="/projects/$projectId/jobs/$jobId"
       params={{ projectId: job.project_id, jobId: job.id }}
-      className="flex min-w-0 flex-col gap-2.5 rounded-card border border-line bg-card px-4 py-3.5 transition-colors duration-150 hover:border-violet-soft/40 hover:bg-[#2a3547]"
+      className="flex min-w-0 flex-col gap-2.5 rounded-card border border-line bg-card px-4 py-3.5 transition-colors duration-150 hover:border-violet-soft/40 hover:bg-raised"
     >
       <span className="flex items-baseline justify-between gap-3">
         <span className="min-w-0">

@@ -61,7 +61,7 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
                   Show whitespace
                 </label>
                 <span className="text-sm text-dim">
-                  <mark className="rounded-[3px] bg-teal/30 px-1 text-[#a5f3ec] decoration-teal-soft/70 underline underline-offset-4">Highlighted</mark>: text that the model is trained on.
+                  <mark className="rounded-[3px] bg-teal/30 px-1 text-teal-pale decoration-teal-soft/70 underline underline-offset-4">Highlighted</mark>: text that the model is trained on.
                 </span>
               </div>
               {preview.data?.notes.map((note) => (
@@ -127,13 +127,13 @@ export function RowText({ pieces, showSpace = false }: { pieces: readonly Piece[
   const { pieces: visible, left } = beginning(pieces, most);
   return (
     <>
-      <pre className="rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] break-words whitespace-pre-wrap text-[#c3cad5]">
+      <pre className="rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] break-words whitespace-pre-wrap text-code">
         {visible.map((piece, index) => {
           const text = showSpace ? visibleSpace(piece.text) : piece.text;
           return piece.trained ? (
             // Pieces have no name of their own, and their order never changes.
             // oxlint-disable-next-line react/no-array-index-key
-            <mark key={index} className="rounded-[3px] bg-teal/30 text-[#a5f3ec] decoration-teal-soft/70 underline underline-offset-4">
+            <mark key={index} className="rounded-[3px] bg-teal/30 text-teal-pale decoration-teal-soft/70 underline underline-offset-4">
               {text}
             </mark>
           ) : (

@@ -52,7 +52,7 @@ export function ConfigCard({ config }: { config: Json }) {
         </div>
       </CardHeader>
       {asJson ? (
-        <pre className="overflow-x-auto rounded-control border border-line bg-rail p-3 font-mono text-xs text-[#c3cad5]">{json}</pre>
+        <pre className="overflow-x-auto rounded-control border border-line bg-rail p-3 font-mono text-xs text-code">{json}</pre>
       ) : (
         <div className="gap-x-10 sm:columns-2 xl:columns-3">
           {[["general", general] as const, ...groups].map(([name, group]) => (
@@ -87,7 +87,7 @@ export function ScriptCard({ job }: { job: Job }) {
         <Loaded query={script} skeleton={<SkeletonRows rows={6} />}>
           {({ script: source }) => (
             // Wrapped: what scrolls sideways is out of reach for a keyboard.
-            <pre className="mt-3 rounded-control border border-line bg-rail p-3 font-mono text-xs break-words whitespace-pre-wrap text-[#c3cad5]">{source}</pre>
+            <pre className="mt-3 rounded-control border border-line bg-rail p-3 font-mono text-xs break-words whitespace-pre-wrap text-code">{source}</pre>
           )}
         </Loaded>
       )}

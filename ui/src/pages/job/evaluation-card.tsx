@@ -152,7 +152,7 @@ function Perplexity({ measured: { base, tuned } }: { measured: Evaluation["perpl
         {before !== null && after !== null && <p className="text-sm font-[560]">{changeText(before, after)}</p>}
       </div>
       <div className="grid gap-2">
-        {base && <Bar name="Base" measured={base} most={most} colour="bg-[#4a6cd0]" />}
+        {base && <Bar name="Base" measured={base} most={most} colour="bg-primary-bright" />}
         {tuned && <Bar name="Tuned" measured={tuned} most={most} colour="bg-violet-bright" />}
       </div>
     </section>

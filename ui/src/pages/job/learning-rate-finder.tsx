@@ -92,12 +92,12 @@ function FinderChart({ points, suggested }: FinderChartProps) {
             {decades(frame).map((rate) => (
               <line key={rate} x1={across(frame, rate)} x2={across(frame, rate)} y1="0" y2="100" className="stroke-line" vectorEffect="non-scaling-stroke" />
             ))}
-            <path d={pathOf(points, frame, (point) => point.loss)} stroke="#a98bfa" strokeOpacity="0.35" strokeWidth="1" vectorEffect="non-scaling-stroke" />
-            <path d={pathOf(points, frame, (point) => point.smoothed)} stroke="#a98bfa" strokeWidth="1.8" strokeLinejoin="round" vectorEffect="non-scaling-stroke" />
-            {suggestedX !== null && <line x1={suggestedX} x2={suggestedX} y1="0" y2="100" stroke="#5be0b0" strokeDasharray="3 4" vectorEffect="non-scaling-stroke" />}
+            <path d={pathOf(points, frame, (point) => point.loss)} stroke="var(--color-violet-soft)" strokeOpacity="0.35" strokeWidth="1" vectorEffect="non-scaling-stroke" />
+            <path d={pathOf(points, frame, (point) => point.smoothed)} stroke="var(--color-violet-soft)" strokeWidth="1.8" strokeLinejoin="round" vectorEffect="non-scaling-stroke" />
+            {suggestedX !== null && <line x1={suggestedX} x2={suggestedX} y1="0" y2="100" stroke="var(--color-success-soft)" strokeDasharray="3 4" vectorEffect="non-scaling-stroke" />}
           </svg>
           {suggestedX !== null && nearest && (
-            <span className="absolute size-2.5 -translate-1/2 rounded-full bg-success-soft shadow-[0_0_0_3px_rgb(91_224_176/0.25)]" style={{ left: `${suggestedX}%`, top: `${down(frame, nearest.smoothed)}%` }} />
+            <span className="absolute size-2.5 -translate-1/2 rounded-full bg-success-soft ring-3 ring-success-soft/25" style={{ left: `${suggestedX}%`, top: `${down(frame, nearest.smoothed)}%` }} />
           )}
           {suggestedX !== null && suggested !== null && (
             <span className={`absolute top-1 text-2xs font-[540] whitespace-nowrap text-success-soft ${suggestedX > 60 ? "-translate-x-full pr-2" : "pl-2"}`} style={{ left: `${suggestedX}%` }}>

@@ -44,9 +44,9 @@ export function differenceText({ planned, measured }: Prediction): string {
 }
 
 const PARTS = [
-  { key: "computing", name: "computing", colour: "#0694a2" },
-  { key: "weights", name: "waiting for weights", colour: "#f2b84b" },
-  { key: "optimizer", name: "waiting for the optimizer", colour: "#8b4ff0" },
+  { key: "computing", name: "computing", colour: "var(--color-teal)" },
+  { key: "weights", name: "waiting for weights", colour: "var(--color-warning)" },
+  { key: "optimizer", name: "waiting for the optimizer", colour: "var(--color-violet-soft)" },
 ] as const;
 
 /** What the newest steps spent their time on. Nothing where the engine does not say: there is nothing to wait for. */

@@ -94,7 +94,7 @@ function LogText({ pieces, following, onScrollAway }: LogTextProps) {
       // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
       tabIndex={0}
       onWheel={(event) => event.deltaY < 0 && following && onScrollAway()}
-      className="min-h-64 flex-[1_1_16rem] overflow-auto rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] text-[#b8c0cc]"
+      className="min-h-64 flex-[1_1_16rem] overflow-auto rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] text-code"
     >
       {pieces.map((piece, index) => (
         // Lines have no name of their own, and only ever join at the end.

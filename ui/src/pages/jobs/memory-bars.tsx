@@ -2,11 +2,11 @@ import { MEMORY_KINDS, type MemoryKind, type MemoryUse } from "@/api/plan";
 import { bytesText } from "@/text/numbers";
 
 const LEGEND: Record<MemoryKind, { name: string; colour: string }> = {
-  weights: { name: "weights", colour: "#4a6cd0" },
-  gradients: { name: "gradients", colour: "#2f4fa8" },
-  optimizer: { name: "optimizer", colour: "#7f9ef0" },
-  activations: { name: "activations", colour: "#8b4ff0" },
-  overhead: { name: "other", colour: "#0694a2" },
+  weights: { name: "weights", colour: "var(--color-primary-bright)" },
+  gradients: { name: "gradients", colour: "var(--color-primary-mid)" },
+  optimizer: { name: "optimizer", colour: "var(--color-primary-soft)" },
+  activations: { name: "activations", colour: "var(--color-violet-soft)" },
+  overhead: { name: "other", colour: "var(--color-teal)" },
 };
 
 type MemoryBarsProps = {

@@ -6,13 +6,14 @@ import { authStateQuery } from "@/api/auth";
 import { Button, CopyButton } from "@/components/button";
 import { Skeleton } from "@/components/loaded";
 import { SetupPanel } from "@/pages/auth/auth-frame";
+import { Footer } from "@/shell/footer";
 import { Brand, usePageTitle } from "@/shell/page";
 import { StreamPicture } from "./stream-picture";
 
 export function LandingPage() {
   usePageTitle("GPU Bloom");
   return (
-    <div className="min-h-dvh overflow-x-clip bg-[radial-gradient(1100px_620px_at_70%_-8%,rgb(124_58_237/0.2),transparent_70%),radial-gradient(900px_560px_at_5%_18%,rgb(30_58_138/0.38),transparent_70%)] bg-rail">
+    <div className="min-h-dvh overflow-x-clip bg-[radial-gradient(1100px_620px_at_70%_-8%,color-mix(in_srgb,var(--color-violet)_20%,transparent),transparent_70%),radial-gradient(900px_560px_at_5%_18%,color-mix(in_srgb,var(--color-primary)_38%,transparent),transparent_70%)] bg-rail">
       <div className="mx-auto max-w-[1120px] px-5 sm:px-8">
         <header className="flex items-center justify-between py-5">
           <Brand to="/" />
@@ -23,7 +24,7 @@ export function LandingPage() {
             <h1 className="max-w-3xl text-[clamp(34px,6vw,60px)] leading-[1.05] font-[680] tracking-[-0.035em] text-balance text-white">
               Train and fine-tune language models on your own or rented GPUs
             </h1>
-            <p className="mt-5 max-w-2xl text-[17px] leading-relaxed text-[#b9c1cd] text-pretty">
+            <p className="mt-5 max-w-2xl text-[17px] leading-relaxed text-dim text-pretty">
               GPU Bloom is a self-hosted training platform. Upload a dataset, choose a model, start training, and watch the
               loss live in your browser. Then download the model as Hugging Face files. Your data stays on your machine
               unless you rent a GPU.
@@ -37,7 +38,7 @@ export function LandingPage() {
             <h2 id="larger" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
               Models larger than the GPU
             </h2>
-            <p className="mt-2 mb-8 max-w-2xl text-[14.5px] leading-relaxed text-[#b3bbc8]">
+            <p className="mt-2 mb-8 max-w-2xl text-[14.5px] leading-relaxed text-dim">
               A model can be larger than the memory of your GPU. Weights and optimizer state stay in host memory (CPU RAM)
               and are streamed through the GPU layer by layer, in full precision. One GPU is enough.
             </p>
@@ -47,10 +48,7 @@ export function LandingPage() {
           <CardColumns id="features" title="Features" items={FEATURES} />
           <TerminalSample />
         </main>
-        <footer className="mt-20 flex flex-wrap justify-between gap-x-6 gap-y-2 border-t border-line py-6 text-sm text-dim">
-          <span>GPU Bloom is free software under the Apache License 2.0.</span>
-          <span>This page loads no content from other websites.</span>
-        </footer>
+        <Footer className="mt-20 py-6" />
       </div>
     </div>
   );
@@ -147,7 +145,7 @@ function CardColumns({ id, title: heading, items, numbered }: CardColumnsProps) 
               </span>
             )}
             <h3 className="mt-1 text-[17px] font-[620] tracking-[-0.01em] text-white">{title}</h3>
-            <p className="mt-1.5 text-[14.5px] leading-relaxed text-[#b3bbc8]">{text}</p>
+            <p className="mt-1.5 text-[14.5px] leading-relaxed text-dim">{text}</p>
           </li>
         ))}
       </List>
@@ -157,10 +155,10 @@ function CardColumns({ id, title: heading, items, numbered }: CardColumnsProps) 
 
 /** BF16 weights and gradients, FP32 master and two FP32 moments: what full precision takes for each parameter. */
 const PARTS = [
-  { name: "weights, BF16", bytes: 2, className: "bg-[#6d5bd0]" },
-  { name: "master copy, FP32", bytes: 4, className: "bg-[#3f5fb8]" },
-  { name: "Adam moments, FP32", bytes: 8, className: "bg-[#31498f]" },
-  { name: "gradient, BF16", bytes: 2, className: "bg-[#12707c]" },
+  { name: "weights, BF16", bytes: 2, className: "bg-violet" },
+  { name: "master copy, FP32", bytes: 4, className: "bg-primary" },
+  { name: "Adam moments, FP32", bytes: 8, className: "bg-primary-mid" },
+  { name: "gradient, BF16", bytes: 2, className: "bg-teal-deep" },
 ];
 
 const EXAMPLES = [7, 14, 70];
@@ -172,7 +170,7 @@ export function MemoryArithmetic() {
       <h2 id="arithmetic" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
         Memory requirements
       </h2>
-      <p className="mt-2 max-w-2xl text-[14.5px] leading-relaxed text-[#b3bbc8]">
+      <p className="mt-2 max-w-2xl text-[14.5px] leading-relaxed text-dim">
         Training all weights in full precision takes {TOTAL} bytes per parameter, split between host memory and GPU memory.
         The size of the host memory limits the size of the model. The GPU and its connection to host memory limit the
         training speed.
@@ -215,7 +213,7 @@ export function MemoryArithmetic() {
 export function CommandLine({ command }: { command: string }) {
   return (
     <div className="flex items-center gap-3 rounded-control border border-line bg-rail py-1.5 pr-1.5 pl-3 text-left">
-      <code className="min-w-0 flex-1 font-mono text-xs break-words text-[#c3cad5]">
+      <code className="min-w-0 flex-1 font-mono text-xs break-words text-code">
         <span aria-hidden className="text-teal-soft select-none">
           ${" "}
         </span>
@@ -236,7 +234,7 @@ export function TerminalSample() {
         <h2 id="terminal" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
           Command line or web app
         </h2>
-        <p className="mt-2 text-[14.5px] leading-relaxed text-[#b3bbc8]">
+        <p className="mt-2 text-[14.5px] leading-relaxed text-dim">
           <code className="font-mono text-[0.92em]">bloom train</code> trains a model on the machine where you run the command.{" "}
           <code className="font-mono text-[0.92em]">bloom up</code> starts this web app with projects, a job queue and user accounts. You
           do not need a cloud account.

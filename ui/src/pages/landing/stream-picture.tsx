@@ -13,23 +13,23 @@ function HostStack({ width }: { width: number }) {
   const state = inner - weights - gradient - 12;
   return (
     <g>
-      <rect width={width} height={320} rx={16} fill="#263040" stroke="#e5e7eb" strokeOpacity={0.12} />
+      <rect width={width} height={320} rx={16} fill="var(--color-card)" stroke="var(--color-text)" strokeOpacity={0.12} />
       <text x={22} y={36} className="fill-white text-[15px] font-[620]">
         Host memory
       </text>
-      <text x={22} y={58} className="fill-[#a3abb8] text-[12.5px]">
+      <text x={22} y={58} className="fill-dim text-[12.5px]">
         all layers, in full precision
       </text>
       <g transform="translate(22 80)">
         {Array.from({ length: ROWS }, (_, row) => (
           <g key={row} transform={`translate(0 ${row * ROW})`}>
-            <rect width={weights} height={19} rx={4} fill="#6d5bd0" />
-            <rect x={weights + 6} width={state} height={19} rx={4} fill="#31498f" />
-            <rect x={inner - gradient} width={gradient} height={19} rx={4} fill="#12707c" />
+            <rect width={weights} height={19} rx={4} fill="var(--color-violet)" />
+            <rect x={weights + 6} width={state} height={19} rx={4} fill="var(--color-primary-mid)" />
+            <rect x={inner - gradient} width={gradient} height={19} rx={4} fill="var(--color-teal-deep)" />
           </g>
         ))}
         <g className="stream-row">
-          <rect x={-6} y={-4} width={inner + 12} height={ROW} rx={7} fill="#a98bfa" fillOpacity={0.14} stroke="#a98bfa" strokeWidth={1.5} />
+          <rect x={-6} y={-4} width={inner + 12} height={ROW} rx={7} fill="var(--color-violet-soft)" fillOpacity={0.14} stroke="var(--color-violet-soft)" strokeWidth={1.5} />
         </g>
       </g>
     </g>
@@ -44,8 +44,8 @@ function Lane({ length, colour, back, fade }: LaneProps) {
   const count = Math.ceil(length / SPACING) + 1;
   return (
     <g>
-      <line x1={0} x2={length} y1={-15} y2={-15} stroke="#e5e7eb" strokeOpacity={0.1} />
-      <line x1={0} x2={length} y1={15} y2={15} stroke="#e5e7eb" strokeOpacity={0.1} />
+      <line x1={0} x2={length} y1={-15} y2={-15} stroke="var(--color-text)" strokeOpacity={0.1} />
+      <line x1={0} x2={length} y1={15} y2={15} stroke="var(--color-text)" strokeOpacity={0.1} />
       <g mask={`url(#${fade})`}>
         {Array.from({ length: count }, (_, slab) => (
           <rect
@@ -81,16 +81,16 @@ function Gpu({ width, glow }: { width: number; glow: string }) {
   return (
     <g>
       {PINS.map((at) => (
-        <g key={at} fill="#e5e7eb" fillOpacity={0.16}>
+        <g key={at} fill="var(--color-text)" fillOpacity={0.16}>
           <rect x={width * at - 5} y={-9} width={10} height={9} rx={2} />
           <rect x={width * at - 5} y={320} width={10} height={9} rx={2} />
         </g>
       ))}
-      <rect width={width} height={320} rx={16} fill="#1d2635" stroke="#a98bfa" strokeOpacity={0.45} />
+      <rect width={width} height={320} rx={16} fill="var(--color-rail)" stroke="var(--color-violet-soft)" strokeOpacity={0.45} />
       <text x={22} y={36} className="fill-white text-[15px] font-[620]">
         GPU
       </text>
-      <text x={22} y={58} className="fill-[#a3abb8] text-[12.5px]">
+      <text x={22} y={58} className="fill-dim text-[12.5px]">
         a few layers at a time
       </text>
       <circle className="stream-core" cx={centre} cy={188} r={120} fill={`url(#${glow})`} />
@@ -105,8 +105,8 @@ function Gpu({ width, glow }: { width: number; glow: string }) {
             rx={3.1}
             ry={4.6}
             transform={`rotate(${turn} 12 12)`}
-            stroke={turn % 180 === 0 ? "#a98bfa" : "#33c2cf"}
-            fill={turn % 180 === 0 ? "#8b5cf6" : "#33c2cf"}
+            stroke={turn % 180 === 0 ? "var(--color-violet-soft)" : "var(--color-teal-soft)"}
+            fill={turn % 180 === 0 ? "var(--color-violet-bright)" : "var(--color-teal-soft)"}
             fillOpacity={[0.9, 0.6, 0.3, 0.12][index]}
           />
         ))}
@@ -135,16 +135,16 @@ function Wide() {
       <Shades id={id} length={360} />
       <HostStack width={350} />
       <g transform="translate(350 0)">
-        <text x={180} y={92} textAnchor="middle" className="fill-[#c9b8fd] text-[14px] font-[560]">
+        <text x={180} y={92} textAnchor="middle" className="fill-violet-soft text-[14px] font-[560]">
           weights
         </text>
         <g transform="translate(0 124)">
-          <Lane length={360} colour="#a98bfa" fade={`${id}-fade`} />
+          <Lane length={360} colour="var(--color-violet-soft)" fade={`${id}-fade`} />
         </g>
         <g transform="translate(0 204)">
-          <Lane length={360} colour="#33c2cf" fade={`${id}-fade`} back />
+          <Lane length={360} colour="var(--color-teal-soft)" fade={`${id}-fade`} back />
         </g>
-        <text x={180} y={246} textAnchor="middle" className="fill-[#6fe0ea] text-[14px] font-[560]">
+        <text x={180} y={246} textAnchor="middle" className="fill-teal-pale text-[14px] font-[560]">
           gradients
         </text>
       </g>
@@ -162,15 +162,15 @@ function Tall() {
       <Shades id={id} length={150} />
       <HostStack width={340} />
       <g transform="translate(120 320) rotate(90)">
-        <Lane length={150} colour="#a98bfa" fade={`${id}-fade`} />
+        <Lane length={150} colour="var(--color-violet-soft)" fade={`${id}-fade`} />
       </g>
-      <text x={94} y={400} textAnchor="end" className="fill-[#c9b8fd] text-[15px] font-[560]">
+      <text x={94} y={400} textAnchor="end" className="fill-violet-soft text-[15px] font-[560]">
         weights
       </text>
       <g transform="translate(220 320) rotate(90)">
-        <Lane length={150} colour="#33c2cf" fade={`${id}-fade`} back />
+        <Lane length={150} colour="var(--color-teal-soft)" fade={`${id}-fade`} back />
       </g>
-      <text x={246} y={400} className="fill-[#6fe0ea] text-[15px] font-[560]">
+      <text x={246} y={400} className="fill-teal-pale text-[15px] font-[560]">
         gradients
       </text>
       <g transform="translate(0 480)">
@@ -184,17 +184,17 @@ function Shades({ id, length }: { id: string; length: number }) {
   return (
     <defs>
       <linearGradient id={`${id}-ends`}>
-        <stop offset="0" stopColor="#fff" stopOpacity={0} />
-        <stop offset="0.14" stopColor="#fff" />
-        <stop offset="0.86" stopColor="#fff" />
-        <stop offset="1" stopColor="#fff" stopOpacity={0} />
+        <stop offset="0" stopColor="white" stopOpacity={0} />
+        <stop offset="0.14" stopColor="white" />
+        <stop offset="0.86" stopColor="white" />
+        <stop offset="1" stopColor="white" stopOpacity={0} />
       </linearGradient>
       <mask id={`${id}-fade`} maskUnits="userSpaceOnUse" x={0} y={-20} width={length} height={40}>
         <rect x={0} y={-20} width={length} height={40} fill={`url(#${id}-ends)`} />
       </mask>
       <radialGradient id={`${id}-glow`}>
-        <stop offset="0" stopColor="#7c3aed" stopOpacity={0.42} />
-        <stop offset="1" stopColor="#7c3aed" stopOpacity={0} />
+        <stop offset="0" stopColor="var(--color-violet)" stopOpacity={0.42} />
+        <stop offset="1" stopColor="var(--color-violet)" stopOpacity={0} />
       </radialGradient>
     </defs>
   );

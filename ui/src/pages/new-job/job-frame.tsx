@@ -203,7 +203,7 @@ function FilePanel({ name, text }: { name: string; text: string }) {
         </Button>
       </div>
       {/* Wrapped: what scrolls sideways is out of reach for a keyboard. */}
-      <pre className="rounded-control border border-line bg-rail p-3 font-mono text-xs break-words whitespace-pre-wrap text-[#c3cad5]">{text}</pre>
+      <pre className="rounded-control border border-line bg-rail p-3 font-mono text-xs break-words whitespace-pre-wrap text-code">{text}</pre>
     </TabPanel>
   );
 }

@@ -68,7 +68,7 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
         {(loaded) => (
           <Updating pending={behind} aria-live="polite">
             <h2 ref={heading} tabIndex={-1} className="flex items-center gap-2.5 text-lg font-[600] focus:outline-none">
-              <span aria-hidden className={cn("size-2.25 rounded-full", loaded.fits ? "bg-success shadow-[0_0_0_4px_rgb(16_185_129/0.18)]" : "bg-danger shadow-[0_0_0_4px_rgb(239_68_68/0.18)]")} />
+              <span aria-hidden className={cn("size-2.25 rounded-full", loaded.fits ? "bg-success ring-4 ring-success/18" : "bg-danger ring-4 ring-danger/18")} />
               {loaded.fits ? "This job fits" : "This job cannot run with these settings"}
             </h2>
             {loaded.fits ? <Fitting answer={loaded} /> : <NotFitting answer={loaded} pending={behind} onTake={take} />}
@@ -213,9 +213,9 @@ const busy = (phase: Phase, { key }: Lane) => (phase.seconds > 0 ? Math.min(1, p
 /** The parts of the machine that have something to do; a model that stays on its device needs no link. */
 function lanesOf({ device, phases }: Plan): Lane[] {
   const lanes: Lane[] = [
-    { key: "compute", name: device === "cpu" ? "CPU" : "GPU", colour: "#0694a2" },
-    { key: "link", name: "link", colour: "#f2b84b" },
-    { key: "host", name: "host", colour: "#7f9ef0" },
+    { key: "compute", name: device === "cpu" ? "CPU" : "GPU", colour: "var(--color-teal)" },
+    { key: "link", name: "link", colour: "var(--color-warning)" },
+    { key: "host", name: "host", colour: "var(--color-primary-soft)" },
   ];
   return lanes.filter((lane) => phases.some((phase) => phase[lane.key] > 0));
 }

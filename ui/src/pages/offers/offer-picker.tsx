@@ -224,7 +224,7 @@ function OfferCard({ group, title, line, price, priceNote, checked, onChoose, re
       {(reasons.length > 0 || cautions.length > 0) && (
         <ul className="grid gap-0.5 px-3.5 pb-2 text-xs">
           {reasons.map((reason) => (
-            <li key={reason} className="text-[#a5ecf2]">
+            <li key={reason} className="text-teal-pale">
               {reason}
             </li>
           ))}

@@ -74,7 +74,7 @@ export function Chat({ source, storageKey }: { source: Source; storageKey: strin
 
   return (
     <div className="grid items-start gap-3.5 lg:grid-cols-[minmax(0,1fr)_20rem]">
-      <Card className="lg:h-[calc(100dvh-12.5rem)] lg:min-h-120">
+      <Card className="lg:h-[calc(100dvh-14.75rem)] lg:min-h-120">
         <Tabs value={mode} onValueChange={(next) => set({ mode: next as Mode })} className="flex h-full flex-col gap-3">
           <div className="flex flex-wrap items-center gap-x-4 gap-y-2">
             <TabList aria-label="Mode">

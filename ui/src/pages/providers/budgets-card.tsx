@@ -91,7 +91,7 @@ export function BudgetBar({ label, spent, limit }: { label: string; spent: numbe
   return (
     <div role="progressbar" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(percent)} className="relative h-2 rounded-full bg-white/9">
       <div
-        className={cn("h-full rounded-full transition-[width] duration-500 ease-out", percent >= 100 ? "bg-danger" : percent >= 80 ? "bg-warning" : "bg-teal")}
+        className={cn("h-full rounded-full transition-[width] duration-250 ease-out", percent >= 100 ? "bg-danger" : percent >= 80 ? "bg-warning" : "bg-teal")}
         style={{ width: `${percent}%` }}
       />
       {MARKS.map((mark) => (

@@ -1,31 +1,16 @@
-/** The code editor, with Python coloured by regular expressions. */
-import { type KeyboardEvent, useEffect, useMemo, useRef } from "react";
-import { cn } from "@/components/class-names";
-
-type Kind = "plain" | "comment" | "text" | "keyword" | "number" | "name";
-type Piece = { kind: Kind; text: string };
-
-const COMMENT = String.raw`#[^\n]*`;
-const TEXT = String.raw`\b[rbfuRBFU]{0,2}(?:"""[\s\S]*?(?:"""|$)|'''[\s\S]*?(?:'''|$)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)|"""[\s\S]*?(?:"""|$)|'''[\s\S]*?(?:'''|$)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?`;
-const KEYWORD = String.raw`\b(?:and|as|assert|async|await|break|case|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|match|nonlocal|not|or|pass|raise|return|try|while|with|yield|None|True|False)\b`;
-const NUMBER = String.raw`\b\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?\b`;
-const NAME = String.raw`(?<=\b(?:def|class)\s+)\w+`;
-
-const KINDS = ["comment", "text", "name", "keyword", "number"] as const;
-const PATTERN = new RegExp([COMMENT, TEXT, NAME, KEYWORD, NUMBER].map((part) => `(${part})`).join("|"), "g");
-
-export function pythonPieces(source: string): Piece[] {
-  const pieces: Piece[] = [];
-  let end = 0;
-  for (const match of source.matchAll(PATTERN)) {
-    if (match.index > end) pieces.push({ kind: "plain", text: source.slice(end, match.index) });
-    const group = match.slice(1).findIndex((part) => part !== undefined);
-    pieces.push({ kind: KINDS[group] ?? "plain", text: match[0] });
-    end = match.index + match[0].length;
-  }
-  if (end < source.length) pieces.push({ kind: "plain", text: source.slice(end) });
-  return pieces;
-}
+/**
+ * The code editor: CodeMirror with Python, line numbers and search, in the app's colours.
+ * It is a controlled field: `text` comes in, `onChange` reports what was typed. CodeMirror is large, so the files card
+ * loads this module when the first file is opened.
+ */
+import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { pythonLanguage } from "@codemirror/lang-python";
+import { bracketMatching, HighlightStyle, indentOnInput, indentUnit, syntaxHighlighting } from "@codemirror/language";
+import { search, searchKeymap } from "@codemirror/search";
+import { Annotation, Compartment, EditorState, type Extension, RangeSet } from "@codemirror/state";
+import { EditorView, GutterMarker, gutterLineClass, keymap, lineNumbers } from "@codemirror/view";
+import { tags } from "@lezer/highlight";
+import { useEffect, useId, useMemo, useRef, useState } from "react";
 
 /** A line to show, and a count: asking for the same line twice shows it twice. */
 export type Jump = { line: number; count: number };
@@ -34,116 +19,136 @@ type CodeEditorProps = {
   label: string;
   text: string;
   onChange: (text: string) => void;
-  coloured: boolean;
+  language: "python" | null;
   /** Lines that something was found on. */
   marked: ReadonlySet<number>;
   jump: Jump | null;
   describedBy?: string;
-  invalid?: boolean;
 };
 
-const COLOURS: Record<Kind, string | undefined> = {
-  plain: undefined,
-  comment: "text-[#8f9bab] italic",
-  text: "text-[#8fdcb9]",
-  keyword: "text-violet-soft",
-  number: "text-[#f0c674]",
-  name: "text-[#8ab4ff]",
-};
-/** Longer files stay in one colour, so that typing in them stays quick. */
-const MOST_COLOURED = 40_000;
-const LINE = 20;
-// All layers have to break and measure their lines alike.
-const LAYER = "font-mono text-xs leading-5 whitespace-pre max-sm:text-[16px] [tab-size:4]";
+const colours = HighlightStyle.define([
+  { tag: tags.comment, color: "var(--color-faint)", fontStyle: "italic" },
+  { tag: tags.string, color: "var(--color-success-soft)" },
+  { tag: [tags.keyword, tags.bool, tags.null], color: "var(--color-violet-soft)" },
+  { tag: tags.number, color: "var(--color-warning)" },
+  { tag: [tags.definition(tags.function(tags.variableName)), tags.definition(tags.className)], color: "var(--color-primary-soft)" },
+]);
 
-/** Code with line numbers. The text is an ordinary text area: every keyboard, reader and phone knows what to do with it. */
-export function CodeEditor({ label, text, onChange, coloured, marked, jump, describedBy, invalid }: CodeEditorProps) {
-  const area = useRef<HTMLTextAreaElement>(null);
-  const behind = useRef<HTMLDivElement>(null);
-  const gutter = useRef<HTMLDivElement>(null);
-  const lines = useMemo(() => text.split("\n").length, [text]);
-  const pieces = useMemo(() => (coloured && text.length <= MOST_COLOURED ? pythonPieces(text) : null), [coloured, text]);
+const theme = EditorView.theme(
+  {
+    "&": { height: "100%" },
+    // The frame around the editor shows the focus.
+    "&.cm-focused": { outline: "none" },
+    ".cm-scroller": { fontFamily: "var(--font-mono)", lineHeight: "20px" },
+    ".cm-content": { padding: "8px 0", caretColor: "var(--color-text)" },
+    ".cm-line": { padding: "0 10px" },
+    ".cm-gutters": { backgroundColor: "var(--color-rail)", color: "var(--color-faint)", borderRight: "1px solid var(--color-line)" },
+    ".cm-lineNumbers .cm-gutterElement": { minWidth: "40px", padding: "0 8px" },
+    ".cm-gutterElement.cm-marked": { color: "var(--color-teal-soft)" },
+    "&.cm-focused .cm-matchingBracket": { backgroundColor: "color-mix(in srgb, var(--color-violet) 45%, transparent)" },
+    "&.cm-focused .cm-nonmatchingBracket": { backgroundColor: "color-mix(in srgb, var(--color-danger) 45%, transparent)" },
+    ".cm-searchMatch": { backgroundColor: "color-mix(in srgb, var(--color-teal) 45%, transparent)" },
+    ".cm-searchMatch.cm-searchMatch-selected": { backgroundColor: "color-mix(in srgb, var(--color-violet) 70%, transparent)" },
+    ".cm-panels": { backgroundColor: "var(--color-card)", color: "var(--color-text)", fontFamily: "var(--font-sans)" },
+    ".cm-panels.cm-panels-top": { borderBottom: "1px solid var(--color-line)" },
+    ".cm-panel.cm-search": { padding: "8px 28px 8px 10px" },
+    ".cm-panel.cm-search label": { fontSize: "12px" },
+    ".cm-textfield": { border: "1px solid var(--color-line-strong)", borderRadius: "6px", backgroundColor: "var(--color-rail)", fontSize: "12px" },
+    ".cm-button": { border: "1px solid var(--color-line-strong)", borderRadius: "6px", backgroundImage: "none", fontSize: "12px" },
+    ".cm-panel.cm-search [name=close]": { top: "6px", right: "8px", width: "20px", height: "20px", color: "var(--color-dim)" },
+  },
+  { dark: true },
+);
+
+const KEYS = keymap.of([...searchKeymap, ...historyKeymap, ...defaultKeymap, indentWithTab]);
+
+const basics: Extension = [
+  lineNumbers(),
+  history(),
+  bracketMatching(),
+  indentOnInput(),
+  indentUnit.of("    "),
+  EditorState.tabSize.of(4),
+  syntaxHighlighting(colours),
+  search({ top: true }),
+  KEYS,
+  theme,
+];
+
+/** A change that came from the page: it is not reported back to it. */
+const fromPage = Annotation.define<true>();
+
+const mark = new (class extends GutterMarker {
+  override elementClass = "cm-marked";
+})();
+
+/** Line numbers beyond the end belong to an earlier text. */
+const markLines = (numbers: readonly number[]) =>
+  gutterLineClass.compute(["doc"], ({ doc }) => RangeSet.of(numbers.filter((number) => number <= doc.lines).map((number) => mark.range(doc.line(number).from))));
+
+export function CodeEditor({ label, text, onChange, language, marked, jump, describedBy }: CodeEditorProps) {
+  const container = useRef<HTMLDivElement>(null);
+  const editor = useRef<EditorView | null>(null);
+  const current = useRef({ text, onChange });
+  const [changeable] = useState(() => new Compartment());
+  const hintId = useId();
+  // The set is a new one whenever the page is drawn; a text can be compared.
+  const markedText = [...marked].toSorted((a, b) => a - b).join(",");
+  const properties = useMemo(
+    () => [
+      EditorView.contentAttributes.of({ "aria-label": label, "aria-describedby": describedBy ? `${hintId} ${describedBy}` : hintId }),
+      markLines(markedText.split(",").filter(Boolean).map(Number)),
+    ],
+    [label, describedBy, hintId, markedText],
+  );
 
   useEffect(() => {
-    if (jump && area.current) showLine(area.current, jump.line);
+    const parent = container.current;
+    if (parent === null) return;
+    const report = EditorView.updateListener.of(({ docChanged, transactions, state }) => {
+      if (!docChanged || transactions.some((transaction) => transaction.annotation(fromPage))) return;
+      current.current.text = state.doc.toString();
+      current.current.onChange(current.current.text);
+    });
+    const view = new EditorView({ parent, doc: current.current.text, extensions: [basics, language === "python" ? pythonLanguage : [], changeable.of([]), report] });
+    editor.current = view;
+    return () => {
+      editor.current = null;
+      view.destroy();
+    };
+  }, [changeable, language]);
+
+  useEffect(() => {
+    editor.current?.dispatch({ effects: changeable.reconfigure(properties) });
+  }, [changeable, language, properties]);
+
+  useEffect(() => {
+    current.current.onChange = onChange;
+    if (text === current.current.text) return;
+    current.current.text = text;
+    const view = editor.current;
+    view?.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text }, annotations: fromPage.of(true) });
+  }, [text, onChange]);
+
+  useEffect(() => {
+    if (jump && editor.current) showLine(editor.current, jump.line);
   }, [jump]);
 
-  function follow() {
-    const { scrollTop = 0, scrollLeft = 0 } = area.current ?? {};
-    if (gutter.current) gutter.current.style.transform = `translateY(${-scrollTop}px)`;
-    if (behind.current) behind.current.style.transform = `translate(${-scrollLeft}px, ${-scrollTop}px)`;
-  }
-
   return (
-    <div
-      className={cn(
-        "flex h-96 overflow-hidden rounded-control border border-line-strong bg-rail transition-[border-color,box-shadow] duration-150 focus-within:border-violet-bright focus-within:ring-3 focus-within:ring-violet/35 lg:h-[30rem]",
-        invalid && "border-danger-soft",
-      )}
-    >
-      <div aria-hidden className="overflow-hidden border-r border-line py-2 select-none">
-        <div ref={gutter} className={cn(LAYER, "min-w-10 px-2 text-right text-faint")}>
-          {Array.from({ length: lines }, (_, line) => (
-            <div key={line} className={marked.has(line + 1) ? "text-teal-soft" : undefined}>
-              {line + 1}
-            </div>
-          ))}
-        </div>
-      </div>
-      <div className="relative min-w-0 flex-1 overflow-hidden">
-        {pieces && (
-          <div aria-hidden className="pointer-events-none absolute inset-0 overflow-hidden px-2.5 py-2">
-            <div ref={behind} className={cn(LAYER, "w-max")}>
-              {pieces.map((piece, index) => (
-                // Pieces have no name of their own.
-                // oxlint-disable-next-line react/no-array-index-key
-                <span key={index} className={COLOURS[piece.kind]}>
-                  {piece.text}
-                </span>
-              ))}
-            </div>
-          </div>
-        )}
-        <textarea
-          ref={area}
-          aria-label={label}
-          aria-describedby={describedBy}
-          aria-invalid={invalid || undefined}
-          value={text}
-          wrap="off"
-          spellCheck={false}
-          autoComplete="off"
-          autoCapitalize="off"
-          onScroll={follow}
-          onKeyDown={(event) => keepIndent(event, onChange)}
-          onChange={(event) => onChange(event.target.value)}
-          // The coloured text is drawn behind.
-          className={cn(LAYER, "absolute inset-0 size-full resize-none bg-transparent px-2.5 py-2 caret-text outline-none", pieces && "[-webkit-text-fill-color:transparent]")}
-        />
-      </div>
-    </div>
+    <>
+      <div
+        ref={container}
+        className="isolate h-96 overflow-hidden rounded-control border border-line-strong bg-rail text-xs transition-[border-color,box-shadow] duration-150 focus-within:border-violet-bright focus-within:ring-3 focus-within:ring-violet/35 max-sm:text-[16px] lg:h-[30rem]"
+      />
+      <p id={hintId} className="mt-1.5 text-xs text-faint">
+        Tab indents the line. To leave the editor with the keyboard, press Escape, then Tab.
+      </p>
+    </>
   );
 }
 
-function showLine(area: HTMLTextAreaElement, line: number) {
-  const before = area.value.split("\n").slice(0, line - 1);
-  const start = before.reduce((sum, each) => sum + each.length + 1, 0);
-  const end = area.value.indexOf("\n", start);
-  area.focus();
-  area.setSelectionRange(start, end < 0 ? area.value.length : end);
-  area.scrollTop = Math.max(0, (line - 5) * LINE);
-  area.scrollLeft = 0;
-}
-
-/** A new line begins where the last one did, and further in after a colon. Tab leaves the field, as in every form. */
-function keepIndent(event: KeyboardEvent<HTMLTextAreaElement>, onChange: (text: string) => void) {
-  if (event.key !== "Enter" || event.nativeEvent.isComposing || event.ctrlKey || event.metaKey) return;
-  const area = event.currentTarget;
-  const { selectionStart, value } = area;
-  const line = value.slice(value.lastIndexOf("\n", selectionStart - 1) + 1, selectionStart);
-  const indent = `${/^[ \t]*/.exec(line)?.[0] ?? ""}${line.trimEnd().endsWith(":") ? "    " : ""}`;
-  if (indent === "") return;
-  event.preventDefault();
-  area.setRangeText(`\n${indent}`, selectionStart, area.selectionEnd, "end");
-  onChange(area.value);
+function showLine(view: EditorView, number: number) {
+  const { from, to } = view.state.doc.line(Math.min(number, view.state.doc.lines));
+  view.dispatch({ selection: { anchor: from, head: to }, effects: EditorView.scrollIntoView(from, { y: "center" }) });
+  view.focus();
 }

@@ -1,7 +1,7 @@
 /** The files of a script job: templates, chosen and dropped files, and the editor. */
 import { useQuery } from "@tanstack/react-query";
 import { FileCode, FilePlus, FileText, FolderUp, X } from "lucide-react";
-import { useId, useRef, useState } from "react";
+import { lazy, Suspense, useId, useRef, useState } from "react";
 import { type ScriptTemplate, templatesQuery } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -9,14 +9,16 @@ import { cn } from "@/components/class-names";
 import { ConfirmDialog } from "@/components/dialog";
 import { DropArea } from "@/uploads/file-input";
 import { Select } from "@/components/input";
-import { Loaded, SkeletonRows } from "@/components/loaded";
+import { Loaded, Skeleton, SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { toast } from "@/components/toasts";
 import { Field } from "@/forms/field";
 import { bytesText, counted } from "@/text/numbers";
-import { CodeEditor, type Jump } from "./code-editor";
+import type { Jump } from "./code-editor";
 import { type Draft, startedOver, withFiles, withoutFile, withText, withWritten } from "./script-draft";
 import { canStart, filesDropped, folderName, type IncomingFile, isIncluded, isText, readFile, type ScriptFile, sizeOf, withoutTop } from "./script-files";
+
+const CodeEditor = lazy(() => import("./code-editor").then((module) => ({ default: module.CodeEditor })));
 
 /** Data belongs into a dataset or a bucket; a job's folder is its programs and what is small. */
 const MOST_BYTES = 20_000_000;
@@ -79,16 +81,18 @@ export function FilesCard({ draft, onChange, onTemplate, marked, jump, mistake }
               onRemove={(path) => onChange((before) => withoutFile(before, path))}
             />
             {active && isText(active) ? (
-              <CodeEditor
-                key={active.path}
-                label={`Text of ${active.path}`}
-                text={active.text}
-                coloured={active.path.endsWith(".py")}
-                marked={marked}
-                jump={jump}
-                describedBy={mistake ? mistakeId : undefined}
-                onChange={(text) => onChange((before) => withText(before, active.path, text))}
-              />
+              <Suspense fallback={<Skeleton className="h-96 rounded-control lg:h-[30rem]" />}>
+                <CodeEditor
+                  key={active.path}
+                  label={`Text of ${active.path}`}
+                  text={active.text}
+                  language={active.path.endsWith(".py") ? "python" : null}
+                  marked={marked}
+                  jump={jump}
+                  describedBy={mistake ? mistakeId : undefined}
+                  onChange={(text) => onChange((before) => withText(before, active.path, text))}
+                />
+              </Suspense>
             ) : (
               <p className="py-8 text-center text-sm text-dim">Choose a text file above to edit it.</p>
             )}
@@ -212,7 +216,7 @@ function FileList({ files, active, entry, onOpen, onRemove }: FileListProps) {
           className={cn("inline-flex max-w-full items-center rounded-lg border text-xs", file.path === active ? "border-violet-bright bg-violet/15" : "border-line-strong")}
         >
           {isText(file) ? (
-            <button type="button" aria-pressed={file.path === active} onClick={() => onOpen(file.path)} className="min-w-0 truncate rounded-l-lg py-1 pl-2.5 text-left max-sm:py-2">
+            <button type="button" aria-pressed={file.path === active} onClick={() => onOpen(file.path)} className="min-w-0 truncate rounded-l-lg py-1 pl-2.5 text-left hover:text-white max-sm:py-2">
               {file.path}
               {file.path === entry && <span className="ml-1.5 text-teal-soft">entry</span>}
             </button>

@@ -1,10 +1,10 @@
 // @vitest-environment jsdom
-import { cleanup, render, screen } from "@testing-library/react";
-import userEvent from "@testing-library/user-event";
+import { EditorView } from "@codemirror/view";
+import { act, cleanup, fireEvent, render, screen } from "@testing-library/react";
 import { useState } from "react";
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Requirements } from "@/api/scripts";
-import { CodeEditor, type Jump, pythonPieces } from "./code-editor";
+import { CodeEditor, type Jump } from "./code-editor";
 import { markedLines, needRows, withOverrides } from "./needs-card";
 import { commandText, commandWords, EMPTY, fromTemplate, jobBody, mistakesIn, scriptRequest, withFiles, withoutFile, withText } from "./script-draft";
 import { entryOf, isIncluded, readFile, withoutTop } from "./script-files";
@@ -157,41 +157,77 @@ describe("what was found in a script", () => {
 
 });
 
-it("colours Python without losing a character", () => {
-  const source = 'def f(x):  # a "comment"\n    """Text\n    # of two lines"""\n    return x + 1e-4 if x else "#"\n';
-  const pieces = pythonPieces(source);
-  expect(pieces.map(({ text }) => text).join("")).toBe(source);
-  const kinds = (kind: string) => pieces.filter((piece) => piece.kind === kind).map(({ text }) => text);
-  expect(kinds("comment")).toEqual(['# a "comment"']);
-  expect(kinds("text")).toEqual(['"""Text\n    # of two lines"""', '"#"']);
-  expect(kinds("keyword")).toEqual(["def", "return", "if", "else"]);
-  expect(kinds("name")).toEqual(["f"]);
-  expect(kinds("number")).toEqual(["1e-4"]);
-});
-
-function Editor({ jump = null }: { jump?: Jump | null }) {
-  const [text, setText] = useState("a = 1\nfor i in x:");
-  return <CodeEditor label="Script" text={text} onChange={setText} coloured marked={new Set()} jump={jump} />;
+function Editor({ jump = null, marked = [], first = "a = 1\nfor i in x:" }: { jump?: Jump | null; marked?: number[]; first?: string }) {
+  const [text, setText] = useState(first);
+  return (
+    <>
+      <CodeEditor label="Text of train.py" text={text} onChange={setText} language="python" marked={new Set(marked)} jump={jump} />
+      <output>{JSON.stringify(text)}</output>
+      <button type="button" onClick={() => setText("b = 2")}>
+        Take a template
+      </button>
+    </>
+  );
 }
 
-const area = () => screen.getByRole<HTMLTextAreaElement>("textbox", { name: "Script" });
+const field = () => screen.getByRole("textbox", { name: "Text of train.py" });
+const value = () => JSON.parse(screen.getByRole("status").textContent ?? "") as string;
+
+function editor(): EditorView {
+  const view = EditorView.findFromDOM(field());
+  if (view === null) throw new Error("There is no editor.");
+  return view;
+}
+
+/** Presses a key. True: the editor left it to the browser. */
+const press = (key: string, keyCode: number) => fireEvent.keyDown(field(), { key, code: key, keyCode });
 
 describe("the editor", () => {
-  afterEach(cleanup);
-
-  it("begins a line where the last one did, further in after a colon, and lets Tab leave", async () => {
-    render(<Editor />);
-    area().setSelectionRange(area().value.length, area().value.length);
-    area().focus();
-    await userEvent.keyboard("{Enter}f()");
-    expect(area().value).toBe("a = 1\nfor i in x:\n    f()");
-    await userEvent.tab();
-    expect(document.activeElement).not.toBe(area());
+  beforeEach(() => {
+    // jsdom has no layout; CodeMirror measures lines before it scrolls to one.
+    Range.prototype.getClientRects = () => [] as unknown as DOMRectList;
+    Range.prototype.getBoundingClientRect = () => ({ top: 0, bottom: 0, left: 0, right: 0, width: 0, height: 0 }) as DOMRect;
   });
 
-  it("shows a line that is asked for", () => {
+  afterEach(cleanup);
+
+  it("reports what is typed, and indents a line after a colon", () => {
+    render(<Editor />);
+    act(() => editor().dispatch({ selection: { anchor: editor().state.doc.length } }));
+    expect(press("Enter", 13)).toBe(false);
+    act(() => editor().dispatch(editor().state.replaceSelection("f()")));
+    expect(value()).toBe("a = 1\nfor i in x:\n    f()");
+  });
+
+  it("indents with Tab, and lets Tab leave after Escape", () => {
+    render(<Editor />);
+    expect(press("Tab", 9)).toBe(false);
+    expect(value()).toBe("    a = 1\nfor i in x:");
+    press("Escape", 27);
+    expect(press("Tab", 9)).toBe(true);
+    expect(value()).toBe("    a = 1\nfor i in x:");
+    const described = field().getAttribute("aria-describedby") ?? "";
+    expect(document.getElementById(described)?.textContent).toContain("press Escape, then Tab");
+  });
+
+  it("takes a new text from the page, and keeps what the page has when a file ends its lines in another way", () => {
+    render(<Editor first={"a\r\nb"} />);
+    expect(editor().state.doc.lines).toBe(2);
+    expect(value()).toBe("a\r\nb");
+    fireEvent.click(screen.getByRole("button", { name: "Take a template" }));
+    expect(editor().state.doc.toString()).toBe("b = 2");
+    expect(value()).toBe("b = 2");
+  });
+
+  it("marks the numbers of lines that something was found on", () => {
+    render(<Editor marked={[2, 9]} />);
+    expect([...document.querySelectorAll(".cm-gutterElement.cm-marked")].map(({ textContent }) => textContent)).toEqual(["2"]);
+  });
+
+  it("selects a line that is asked for", () => {
     render(<Editor jump={{ line: 2, count: 1 }} />);
-    expect(area().value.slice(area().selectionStart, area().selectionEnd)).toBe("for i in x:");
-    expect(document.activeElement).toBe(area());
+    const { from, to } = editor().state.selection.main;
+    expect(editor().state.sliceDoc(from, to)).toBe("for i in x:");
+    expect(document.activeElement).toBe(field());
   });
 });

@@ -1,0 +1,27 @@
+/** The footer of the landing page and of every page of the app: product, version, and what the server itself serves. */
+import { cn } from "@/components/class-names";
+
+/** Put in by the build, from openapi.json. */
+declare const __VERSION__: string;
+
+const LINKS = [
+  { href: "/api/openapi.json", text: "API description" },
+  { href: "/LICENSE.txt", text: "Apache License 2.0" },
+];
+
+export function Footer({ className }: { className?: string }) {
+  return (
+    <footer className={cn("flex flex-wrap justify-between gap-x-6 gap-y-1.5 border-t border-line py-4 text-xs text-dim", className)}>
+      <span>GPU Bloom {__VERSION__}</span>
+      <ul className="flex flex-wrap gap-x-5 gap-y-1.5">
+        {LINKS.map(({ href, text }) => (
+          <li key={href}>
+            <a href={href} className="underline-offset-3 hover:text-text hover:underline">
+              {text}
+            </a>
+          </li>
+        ))}
+      </ul>
+    </footer>
+  );
+}
