@@ -42,11 +42,9 @@ _CODE = re.compile(r"^```(python|json)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """All commands by their words. Hidden ones are old names, which no page may show."""
     if hasattr(command, "commands"):
         for name, inner in command.commands.items():
-            if not inner.hidden:
-                yield from _commands(inner, (*words, name))
+            yield from _commands(inner, (*words, name))
     else:
         yield words, command
 
