@@ -172,7 +172,7 @@ def test_commands_print_what_a_page_shows(page: Path, with_long: bool, tmp_path:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                text=True,
+                encoding="utf-8",
                 check=False,
             )
             assert same_output(shown, done.stdout), (
@@ -183,9 +183,10 @@ def test_commands_print_what_a_page_shows(page: Path, with_long: bool, tmp_path:
 
 def _environment(folder: Path) -> dict[str, str]:
     """A terminal of 80 columns, no settings of the person who runs the tests, and no network."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
+    kept = ("PATH", "PYTHONPATH", "TMPDIR")
     return {
-        **kept,
+        **{name: os.environ[name] for name in kept if name in os.environ},
+        "PYTHONUTF8": "1",
         "HOME": str(folder / "home"),
         "BLOOM_HOME": str(folder / "home" / ".gpubloom"),
         "COLUMNS": "80",
