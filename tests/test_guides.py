@@ -1,4 +1,4 @@
-"""The guides show figures that are ours."""
+"""The guides show our prices, capabilities, templates and labels."""
 
 import re
 from pathlib import Path
@@ -56,8 +56,16 @@ def test_the_prices_in_the_guide_are_those_of_the_table() -> None:
             assert shown == f"{cheapest.hourly / cheapest.gpus:.2f}{mark}", f"{gpu} at {service}"
 
 
-def test_the_templates_that_a_first_job_starts_from_are_there() -> None:
-    named = re.findall(r"template \*\*(.+?)\*\*", (DOCS / "guides" / "first-job.md").read_text())
+def test_the_first_job_names_templates_and_labels_that_the_web_app_shows() -> None:
+    text = (DOCS / "guides" / "first-job.md").read_text()
     titles = {template.title for template in templates()}
+    named = set(re.findall(r"template \*\*(.+?)\*\*", text))
     assert named
-    assert set(named) <= titles
+    assert named <= titles
+    pages = "\n".join(
+        path.read_text() for path in (DOCS.parent / "ui" / "src").rglob("*.tsx") if ".test." not in path.name
+    )
+    labels = set(re.findall(r"\*\*(.+?)\*\*", text)) - titles
+    assert labels
+    missing = {label for label in labels if not re.search(rf"\b{re.escape(label)}\b", pages)}
+    assert missing == set()
