@@ -45,7 +45,7 @@ check-python:
 	$(BIN)/lint-imports
 
 check-api:
-	@$(BIN)/bloom openapi | diff -q - ui/openapi.json > /dev/null \
+	@$(BIN)/bloom server openapi | diff -q - ui/openapi.json > /dev/null \
 	  || { echo "ui/openapi.json is not what the server offers. Run: make api"; exit 1; }
 	@$(NPM) types -- --check > /dev/null \
 	  || { echo "ui/src/api/schema.d.ts is not made from ui/openapi.json. Run: make api"; exit 1; }
@@ -57,7 +57,7 @@ check-ui:
 	$(NPM) test
 
 api: ## Write the API's description and the web app's types and form fields anew
-	$(BIN)/bloom openapi > ui/openapi.json.new && mv ui/openapi.json.new ui/openapi.json
+	$(BIN)/bloom server openapi > ui/openapi.json.new && mv ui/openapi.json.new ui/openapi.json
 	$(NPM) types
 	$(NPM) fields
 

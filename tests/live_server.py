@@ -57,11 +57,11 @@ class LiveServer:
 
 
 @contextmanager
-def live_server(home: Path, *, command: str = "serve", **environment: str) -> Iterator[LiveServer]:
+def live_server(home: Path, *, command: str = "server start", **environment: str) -> Iterator[LiveServer]:
     """Start a server (`up`: with a worker), wait until it says that it answers, stop it in the end."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BLOOM_")}
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "gpubloom.cli", command, "--port", "0"],
+        [sys.executable, "-u", "-m", "gpubloom.cli", *command.split(), "--port", "0"],
         env={**clean, "BLOOM_HOME": str(home), "PYTHONUNBUFFERED": "1", **environment},
         cwd=home.parent,
         stdout=subprocess.PIPE,

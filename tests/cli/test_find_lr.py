@@ -13,7 +13,7 @@ from tests.errors import printed
 SETTINGS = [each for each in SMALL if each not in {"--epochs", "1"}]
 
 # Together, so that one search does for all.
-pytestmark = pytest.mark.xdist_group("bloom find-lr")
+pytestmark = pytest.mark.xdist_group("bloom models find-lr")
 
 
 @pytest.fixture(scope="module")

@@ -258,7 +258,7 @@ def test_the_command_fetches_by_name(
 ) -> None:
     own_table(monkeypatch, tmp_path, address, sha256=SHA)
     done = subprocess.run(
-        [sys.executable, "-m", "gpubloom.cli", "data", "fetch", "mine", "--to", "data"],
+        [sys.executable, "-m", "gpubloom.cli", "datasets", "pull", "mine", "--to", "data"],
         cwd=tmp_path,
         env=dict(os.environ),
         capture_output=True,

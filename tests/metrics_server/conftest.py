@@ -106,9 +106,9 @@ class Viewer:
 
 
 def start_server(run_dir: Path) -> tuple["subprocess.Popen[str]", str, str]:
-    """`bloom serve-metrics`; the process, its address and its token."""
+    """`bloom runs serve`; the process, its address and its token."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpubloom.cli", "serve-metrics", str(run_dir)],
+        [sys.executable, "-m", "gpubloom.cli", "runs", "serve", str(run_dir)],
         env={**os.environ, "METRICS_SERVER_ADDR": "127.0.0.1:0"},
         stdout=subprocess.PIPE,
         text=True,

@@ -1,4 +1,4 @@
-"""`bloom serve` as a process of its own: what it prints, what it refuses, what comes over a real socket."""
+"""`bloom server start` as a process: what it prints, what it refuses, what comes over a real socket."""
 
 import os
 import socket
@@ -23,7 +23,7 @@ def _give_up(
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BLOOM_")}
     clean.pop("PORT", None)
     return subprocess.run(
-        [sys.executable, "-m", "gpubloom.cli", command, *arguments],
+        [sys.executable, "-m", "gpubloom.cli", *command.split(), *arguments],
         env={**clean, "BLOOM_HOME": str(home), **environment},
         cwd=home.parent,
         capture_output=True,
@@ -70,7 +70,7 @@ def _refuses_large_bodies(address: str) -> None:
     assert httpx2.get(f"{address}/api/health").status_code == 200
 
 
-@pytest.mark.parametrize("command", ["serve", "up"])
+@pytest.mark.parametrize("command", ["server start", "up"])
 def test_an_occupied_port_ends_with_one_sentence(tmp_path: Path, command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -81,7 +81,7 @@ def test_an_occupied_port_ends_with_one_sentence(tmp_path: Path, command: str) -
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", ["serve", "up"])
+@pytest.mark.parametrize("command", ["server start", "up"])
 def test_settings_that_cannot_be_used_are_named_on_one_line(tmp_path: Path, command: str) -> None:
     wrong = {
         "BLOOM_PORT": "many",

@@ -97,7 +97,7 @@ def large_card(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         str(folder / "card.html"),
     ]
     subprocess.run(bloom, check=True)
-    print(f"bloom card: {time.perf_counter() - begin:.2f} s for a run of {raw / 1e6:.0f} MB")
+    print(f"bloom runs card: {time.perf_counter() - begin:.2f} s for a run of {raw / 1e6:.0f} MB")
     yield (folder / "card.html").read_text(encoding="utf-8")
     shutil.rmtree(folder)
 

@@ -1,4 +1,4 @@
-"""`bloom mirror`, as a person calls it."""
+"""`bloom runs mirror`, as a person calls it."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("s3")
 
 
 def bloom(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "gpubloom.cli", "mirror", *map(str, arguments)]
+    command = [sys.executable, "-m", "gpubloom.cli", "runs", "mirror", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 

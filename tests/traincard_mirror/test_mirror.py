@@ -144,7 +144,7 @@ def test_a_bucket_that_never_answers_does_not_keep_the_process_from_ending(
         asking, _ = silent_server.accept()
         assert not mirror.finish(0.5)
         asking.close()
-    assert f"bloom mirror {run_dir} {URL}" in caplog.text
+    assert f"bloom runs mirror {run_dir} {URL}" in caplog.text
 
 
 def uploads(run_dir: Path) -> tuple[Upload, Upload]:

@@ -103,7 +103,7 @@ def test_a_worker_that_is_killed_leaves_the_dataset_to_the_next(
     dataset = _dataset(installation, settings, LINE * 200_000)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BLOOM_")}
     first = subprocess.Popen(
-        [sys.executable, "-m", "gpubloom.cli", "worker"],
+        [sys.executable, "-m", "gpubloom.cli", "server", "worker"],
         env={**clean, "BLOOM_HOME": str(settings.home), "BLOOM_DATABASE_URL": installation.database_url},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

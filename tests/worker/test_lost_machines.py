@@ -75,7 +75,7 @@ def _environment(machine: Machine) -> dict[str, str]:
 def _worker_process(machine: Machine) -> Iterator[subprocess.Popen[bytes]]:
     """A real worker; killed at the end of the block."""
     worker = subprocess.Popen(
-        [sys.executable, "-m", "gpubloom.cli", "worker"],
+        [sys.executable, "-m", "gpubloom.cli", "server", "worker"],
         env=_environment(machine),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -165,7 +165,7 @@ def test_a_job_whose_checkpoints_nobody_else_can_read_fails_with_the_reason_and_
     job_id = first.add_job(toy=HELD)
     _run_until_power_is_lost(first, job_id)
     name = machine_name(first.settings.home)
-    assert "Jobs released: 1" in _bloom(first, "machines", "forget", name, "--yes")
+    assert "Jobs released: 1" in _bloom(first, "server", "machines", "forget", name, "--yes")
     assert f"{name}  gone" in _bloom(first, "machines", "list")
     waiting = first.job(job_id)
     assert (waiting.status, waiting.lease_token) == ("queued", None)

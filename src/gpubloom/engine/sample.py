@@ -1,6 +1,6 @@
 """`python -m gpubloom.engine.sample RUN PROMPT`: streams text from a run, a checkpoint or a model folder.
 
-The process that `bloom sample` starts. Wrong input ends it with one sentence and status 2.
+The process that `bloom models generate` starts. Wrong input ends it with one sentence and status 2.
 """
 
 import argparse

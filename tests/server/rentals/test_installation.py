@@ -118,13 +118,13 @@ def test_a_server_with_a_copied_folder_asks_before_it_starts(migrated_sqlite: Pa
     shutil.copy(migrated_sqlite, home / "bloom.db")
     original = Installation(home, f"sqlite+aiosqlite:///{home / 'bloom.db'}")
     _rents(original, original.add_user("Ada"))
-    assert _bloom(home, "db", "moved").returncode == 0
+    assert _bloom(home, "server", "database", "moved").returncode == 0
     shutil.copytree(home, copy)
-    refused = _bloom(copy, "serve", "--port", "0")
+    refused = _bloom(copy, "server", "start", "--port", "0")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert str(home) in refused.stderr
     assert "bloom server database copied" in refused.stderr
-    answered = _bloom(copy, "db", "copied")
+    answered = _bloom(copy, "server", "database", "copied")
     assert answered.returncode == 0
     assert "original: 1." in answered.stdout
     assert _name(Installation(copy, f"sqlite+aiosqlite:///{copy / 'bloom.db'}")) != _name(original)

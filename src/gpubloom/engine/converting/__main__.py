@@ -1,4 +1,6 @@
-"""`python -m gpubloom.engine.converting SOURCE TARGET --to FORM`: the process that `bloom convert` starts.
+"""`python -m gpubloom.engine.converting SOURCE TARGET --to FORM`.
+
+The process that `bloom runs convert-checkpoint` starts.
 
 Prints what was written as JSON. Wrong input ends it with one sentence and status 2.
 """
