@@ -193,7 +193,7 @@ def test_a_job_shows_what_was_planned_beside_what_is_measured(
     expect(compared.get_by_role("row", name="Step")).to_contain_text("+10 %")
     expect(page.get_by_text("waiting for the optimizer 30 %")).to_be_visible()
     engine = page.get_by_label("Engine charts")
-    for title in ("Step time by activity", "Host–GPU link", "TFLOP/s", "Memory used"):
+    for title in ("Step time by activity", "Host–GPU transfer speed", "TFLOP/s", "Memory used"):
         expect(engine.get_by_role("heading", name=title)).to_be_visible()
     assert axe_violations(page) == []
     assert not _wider_than_the_screen(page)

@@ -31,7 +31,7 @@ def _bring_model(page: Page, folder: Path) -> None:
     dialog.get_by_label("Choose a folder").set_input_files(folder)
     assert axe_violations(page) == []
     dialog.get_by_role("button", name="Upload model").click()
-    expect(page.get_by_role("article", name="tiny").get_by_text("checked")).to_be_visible()
+    expect(page.get_by_role("article", name="tiny").get_by_text("can be trained")).to_be_visible()
 
 
 @pytest.mark.long

@@ -135,7 +135,7 @@ def test_a_fine_tuning_sends_no_figure_that_nobody_typed(
     dialog.get_by_role("tab", name="Upload").click()
     dialog.get_by_label("Choose a folder").set_input_files(make_tiny_model(tmp_path / "tiny"))
     dialog.get_by_role("button", name="Upload model").click()
-    expect(page.get_by_role("article", name="tiny").get_by_text("checked")).to_be_visible()
+    expect(page.get_by_role("article", name="tiny").get_by_text("can be trained")).to_be_visible()
     rows = [{"prompt": f"Where is key {n}?", "completion": f"Under stone {n}."} for n in range(40)]
     examples = tmp_path / "pairs.jsonl"
     examples.write_text("\n".join(json.dumps(row) for row in rows))

@@ -80,7 +80,7 @@ def _bring_model(page: Page, folder: Path) -> None:
     dialog.get_by_role("tab", name="Upload").click()
     dialog.locator("input[type=file]").set_input_files(folder)
     dialog.get_by_role("button", name="Upload model").click()
-    expect(page.get_by_label(folder.name, exact=True).get_by_text("checked")).to_be_visible()
+    expect(page.get_by_label(folder.name, exact=True).get_by_text("can be trained")).to_be_visible()
 
 
 def _bring_data(page: Page, file: Path) -> None:

@@ -15,7 +15,7 @@ export class ControlSection {
   #save = element("button", { type: "button" }, "Save checkpoint");
   #token = element("input", { type: "password", id: "token", autocomplete: "off" });
   #status = element("p", { class: "dim", role: "status" });
-  #disconnected = element("p", { class: "notice warning", role: "alert" }, "No connection to the server. The server may have stopped with the run, or it needs the token. This page reconnects automatically.");
+  #disconnected = element("p", { class: "notice warning", role: "alert" }, "No connection to the server. The server may have stopped when the run ended, or the token below may be missing or wrong. This page reconnects automatically.");
   #inputs = SETTINGS.map((name) => element("input", { type: "text", inputmode: "decimal", id: `set-${name}`, name, placeholder: "unchanged", autocomplete: "off" }));
   #pendingVersion = 0;
 

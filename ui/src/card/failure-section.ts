@@ -46,7 +46,7 @@ function parts(failure: Failure): HTMLElement[] {
     element("h3", { class: "part" }, "Last metrics"),
     // A snapshot of an older version has null for NaN.
     listOf(Object.entries(failure.last_metrics).map(([name, { step, value }]) => [name, `${valueText(value ?? "NaN", metricText)}${step === null ? "" : ` at step ${countText(step)}`}`])),
-    element("h3", { class: "part" }, "Last system values"),
+    element("h3", { class: "part" }, "Last system metrics"),
     listOf(Object.entries(failure.last_system).map(([name, value]) => [name, valueText(value, (known) => systemText(name, known))])),
   ];
   return sections.filter((part) => part !== null);

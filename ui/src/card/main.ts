@@ -72,7 +72,7 @@ class Card {
     this.#status.show(data);
     this.#control?.show(data);
     this.#metrics.show(metricChartSpecs(data.metrics));
-    this.#leftOut.textContent = data.metrics_left_out > 0 ? `${countText(data.metrics_left_out)} more series are in the run directory.` : "";
+    this.#leftOut.textContent = data.metrics_left_out > 0 ? `Not shown here: ${countText(data.metrics_left_out)} metric series. Their values are in the run directory.` : "";
     this.#system.show(data);
     this.#checkpoints.show(data);
     this.#logs.show(data);

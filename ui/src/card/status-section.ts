@@ -55,7 +55,7 @@ function figures(status: RunStatus): [string, Node | string][] {
     ["Epoch", of(status.epoch, status.epochs, epochText)],
     ["Elapsed", status.elapsed_seconds === null ? "–" : durationText(status.elapsed_seconds)],
     ["Time left", running && status.eta_seconds !== null ? durationText(status.eta_seconds) : "–"],
-    ["Global batch", status.global_batch_size === null ? "–" : countText(status.global_batch_size)],
+    ["Global batch size", status.global_batch_size === null ? "–" : countText(status.global_batch_size)],
     ["World size", status.world_size === null ? "–" : countText(status.world_size)],
     ["Restarts", countText(status.restart_count)],
   ];

@@ -14,7 +14,7 @@ export class SystemSection {
 
   constructor(view: SharedView) {
     const { root, body } = section("system", "System");
-    this.grid = new ChartGrid(view, "No system values have been reported yet.");
+    this.grid = new ChartGrid(view, "No system metrics have been reported yet.");
     this.root = root;
     body.append(this.#now, this.grid.root, this.#ranks);
   }
@@ -74,7 +74,7 @@ const numbersOf = (measured: Value | undefined) => (measured === null || measure
 function allGpus(gpus: readonly { node: Node; gpu: { index: number } }[]): string[] {
   const all = (name: string) => gpus.flatMap(({ node, gpu }) => numbersOf(node.last[`gpu/${gpu.index}/${name}`]));
   return [
-    `All ${countText(gpus.length)}`,
+    `All ${countText(gpus.length)} GPUs`,
     text(all("utilization"), mean),
     text(all("memory_used"), (values) => bytesText(sum(values))) + text(all("memory_total"), (values) => ` / ${bytesText(sum(values))}`).replace("–", ""),
     text(all("temperature"), (values) => `${Math.round(Math.max(...values))} °C`),

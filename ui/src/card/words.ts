@@ -39,7 +39,7 @@ const CAUSES: Record<string, string> = {
   gpu_out_of_memory: "the GPU ran out of memory",
   host_out_of_memory: "the machine ran out of memory",
   disk_full: "the disk is full",
-  lost_rank: "another training process was lost",
+  lost_rank: "another training process stopped responding",
   nan_loss: "the loss became NaN or infinite",
 };
 

@@ -16,7 +16,7 @@ export function describeChart({ title, axis, over: counted, lines, format }: Des
     if (low <= high) parts.push(`lowest ${format(low)}`, `highest ${format(high)}`);
     if (isThinned(curve)) {
       const [least, most] = endsOf(curve.value);
-      parts.push(`drawn as means of several steps, from ${format(least)} to ${format(most)}`);
+      parts.push(`the chart shows means over several steps, from ${format(least)} to ${format(most)}`);
     }
     return [parts.join(", ")];
   });

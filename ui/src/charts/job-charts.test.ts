@@ -12,7 +12,7 @@ describe("the charts of the engine", () => {
 
   it("draw what a step waits for as one chart, and never a curve twice", () => {
     const names = [...Object.values(STEP_PARTS), ...Object.values(ENGINE_MEMORY), "engine/tflops", "engine/mfu", "engine/link_in_gb_per_second"];
-    expect(titles(names)).toEqual(["Step time by activity", "Host–GPU link", "TFLOP/s", "MFU (share of GPU peak)", "Memory used"]);
+    expect(titles(names)).toEqual(["Step time by activity", "Host–GPU transfer speed", "TFLOP/s", "MFU (share of GPU peak)", "Memory used"]);
     expect(chartSpecsFor(names).training).toEqual([]);
   });
 

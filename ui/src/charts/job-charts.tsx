@@ -73,10 +73,10 @@ const ENGINE_CHARTS: PageChartSpec[] = [
     { format: secondsText, wide: true },
   ),
   engine(
-    "Host–GPU link",
+    "Host–GPU transfer speed",
     [
-      { name: "engine/link_in_gb_per_second", label: "in", colour: BLUE },
-      { name: "engine/link_out_gb_per_second", label: "out", colour: AMBER },
+      { name: "engine/link_in_gb_per_second", label: "host to GPU", colour: BLUE },
+      { name: "engine/link_out_gb_per_second", label: "GPU to host", colour: AMBER },
     ],
     { format: gigabytes },
   ),

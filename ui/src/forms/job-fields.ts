@@ -72,7 +72,7 @@ export const CONFIG_GROUPS = {
   folder: [
     field("model.path", { when: ofFolder, required: "Enter the path of the model folder." }),
     field("model.random_weights", { when: ofFolder }),
-    field("data.tokenizer.path", { when: withTokenizerFile, required: "Enter the path of the tokenizer.json." }),
+    field("data.tokenizer.path", { when: withTokenizerFile, required: "Enter the path of the tokenizer.json file." }),
   ],
   sizes: [
     field("model.hidden_size", { when: ofPreset }),

@@ -95,7 +95,7 @@ describe("fields that depend on others", () => {
     expect(missingIn(valuesOf({}))).toEqual([]);
     expect(missingIn(changed({}, { "model.preset": "" })).map((one) => one.path)).toEqual(["model.path"]);
     const config = changed({}, { "model.preset": "", "data.tokenizer.kind": "file" });
-    expect(messagesFor({ config })).toEqual(["config.model.path: Enter the path of the model folder.", "config.data.tokenizer.path: Enter the path of the tokenizer.json."]);
+    expect(messagesFor({ config })).toEqual(["config.model.path: Enter the path of the model folder.", "config.data.tokenizer.path: Enter the path of the tokenizer.json file."]);
   });
 
   it("have no mistakes where nobody sees them", () => {

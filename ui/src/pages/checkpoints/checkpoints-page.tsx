@@ -24,7 +24,7 @@ const MOST = 100;
 
 const columns: Column<CheckpointOfJob>[] = [
   { header: "Checkpoint", lead: true, cell: (checkpoint) => <Name checkpoint={checkpoint} /> },
-  { header: "Base model", cell: ({ base_model: baseModel, method }) => <Pair first={baseModel ?? "new model"} second={methodText(method)} /> },
+  { header: "Base model", cell: ({ base_model: baseModel, method }) => <Pair first={baseModel ?? "none (trained from scratch)"} second={methodText(method)} /> },
   { header: "Dataset", cell: ({ dataset_name: datasetName }) => datasetName },
   { header: "Eval loss", end: true, cell: evalLossText },
   { header: "Tokens/s", end: true, cell: ({ tokens_per_second: tokensPerSecond }) => (tokensPerSecond === null ? null : countText(numberOf(tokensPerSecond))) },

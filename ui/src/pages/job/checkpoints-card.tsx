@@ -142,7 +142,7 @@ function NoCheckpoint({ ended }: { ended: boolean }) {
     </EmptyState>
   ) : (
     <EmptyState icon={Save} title="No checkpoint yet.">
-      The job saves checkpoints automatically. You can also save one while a training job runs.
+      The job saves checkpoints automatically. While a training job runs, you can also save a checkpoint yourself.
     </EmptyState>
   );
 }

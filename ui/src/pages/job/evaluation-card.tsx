@@ -57,7 +57,7 @@ export function EvaluationCard({ job }: { job: Job }) {
       icon={Gauge}
       action="Evaluate"
       possible={job.status === "completed" && job.has_model}
-      invitation={{ title: "No evaluation yet.", text: "Measure perplexity on the eval split before and after training, and compare the answers of both models to your prompts." }}
+      invitation={{ title: "No evaluation yet.", text: "Measure perplexity on the eval split before and after training. Also compare the model’s answers to your prompts before and after training." }}
       dialog={(close) => <EvaluateDialog subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), checkpoint: null }} onClose={close} />}
     >
       {(task) => <EvaluationResult task={task} />}
@@ -74,7 +74,7 @@ export function EvaluateDialog({ subject, onClose, onStarted = onClose }: Evalua
       open
       onOpenChange={(open) => !open && onClose()}
       title={checkpoint ? `Evaluate step ${countText(checkpoint.step)}` : "Evaluate the model"}
-      description="Measures perplexity on the eval split before and after training. Both models also answer your prompts."
+      description="Compares the model before and after training: its perplexity on the eval split and its answers to your prompts."
     >
       <EvaluateForm subject={subject} onClose={onClose} onStarted={onStarted} />
     </Dialog>

@@ -131,7 +131,7 @@ function ExportForm({ subject, onClose, onStarted }: Required<ExportDialogProps>
 function TokenNote() {
   const token = useQuery(hubTokenQuery);
   if (token.data?.present === false) return "No Hugging Face token is stored. Add one first under Settings, Tokens.";
-  return "The export is pushed after the check, with your stored Hugging Face token.";
+  return "The export is pushed with your stored Hugging Face token, after the test prompts have run.";
 }
 
 const FORM_NAMES: Record<Exported["form"], string> = { merged: "Merged model", adapter: "Adapter", gguf: "GGUF" };

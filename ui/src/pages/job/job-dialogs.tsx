@@ -174,7 +174,7 @@ export function ShareDialog({ job, onClose }: { job: Job; onClose: () => void })
     });
 
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="Share" description="Anyone with the link can see this run’s figures and charts without an account. The link is read-only and shows no files.">
+    <Dialog open onOpenChange={(open) => !open && onClose()} title="Share" description="Anyone with the link can see this run’s metrics, charts and config without an account. The link is read-only and shows no files.">
       <div className="grid gap-4">
         {failure && (
           <Notice tone="bad" role="alert">

@@ -105,7 +105,7 @@ function ModelStatus({ model: { id, status }, check }: { model: Model; check: Mo
   if (status === "uploading") return <Badge tone={upload ? "teal" : "bad"}>{upload ? "uploading" : "upload incomplete"}</Badge>;
   if (status === "failed") return <Badge tone="bad">failed</Badge>;
   if (check === null) return <Badge>ready</Badge>;
-  return check.ok ? <Badge tone="good">checked</Badge> : <Badge tone="bad">cannot be trained</Badge>;
+  return check.ok ? <Badge tone="good">can be trained</Badge> : <Badge tone="bad">cannot be trained</Badge>;
 }
 
 const SOURCES: Record<Model["source"], string> = { hub: "from Hugging Face", folder: "server folder", upload: "uploaded" };

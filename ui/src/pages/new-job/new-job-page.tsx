@@ -81,7 +81,7 @@ function MethodFields() {
   const frozenNoise = adapters && !ofFolder(values);
   return (
     <>
-      <CardsField field={method} help={frozenNoise ? "A preset starts with random weights, and adapters do not train them. Choose a folder with a pretrained model." : undefined} />
+      <CardsField field={method} help={frozenNoise ? "LoRA and QLoRA need a pretrained model, but a preset starts with random weights. Under Model, choose “Model folder…”." : undefined} />
       {adapters && (
         <div className="grid gap-3.5 sm:grid-cols-3">
           <ConfigFields group="adapters" />

@@ -24,7 +24,7 @@ const KINDS: Record<Offer["kind"], string> = {
 
 const AVAILABILITY: Record<Offer["availability"], string | null> = {
   immediate: "available now",
-  queued: "possible queue",
+  queued: "may have to wait in a queue",
   unknown: null,
   unavailable: "not available now",
 };
@@ -43,7 +43,7 @@ export function offerLine(offer: Offer): string {
   const had = AVAILABILITY[offer.availability];
   if (had) parts.push(had);
   if (offer.region) parts.push(offer.region);
-  if (offer.relaunches > 0) parts.push(offer.relaunches === 1 ? "1 restart from a checkpoint" : `${offer.relaunches} restarts from a checkpoint`);
+  if (offer.relaunches > 0) parts.push(offer.relaunches === 1 ? "restarts once from a checkpoint" : `restarts ${offer.relaunches} times from a checkpoint`);
   return parts.join(" · ");
 }
 

@@ -56,7 +56,7 @@ export function RentalsCard({ connected }: { connected: boolean }) {
         {({ items }) =>
           items.length === 0 ? (
             <EmptyState icon={ServerOff} title="No running instances." small>
-              You are not billed for any instance now. Instances without a job are terminated automatically every few minutes.
+              You are not billed for any instance now. Every few minutes, GPU Bloom terminates instances that have no job.
             </EmptyState>
           ) : (
             <DataTable label="Running instances" columns={columns} rows={items} rowKey={({ id }) => id} />

@@ -84,7 +84,7 @@ export function needRows(requirements: Requirements): NeedRow[] {
   one("Multi-node", requirements.multi_node, (yes) => (yes ? "yes" : null));
   one("Keyboard input", requirements.interactive, (yes) => (yes ? "required" : null));
   one("Saves checkpoints with", requirements.checkpoints, ({ saves_with: savesWith }) => savesWith);
-  one("Resumes with", requirements.checkpoints, ({ resumes_with: resumesWith }) => resumesWith ?? "nothing: restarts from the beginning");
+  one("Resumes with", requirements.checkpoints, ({ resumes_with: resumesWith }) => resumesWith ?? "cannot resume; restarts from the beginning");
   one("TensorBoard", requirements.writes_tensorboard, (yes) => (yes ? "yes" : null));
   return rows;
 }

@@ -83,7 +83,7 @@ export function ScriptPage() {
           <>
             <Card>
               <CardHeader title="Where to run" note="prices are estimates, in US dollars" />
-              <OfferPicker selection={selection} memoryGb={memoryOf(offersRequest?.requirements)} back="/script" waiting="Offers appear when the script can be read." instead={{ colab: <NotebookButton draft={draft} /> }} />
+              <OfferPicker selection={selection} memoryGb={memoryOf(offersRequest?.requirements)} back="/script" waiting="Offers appear here when the requirements of the script are known." instead={{ colab: <NotebookButton draft={draft} /> }} />
               <LocalChoices selection={selection} draft={draft} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
             </Card>
             <RunCard draft={draft} packages={needs.requirements?.packages.map(({ value }) => value) ?? []} mistakes={mistakes} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
@@ -186,8 +186,8 @@ export function RunCard({ draft, packages, mistakes, onChange }: RunCardProps) {
         {text("arguments", { label: "Arguments", placeholder: "--batch_size=12 --max_iters=2000", help: "Command-line arguments for the script.", wide: true })}
         {text("name", { label: "Job name", placeholder: "the script’s name" })}
         <Field label="Project">{(control) => <Select {...control} value={draft.project} options={options} onChange={(event) => onChange({ project: event.target.value })} />}</Field>
-        {text("budget", { label: "Budget, in US dollars", placeholder: "no limit", numeric: true, help: "At this amount the job saves a checkpoint and then ends. You get warnings at 50 % and 80 %." })}
-        {text("maxHours", { label: "Time limit, in hours", placeholder: "no limit", numeric: true, help: "After this time the job saves a checkpoint and then ends." })}
+        {text("budget", { label: "Budget, in US dollars", placeholder: "no limit", numeric: true, help: "At this amount the job saves a checkpoint and then stops. You get warnings at 50 % and 80 %." })}
+        {text("maxHours", { label: "Time limit, in hours", placeholder: "no limit", numeric: true, help: "After this time the job saves a checkpoint and then stops." })}
         {text("packages", { label: "Packages", placeholder: packages.join(", ") || "none", help: "Packages that pip installs on a rented instance. If empty, the detected packages are installed." })}
         {text("datasets", { label: "Well-known datasets", placeholder: "shakespeare", help: "Each dataset is placed next to the script, in data/NAME." })}
       </div>

@@ -139,7 +139,7 @@ describe("what was found in a script", () => {
       Libraries: ["pytorch", "stated"],
       Packages: ["torch, numpy", "assumed"],
       "Saves checkpoints with": ["torch.save", "stated"],
-      "Resumes with": ["nothing: restarts from the beginning", "stated"],
+      "Resumes with": ["cannot resume; restarts from the beginning", "stated"],
     });
   });
 
