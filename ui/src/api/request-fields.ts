@@ -87,9 +87,9 @@ export const NewEvaluation = {
 } as const;
 
 export const NewExport = {
-  "form": {"type":"string","enum":["adapter","merged","gguf"],"default":"merged","choices":[{"label":"Merged","note":"a whole model, for transformers and vLLM","value":"merged"},{"label":"Adapter","note":"only what was learned, for PEFT","value":"adapter"},{"label":"GGUF","note":"one file, for llama.cpp and Ollama","value":"gguf"}]},
-  "dtype": {"description":"fp32 keeps every digit and needs twice the room.","type":"string","enum":["fp32","bf16","fp16"],"default":"bf16","choices":[{"label":"bf16","value":"bf16"},{"label":"fp16","value":"fp16"},{"label":"fp32","value":"fp32"}]},
-  "checkpoint_id": {"description":"One checkpoint of the job; without one, its finished model.","type":"string"},
+  "form": {"type":"string","enum":["adapter","merged","gguf"],"default":"merged","choices":[{"label":"Merged","note":"the whole model, for transformers and vLLM","value":"merged"},{"label":"Adapter","note":"only the adapter weights, for PEFT","value":"adapter"},{"label":"GGUF","note":"one file, for llama.cpp and Ollama","value":"gguf"}]},
+  "dtype": {"description":"Number format of the exported weights; fp32 loses nothing and takes twice the space.","type":"string","enum":["fp32","bf16","fp16"],"default":"bf16","choices":[{"label":"bf16","value":"bf16"},{"label":"fp16","value":"fp16"},{"label":"fp32","value":"fp32"}]},
+  "checkpoint_id": {"description":"A checkpoint of the job. If empty: the finished model.","type":"string"},
   "prompts": {"type":"array","maxItems":1000,"items":{"type":"string","minLength":1,"maxLength":20000}},
 } as const;
 
@@ -120,10 +120,10 @@ export const NewModel = {
 } as const;
 
 export const SamplingSettings = {
-  "temperature": {"description":"0 always takes the likeliest token.","type":"number","minimum":0,"maximum":2},
-  "top_p": {"description":"Share of the likely tokens to draw from.","type":"number","exclusiveMinimum":0,"maximum":1},
-  "seed": {"description":"The same seed gives the same answer.","type":"integer","minimum":-9223372036854776000,"exclusiveMaximum":9223372036854776000},
-  "max_tokens": {"description":"Longest answer, in tokens.","type":"integer","minimum":1},
+  "temperature": {"description":"Randomness of the answer; 0 always takes the most likely token.","type":"number","minimum":0,"maximum":2},
+  "top_p": {"description":"Nucleus sampling: draws only from the most likely tokens whose probabilities add up to this value.","type":"number","exclusiveMinimum":0,"maximum":1},
+  "seed": {"description":"Random seed; the same seed gives the same answer.","type":"integer","minimum":-9223372036854776000,"exclusiveMaximum":9223372036854776000},
+  "max_tokens": {"description":"Maximum length of the answer, in tokens.","type":"integer","minimum":1},
 } as const;
 
 export const ScriptIn = {

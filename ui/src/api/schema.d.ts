@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Read Health
-         * @description Answers when the server runs and its database answers too.
+         * @description Answers when the server runs and the database is reachable.
          */
         get: operations["read_health_api_health_get"];
         put?: never;
@@ -33,7 +33,7 @@ export interface paths {
         };
         /**
          * Read State
-         * @description What the web app asks first: is anybody signed in, and what can a stranger do here?
+         * @description Return whether a user is signed in, and which ways to sign in or sign up are open.
          */
         get: operations["read_state_api_auth_state_get"];
         put?: never;
@@ -75,7 +75,7 @@ export interface paths {
         put?: never;
         /**
          * Sign Up
-         * @description Create an account. The reply does not tell whether the address already has one.
+         * @description Create an account. The reply does not reveal whether the email address already has an account.
          */
         post: operations["sign_up_api_auth_sign_up_post"];
         delete?: never;
@@ -95,7 +95,7 @@ export interface paths {
         put?: never;
         /**
          * Verify
-         * @description Confirm an email address by its email, and sign in.
+         * @description Confirm an email address with the link from the email, and sign in.
          */
         post: operations["verify_api_auth_verify_post"];
         delete?: never;
@@ -135,7 +135,7 @@ export interface paths {
         put?: never;
         /**
          * Sign In
-         * @description Sign a browser in with email address and password.
+         * @description Sign in with email address and password.
          */
         post: operations["sign_in_api_auth_sign_in_post"];
         delete?: never;
@@ -175,7 +175,7 @@ export interface paths {
         put?: never;
         /**
          * Reset Password
-         * @description Choose a new password with the link of an email; every browser is signed out.
+         * @description Choose a new password with the link from the email. All browsers are signed out.
          */
         post: operations["reset_password_api_auth_password_reset_post"];
         delete?: never;
@@ -193,7 +193,7 @@ export interface paths {
         };
         /**
          * Start
-         * @description Send the browser to the provider.
+         * @description Redirect the browser to the sign-in provider.
          */
         get: operations["start_api_auth_oauth__provider__start_get"];
         put?: never;
@@ -213,7 +213,7 @@ export interface paths {
         };
         /**
          * Come Back
-         * @description Take the provider's answer, and sign the browser in.
+         * @description Handle the answer of the sign-in provider, and sign in.
          */
         get: operations["come_back_api_auth_oauth__provider__callback_get"];
         put?: never;
@@ -233,7 +233,7 @@ export interface paths {
         };
         /**
          * Read Shared Job
-         * @description The job behind a link. What could hold a path of the server is left out.
+         * @description Return the job of a share link. Fields that may contain server paths are left out.
          */
         get: operations["read_shared_job_api_shared_job_get"];
         put?: never;
@@ -253,7 +253,7 @@ export interface paths {
         };
         /**
          * Read Shared Metrics
-         * @description The curves of the job behind a link.
+         * @description Return the curves of the job of a share link.
          */
         get: operations["read_shared_metrics_api_shared_metrics_get"];
         put?: never;
@@ -275,7 +275,7 @@ export interface paths {
         put?: never;
         /**
          * Sign Out
-         * @description End this browser's session.
+         * @description Sign out this browser.
          */
         post: operations["sign_out_api_auth_sign_out_post"];
         delete?: never;
@@ -293,7 +293,7 @@ export interface paths {
         };
         /**
          * Read Me
-         * @description The person this request comes from.
+         * @description Return the signed-in user.
          */
         get: operations["read_me_api_me_get"];
         put?: never;
@@ -303,7 +303,7 @@ export interface paths {
         head?: never;
         /**
          * Change Profile
-         * @description Change one's own profile.
+         * @description Change your profile.
          */
         patch: operations["change_profile_api_me_patch"];
         trace?: never;
@@ -319,7 +319,7 @@ export interface paths {
         put?: never;
         /**
          * Change Password
-         * @description Change one's password; other browsers are signed out.
+         * @description Change your password. Other browsers are signed out.
          */
         post: operations["change_password_api_me_password_post"];
         delete?: never;
@@ -337,14 +337,14 @@ export interface paths {
         };
         /**
          * List Sessions
-         * @description The browsers one is signed in with.
+         * @description List the browsers in which you are signed in.
          */
         get: operations["list_sessions_api_me_sessions_get"];
         put?: never;
         post?: never;
         /**
          * End Other Sessions
-         * @description Sign out everywhere else.
+         * @description Sign out all other browsers.
          */
         delete: operations["end_other_sessions_api_me_sessions_delete"];
         options?: never;
@@ -364,7 +364,7 @@ export interface paths {
         post?: never;
         /**
          * End Session
-         * @description Sign one browser out.
+         * @description Sign out one browser.
          */
         delete: operations["end_session_api_me_sessions__session_id__delete"];
         options?: never;
@@ -381,13 +381,13 @@ export interface paths {
         };
         /**
          * List Tokens
-         * @description One's API tokens, without their secrets.
+         * @description List your API tokens, without their secrets.
          */
         get: operations["list_tokens_api_me_tokens_get"];
         put?: never;
         /**
          * Create Token
-         * @description Create an API token; this response is the only place that shows it.
+         * @description Create an API token. Only this response contains the token.
          */
         post: operations["create_token_api_me_tokens_post"];
         delete?: never;
@@ -425,18 +425,18 @@ export interface paths {
         };
         /**
          * Read Hub Token
-         * @description Whether a token for the hub is stored.
+         * @description Return whether a Hugging Face token is stored.
          */
         get: operations["read_hub_token_api_me_hub_token_get"];
         /**
          * Store Hub Token
-         * @description Store a token for the hub, in place of an earlier one.
+         * @description Store a Hugging Face token. Replaces an earlier token.
          */
         put: operations["store_hub_token_api_me_hub_token_put"];
         post?: never;
         /**
          * Delete Hub Token
-         * @description Forget the token for the hub.
+         * @description Delete the stored Hugging Face token.
          */
         delete: operations["delete_hub_token_api_me_hub_token_delete"];
         options?: never;
@@ -453,7 +453,7 @@ export interface paths {
         };
         /**
          * List Projects
-         * @description One's own projects, the one changed last first.
+         * @description List the user's projects, last changed first.
          */
         get: operations["list_projects_api_projects_get"];
         put?: never;
@@ -477,12 +477,12 @@ export interface paths {
         };
         /**
          * Read Project
-         * @description One project.
+         * @description Return one project.
          */
         get: operations["read_project_api_projects__project_id__get"];
         /**
          * Replace Project
-         * @description Change a project: all its fields are replaced.
+         * @description Replace all fields of a project.
          */
         put: operations["replace_project_api_projects__project_id__put"];
         post?: never;
@@ -509,13 +509,13 @@ export interface paths {
         };
         /**
          * List Datasets
-         * @description One's own datasets, the newest first.
+         * @description List your datasets, newest first.
          */
         get: operations["list_datasets_api_datasets_get"];
         put?: never;
         /**
          * Announce Dataset
-         * @description Announce a file; its bytes follow at /content, in pieces.
+         * @description Create a dataset for a file. Upload the bytes of the file to /content, in pieces.
          */
         post: operations["announce_dataset_api_datasets_post"];
         delete?: never;
@@ -535,7 +535,7 @@ export interface paths {
         put?: never;
         /**
          * Fetch Dataset
-         * @description Fetch a dataset from a hub, by its id.
+         * @description Download a dataset from the Hugging Face Hub, by its id.
          */
         post: operations["fetch_dataset_api_datasets_from_hub_post"];
         delete?: never;
@@ -553,21 +553,21 @@ export interface paths {
         };
         /**
          * Read Dataset
-         * @description One dataset.
+         * @description Return one dataset.
          */
         get: operations["read_dataset_api_datasets__dataset_id__get"];
         put?: never;
         post?: never;
         /**
          * Delete Dataset
-         * @description Delete a dataset and its file. What was trained on it stays.
+         * @description Delete a dataset and its file. Models that were trained on it are kept.
          */
         delete: operations["delete_dataset_api_datasets__dataset_id__delete"];
         options?: never;
         head?: never;
         /**
          * Change Dataset
-         * @description Rename a dataset, or say how its file is read: then it is inspected again.
+         * @description Rename a dataset, or change how its file is read. Such a change starts a new inspection.
          */
         patch: operations["change_dataset_api_datasets__dataset_id__patch"];
         trace?: never;
@@ -586,12 +586,12 @@ export interface paths {
         options?: never;
         /**
          * Read Offset
-         * @description How many bytes of the file are here, in the header Upload-Offset.
+         * @description Return the number of uploaded bytes in the header Upload-Offset.
          */
         head: operations["read_offset_api_datasets__dataset_id__content_head"];
         /**
          * Upload Content
-         * @description Append bytes at an offset. With the last one the file is complete and will be inspected.
+         * @description Append bytes at an offset. After the last byte, the file is inspected.
          */
         patch: operations["upload_content_api_datasets__dataset_id__content_patch"];
         trace?: never;
@@ -605,7 +605,7 @@ export interface paths {
         };
         /**
          * Preview Dataset
-         * @description A page of rows, as they are and as the model will see them, what is trained marked.
+         * @description Return a page of rows, each as stored and as the model sees it, with the trained tokens marked.
          */
         get: operations["preview_dataset_api_datasets__dataset_id__preview_get"];
         put?: never;
@@ -625,7 +625,7 @@ export interface paths {
         };
         /**
          * List Problems
-         * @description Rows that cannot be used, or otherwise than one might expect, with their lines and reasons.
+         * @description List the rows that cannot be used, or that are used differently than expected, with line and reason.
          */
         get: operations["list_problems_api_datasets__dataset_id__problems_get"];
         put?: never;
@@ -645,7 +645,7 @@ export interface paths {
         };
         /**
          * Download Converted
-         * @description All examples as messages, one JSON object a line; rows that cannot be used are left out.
+         * @description Download all examples as messages, one JSON object per line. Unusable rows are left out.
          */
         get: operations["download_converted_api_datasets__dataset_id__converted_get"];
         put?: never;
@@ -665,7 +665,7 @@ export interface paths {
         };
         /**
          * Read Catalogue
-         * @description Models that people usually start from, with what they need.
+         * @description List common base models and their memory requirements.
          */
         get: operations["read_catalogue_api_catalogue_get"];
         put?: never;
@@ -685,13 +685,13 @@ export interface paths {
         };
         /**
          * List Models
-         * @description One's own models, the newest first.
+         * @description List your models, newest first.
          */
         get: operations["list_models_api_models_get"];
         put?: never;
         /**
          * Add Model
-         * @description Add a model: fetched from a hub, in a folder of this machine, or uploaded file by file.
+         * @description Add a model: download it from the Hugging Face Hub, use a folder on the server, or upload its files.
          */
         post: operations["add_model_api_models_post"];
         delete?: never;
@@ -709,14 +709,14 @@ export interface paths {
         };
         /**
          * Read Model
-         * @description One model.
+         * @description Return one model.
          */
         get: operations["read_model_api_models__model_id__get"];
         put?: never;
         post?: never;
         /**
          * Delete Model
-         * @description Delete a model and the files that were fetched or uploaded; a folder of this machine stays.
+         * @description Delete a model and its downloaded or uploaded files. A folder on the server is kept.
          */
         delete: operations["delete_model_api_models__model_id__delete"];
         options?: never;
@@ -735,7 +735,7 @@ export interface paths {
         put?: never;
         /**
          * Check Model
-         * @description Look again what is wrong with a model's folder.
+         * @description Check the folder of a model again.
          */
         post: operations["check_model_api_models__model_id__check_post"];
         delete?: never;
@@ -758,12 +758,12 @@ export interface paths {
         options?: never;
         /**
          * Read Offset
-         * @description How many bytes of a file are here, in the header Upload-Offset.
+         * @description Return the number of uploaded bytes of a file in the header Upload-Offset.
          */
         head: operations["read_offset_api_models__model_id__files__path__head"];
         /**
          * Upload File
-         * @description Append bytes to a file at an offset. With the last byte of the last file the model is checked.
+         * @description Append bytes to a file at an offset. After the last byte of the last file, the model is checked.
          */
         patch: operations["upload_file_api_models__model_id__files__path__patch"];
         trace?: never;
@@ -777,7 +777,7 @@ export interface paths {
         };
         /**
          * List Machines
-         * @description The machines that have a worker now, and their GPUs.
+         * @description List the machines that have a running worker, and their GPUs.
          */
         get: operations["list_machines_api_machines_get"];
         put?: never;
@@ -797,7 +797,7 @@ export interface paths {
         };
         /**
          * List Backends
-         * @description What can train here, and what to do for those that cannot.
+         * @description List the training backends. A backend that cannot run here says what to install.
          */
         get: operations["list_backends_api_backends_get"];
         put?: never;
@@ -819,7 +819,7 @@ export interface paths {
         put?: never;
         /**
          * Plan Job
-         * @description Does it fit, how much memory of which kind, how fast? Nothing is started.
+         * @description Estimate memory use and speed, and check whether the job fits. Nothing is started.
          */
         post: operations["plan_job_api_plan_post"];
         delete?: never;
@@ -839,7 +839,7 @@ export interface paths {
         put?: never;
         /**
          * Plan Script
-         * @description The script that a job of this config would run, and what it needs. Nothing is started.
+         * @description Return the script that a job with this config would run, and its requirements. Nothing is started.
          */
         post: operations["plan_script_api_plan_script_post"];
         delete?: never;
@@ -857,13 +857,13 @@ export interface paths {
         };
         /**
          * List Jobs
-         * @description One's jobs, newest first.
+         * @description List the user's jobs, newest first.
          */
         get: operations["list_jobs_api_jobs_get"];
         put?: never;
         /**
          * Create Job
-         * @description Queue a job for a project, or for a new project that is created in the same transaction.
+         * @description Queue a job for an existing project, or for a new project that is created together with the job.
          */
         post: operations["create_job_api_jobs_post"];
         delete?: never;
@@ -881,7 +881,7 @@ export interface paths {
         };
         /**
          * Read Totals
-         * @description How many trainings there are, and how long they took.
+         * @description Count the training jobs by state, and add up their training time.
          */
         get: operations["read_totals_api_jobs_totals_get"];
         put?: never;
@@ -901,14 +901,14 @@ export interface paths {
         };
         /**
          * Read Job
-         * @description One job.
+         * @description Return one job.
          */
         get: operations["read_job_api_jobs__job_id__get"];
         put?: never;
         post?: never;
         /**
          * Delete Job
-         * @description Delete a job that has ended, with its run directory, checkpoints and model, and the tasks about it.
+         * @description Delete an ended job together with its run directory, checkpoints, model and tasks.
          */
         delete: operations["delete_job_api_jobs__job_id__delete"];
         options?: never;
@@ -925,7 +925,7 @@ export interface paths {
         };
         /**
          * Read Metrics
-         * @description A job's curves, thinned with minimum and maximum kept.
+         * @description Return the curves of a job. Long curves are thinned; the minimum and maximum are kept.
          */
         get: operations["read_metrics_api_jobs__job_id__metrics_get"];
         put?: never;
@@ -945,7 +945,7 @@ export interface paths {
         };
         /**
          * List Checkpoints
-         * @description A job's checkpoints, newest first.
+         * @description List the checkpoints of a job, newest first.
          */
         get: operations["list_checkpoints_api_jobs__job_id__checkpoints_get"];
         put?: never;
@@ -965,7 +965,7 @@ export interface paths {
         };
         /**
          * Read Script
-         * @description The script that does this job, and what it needs: run by hand, it gives the same result.
+         * @description Return the script of this job and its requirements. Run by hand, it gives the same result.
          */
         get: operations["read_script_api_jobs__job_id__script_get"];
         put?: never;
@@ -987,7 +987,7 @@ export interface paths {
         put?: never;
         /**
          * Pause
-         * @description Save a checkpoint, stop, and free the device.
+         * @description Save a checkpoint, stop the run and free the device.
          */
         post: operations["pause_api_jobs__job_id__pause_post"];
         delete?: never;
@@ -1007,7 +1007,7 @@ export interface paths {
         put?: never;
         /**
          * Resume
-         * @description Go on from the newest checkpoint.
+         * @description Continue from the newest checkpoint.
          */
         post: operations["resume_api_jobs__job_id__resume_post"];
         delete?: never;
@@ -1027,7 +1027,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel
-         * @description Stop for good; checkpoints stay.
+         * @description Stop the job for good. Checkpoints are kept.
          */
         post: operations["cancel_api_jobs__job_id__cancel_post"];
         delete?: never;
@@ -1047,7 +1047,7 @@ export interface paths {
         put?: never;
         /**
          * Extend
-         * @description Train a completed job further.
+         * @description Train a completed job for more epochs or steps.
          */
         post: operations["extend_api_jobs__job_id__extend_post"];
         delete?: never;
@@ -1091,7 +1091,7 @@ export interface paths {
         head?: never;
         /**
          * Change Settings
-         * @description Change settings while the job trains.
+         * @description Change settings of a running training job.
          */
         patch: operations["change_settings_api_jobs__job_id__settings_patch"];
         trace?: never;
@@ -1105,10 +1105,11 @@ export interface paths {
         };
         /**
          * Stream Job
-         * @description A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on.
+         * @description Follow the changes of a job. `after`, or Last-Event-ID on reconnecting, is the position to continue
+         *     from.
          *
-         *     The data of each event `delta` is a JobUpdate, and its id the job's position. After an event `reset` the
-         *     job and its curves have to be loaded anew.
+         *     The data of each `delta` event is a JobUpdate, and its id is the position of the job. After a `reset`
+         *     event, load the job and its curves again.
          */
         get: operations["stream_job_api_jobs__job_id__stream_get"];
         put?: never;
@@ -1128,7 +1129,7 @@ export interface paths {
         };
         /**
          * Read Logs
-         * @description The end of a job's output, or what came after a position.
+         * @description Return the end of a job's output, or the output after a position.
          */
         get: operations["read_logs_api_jobs__job_id__logs_get"];
         put?: never;
@@ -1148,7 +1149,7 @@ export interface paths {
         };
         /**
          * Search Logs
-         * @description The newest lines of the output that contain a text.
+         * @description Return the newest lines of the output that contain a text.
          */
         get: operations["search_logs_api_jobs__job_id__logs_search_get"];
         put?: never;
@@ -1170,7 +1171,7 @@ export interface paths {
         put?: never;
         /**
          * Evaluate
-         * @description Measure a trained model against what it was tuned from; the answer becomes the new job's result.
+         * @description Evaluate a trained model and compare it with its base model. The new job holds the result.
          */
         post: operations["evaluate_api_jobs__job_id__evaluations_post"];
         delete?: never;
@@ -1190,7 +1191,7 @@ export interface paths {
         put?: never;
         /**
          * Export
-         * @description Write a trained model in the form that others read; its files are downloaded from the new job.
+         * @description Export a trained model. The new job holds the files to download.
          */
         post: operations["export_api_jobs__job_id__exports_post"];
         delete?: never;
@@ -1208,7 +1209,7 @@ export interface paths {
         };
         /**
          * List All Checkpoints
-         * @description The checkpoints that are still there, newest first.
+         * @description List the checkpoints that still exist, newest first.
          */
         get: operations["list_all_checkpoints_api_checkpoints_get"];
         put?: never;
@@ -1228,7 +1229,7 @@ export interface paths {
         };
         /**
          * List Model Files
-         * @description The files of the finished model.
+         * @description List the files of the finished model.
          */
         get: operations["list_model_files_api_jobs__job_id__model_get"];
         put?: never;
@@ -1248,7 +1249,7 @@ export interface paths {
         };
         /**
          * Download Archive
-         * @description The whole model as one tar archive; a broken download continues with a Range header.
+         * @description Download the whole model as one tar archive. A Range header continues an interrupted download.
          */
         get: operations["download_archive_api_jobs__job_id__model_archive_get"];
         put?: never;
@@ -1268,7 +1269,7 @@ export interface paths {
         };
         /**
          * Download File
-         * @description One file of the model, by the name that the list gives.
+         * @description Download one file of the model. `GET /jobs/{job_id}/model` lists the names.
          */
         get: operations["download_file_api_jobs__job_id__model_files__path__get"];
         put?: never;
@@ -1288,7 +1289,7 @@ export interface paths {
         };
         /**
          * List Artifacts
-         * @description The files that a script wrote or changed, while it runs as well; of other jobs there are none.
+         * @description List the files that a script wrote or changed, also while it runs. Other kinds of jobs have none.
          */
         get: operations["list_artifacts_api_jobs__job_id__artifacts_get"];
         put?: never;
@@ -1308,7 +1309,7 @@ export interface paths {
         };
         /**
          * Download Artifacts
-         * @description All of them as one tar archive; a broken download continues with a Range header.
+         * @description Download all files of the job as one tar archive. A Range header continues an interrupted download.
          */
         get: operations["download_artifacts_api_jobs__job_id__artifacts_archive_get"];
         put?: never;
@@ -1328,7 +1329,7 @@ export interface paths {
         };
         /**
          * Download Artifact
-         * @description One of them, by the name that the list gives.
+         * @description Download one file of the job. `GET /jobs/{job_id}/artifacts` lists the names.
          */
         get: operations["download_artifact_api_jobs__job_id__artifacts_files__path__get"];
         put?: never;
@@ -1348,13 +1349,13 @@ export interface paths {
         };
         /**
          * List Shares
-         * @description The links to a job that still work.
+         * @description List the share links of a job that still work.
          */
         get: operations["list_shares_api_jobs__job_id__shares_get"];
         put?: never;
         /**
          * Create Share
-         * @description Make a read-only link; this response is the only place that shows it.
+         * @description Create a read-only link. Only this response contains the link.
          */
         post: operations["create_share_api_jobs__job_id__shares_post"];
         delete?: never;
@@ -1375,7 +1376,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke Share
-         * @description Make a link stop working.
+         * @description Revoke a share link.
          */
         delete: operations["revoke_share_api_jobs__job_id__shares__share_id__delete"];
         options?: never;
@@ -1392,13 +1393,13 @@ export interface paths {
         };
         /**
          * List Training Jobs
-         * @description One's trainings, newest first.
+         * @description List the user's training jobs, newest first.
          */
         get: operations["list_training_jobs_api_training_jobs_get"];
         put?: never;
         /**
          * Create Training Job
-         * @description Queue a training for a project, or for a new project that is created in the same transaction.
+         * @description Queue a training job for an existing project, or for a new project that is created with it.
          */
         post: operations["create_training_job_api_training_jobs_post"];
         delete?: never;
@@ -1416,7 +1417,7 @@ export interface paths {
         };
         /**
          * Read Training Job
-         * @description One training.
+         * @description Return one training job.
          */
         get: operations["read_training_job_api_training_jobs__job_id__get"];
         put?: never;
@@ -1436,7 +1437,7 @@ export interface paths {
         };
         /**
          * Read Metric Rows
-         * @description The newest steps of a training, a row each.
+         * @description Return the newest steps of a training job, one row per step.
          */
         get: operations["read_metric_rows_api_training_jobs__job_id__metrics_get"];
         put?: never;
@@ -1456,10 +1457,11 @@ export interface paths {
         };
         /**
          * Stream Job
-         * @description A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on.
+         * @description Follow the changes of a job. `after`, or Last-Event-ID on reconnecting, is the position to continue
+         *     from.
          *
-         *     The data of each event `delta` is a JobUpdate, and its id the job's position. After an event `reset` the
-         *     job and its curves have to be loaded anew.
+         *     The data of each `delta` event is a JobUpdate, and its id is the position of the job. After a `reset`
+         *     event, load the job and its curves again.
          */
         get: operations["stream_job_api_training_jobs__job_id__stream_get"];
         put?: never;
@@ -1479,13 +1481,13 @@ export interface paths {
         };
         /**
          * List Playgrounds
-         * @description The models that are loaded, or on their way.
+         * @description List the playgrounds that are loaded or loading.
          */
         get: operations["list_playgrounds_api_playground_get"];
         put?: never;
         /**
          * Open Playground
-         * @description Load a model to talk to; the one that is loaded already, if it is.
+         * @description Load a model into a playground. If the model is already loaded, return its playground.
          */
         post: operations["open_playground_api_playground_post"];
         delete?: never;
@@ -1503,7 +1505,7 @@ export interface paths {
         };
         /**
          * Read Playground
-         * @description One playground and how far it is.
+         * @description Return one playground and its state.
          */
         get: operations["read_playground_api_playground__job_id__get"];
         put?: never;
@@ -1525,7 +1527,7 @@ export interface paths {
         put?: never;
         /**
          * Chat
-         * @description OpenAI's chat completions; with `stream`, token by token. `model`: base or tuned.
+         * @description Chat completions, compatible with OpenAI. `stream` sends token by token. `model`: base or tuned.
          */
         post: operations["chat_api_playground__job_id__v1_chat_completions_post"];
         delete?: never;
@@ -1545,7 +1547,7 @@ export interface paths {
         put?: never;
         /**
          * Complete
-         * @description OpenAI's completions; with `stream`, token by token.
+         * @description Completions, compatible with OpenAI. `stream` sends token by token.
          */
         post: operations["complete_api_playground__job_id__v1_completions_post"];
         delete?: never;
@@ -1563,7 +1565,7 @@ export interface paths {
         };
         /**
          * Compare
-         * @description Trainings side by side: what was asked of them differently, and what came of it.
+         * @description Compare training jobs: how their configs differ and which results they reached.
          */
         get: operations["compare_api_compare_get"];
         put?: never;
@@ -1585,7 +1587,7 @@ export interface paths {
         put?: never;
         /**
          * Find Requirements
-         * @description What a script or notebook needs, from its text alone: every value with its line and how sure it is.
+         * @description Inspect a script or notebook without running it. Every finding has its line and its confidence.
          */
         post: operations["find_requirements_api_requirements_post"];
         delete?: never;
@@ -1605,7 +1607,7 @@ export interface paths {
         put?: never;
         /**
          * Make Notebook
-         * @description A notebook of a script, cut into cells between its statements.
+         * @description Convert a script to a notebook, with a cell per group of statements.
          */
         post: operations["make_notebook_api_scripts_to_notebook_post"];
         delete?: never;
@@ -1625,7 +1627,7 @@ export interface paths {
         put?: never;
         /**
          * Make Script
-         * @description The script of a notebook; what is no Python in it becomes comments.
+         * @description Convert a notebook to a script. Lines that are not Python become comments.
          */
         post: operations["make_script_api_scripts_from_notebook_post"];
         delete?: never;
@@ -1645,7 +1647,8 @@ export interface paths {
         put?: never;
         /**
          * Make Colab Notebook
-         * @description A notebook that runs a script in Colab: Drive, packages, a look for a GPU, the script, its results.
+         * @description Create a Colab notebook that mounts Drive, installs packages, checks for a GPU, runs the script and
+         *     saves its results.
          */
         post: operations["make_colab_notebook_api_scripts_colab_notebook_post"];
         delete?: never;
@@ -1663,7 +1666,7 @@ export interface paths {
         };
         /**
          * List Templates
-         * @description Folders to start from; each runs as it is.
+         * @description List template folders. Each one runs without changes.
          */
         get: operations["list_templates_api_ml_jobs_templates_get"];
         put?: never;
@@ -1685,7 +1688,7 @@ export interface paths {
         put?: never;
         /**
          * Quote
-         * @description Where a job would run, why there, and what it would cost. Nothing is started or stored.
+         * @description Return where a job would run, why, and the cost. Nothing is started or stored.
          */
         post: operations["quote_api_ml_jobs_quote_post"];
         delete?: never;
@@ -1705,7 +1708,7 @@ export interface paths {
         put?: never;
         /**
          * Submit
-         * @description Queue somebody's own script: where they say, or where it is best, with what that will cost.
+         * @description Queue a script on the given provider, or on the recommended one, and return the estimated cost.
          */
         post: operations["submit_api_ml_jobs_post"];
         delete?: never;
@@ -1723,7 +1726,7 @@ export interface paths {
         };
         /**
          * Read Status
-         * @description How far a job is, what it printed last, and what it has cost.
+         * @description Return the state of a script job, its newest output and its cost.
          */
         get: operations["read_status_api_ml_jobs__job_id__status_get"];
         put?: never;
@@ -1743,7 +1746,7 @@ export interface paths {
         };
         /**
          * List Prices
-         * @description All prices that offers are made from, with where and when they were read.
+         * @description List all prices behind the offers, with their source and date.
          */
         get: operations["list_prices_api_prices_get"];
         put?: never;
@@ -1765,7 +1768,7 @@ export interface paths {
         put?: never;
         /**
          * Make Offers
-         * @description Where a job could run and what that would cost; nothing is started or stored.
+         * @description List where a job could run and how much it would cost. Nothing is started or stored.
          */
         post: operations["make_offers_api_offers_post"];
         delete?: never;
@@ -1783,7 +1786,7 @@ export interface paths {
         };
         /**
          * List Providers
-         * @description The services that rent out GPUs, what each can do, and whether you are connected.
+         * @description List the providers, what each supports, and whether you are connected.
          */
         get: operations["list_providers_api_providers_get"];
         put?: never;
@@ -1804,13 +1807,13 @@ export interface paths {
         get?: never;
         /**
          * Connect
-         * @description Connect a service: the credentials are tried, sealed and never given back.
+         * @description Connect a provider. The credentials are checked and encrypted, and are never returned.
          */
         put: operations["connect_api_providers__provider__credentials_put"];
         post?: never;
         /**
          * Disconnect
-         * @description Forget the credentials; not while machines of yours run there.
+         * @description Delete the credentials of a provider. Not possible while your machines run there.
          */
         delete: operations["disconnect_api_providers__provider__credentials_delete"];
         options?: never;
@@ -1829,7 +1832,7 @@ export interface paths {
         put?: never;
         /**
          * Check Provider
-         * @description Ask the service whether the stored credentials are still good.
+         * @description Check the stored credentials with the provider.
          */
         post: operations["check_provider_api_providers__provider__check_post"];
         delete?: never;
@@ -1849,7 +1852,7 @@ export interface paths {
         put?: never;
         /**
          * Reconcile Providers
-         * @description End the machines at your services that no job of yours owns. Workers do so every few minutes.
+         * @description Terminate machines at your providers that no job owns. Workers also do this every few minutes.
          */
         post: operations["reconcile_providers_api_providers_reconcile_post"];
         delete?: never;
@@ -1867,7 +1870,7 @@ export interface paths {
         };
         /**
          * List Rentals
-         * @description The machines that were rented for your jobs, newest first.
+         * @description List the machines rented for your jobs, newest first.
          */
         get: operations["list_rentals_api_rentals_get"];
         put?: never;
@@ -1887,7 +1890,7 @@ export interface paths {
         };
         /**
          * Read Spending
-         * @description What your rented machines cost.
+         * @description Return the cost of your rented machines.
          */
         get: operations["read_spending_api_spending_get"];
         put?: never;
@@ -1907,12 +1910,12 @@ export interface paths {
         };
         /**
          * List Budgets
-         * @description What may be spent, and how much of it was.
+         * @description List your budgets and how much of each is spent.
          */
         get: operations["list_budgets_api_budgets_get"];
         /**
          * Set Budget
-         * @description Set a budget. Jobs are warned at 50, 80 and 100 %, and paused after a checkpoint when it ends.
+         * @description Set a budget. Jobs get warnings at 50, 80 and 100 %, and pause with a checkpoint when it is spent.
          */
         put: operations["set_budget_api_budgets_put"];
         post?: never;
@@ -1934,7 +1937,7 @@ export interface paths {
         post?: never;
         /**
          * Remove Budget
-         * @description Remove a budget; a job's by the job's id.
+         * @description Remove a budget. For a job's budget, send the id of the job.
          */
         delete: operations["remove_budget_api_budgets__budget_id__delete"];
         options?: never;
@@ -1953,7 +1956,7 @@ export interface paths {
         put?: never;
         /**
          * Move Job
-         * @description Let a job that waits, was paused or was ended go on elsewhere: same job, one timeline.
+         * @description Move a job that is waiting, paused or ended to another machine. Its history is kept.
          */
         post: operations["move_job_api_jobs__job_id__move_post"];
         delete?: never;
@@ -1971,7 +1974,7 @@ export interface paths {
         };
         /**
          * Read Server
-         * @description What this server is and which data folders it may read.
+         * @description Return the server's version and the data folders that the server may read.
          */
         get: operations["read_server_api_server_get"];
         put?: never;
@@ -1991,7 +1994,7 @@ export interface paths {
         };
         /**
          * List People
-         * @description Everybody with an account here.
+         * @description List all user accounts.
          */
         get: operations["list_people_api_users_get"];
         put?: never;
@@ -2017,7 +2020,7 @@ export interface paths {
         head?: never;
         /**
          * Change Person
-         * @description Change somebody's role, or disable and enable their account.
+         * @description Change a user's role, or disable or enable the account.
          */
         patch: operations["change_person_api_users__user_id__patch"];
         trace?: never;
@@ -2033,7 +2036,7 @@ export interface paths {
         put?: never;
         /**
          * Invite
-         * @description Invite somebody by a one-time link.
+         * @description Invite a person with a one-time link.
          */
         post: operations["invite_api_invitations_post"];
         delete?: never;
@@ -2051,7 +2054,7 @@ export interface paths {
         };
         /**
          * List Audit Events
-         * @description Who did what, newest first.
+         * @description List the audit trail, newest event first.
          */
         get: operations["list_audit_events_api_audit_events_get"];
         put?: never;
@@ -2071,7 +2074,7 @@ export interface paths {
         };
         /**
          * List Served Models
-         * @description What can be named as `model`: playgrounds, and trainings that have a finished model.
+         * @description List the values for `model`: playgrounds, and training jobs with a finished model.
          */
         get: operations["list_served_models_v1_models_get"];
         put?: never;
@@ -2093,8 +2096,8 @@ export interface paths {
         put?: never;
         /**
          * Chat
-         * @description OpenAI's chat completions. `model`: the id or name of a playground or a training; `:base` behind it
-         *     asks what it was tuned from.
+         * @description Chat completions, compatible with OpenAI. `model`: id or name of a playground or a training job. Append
+         *     `:base` for its base model.
          */
         post: operations["chat_v1_chat_completions_post"];
         delete?: never;
@@ -2114,7 +2117,7 @@ export interface paths {
         put?: never;
         /**
          * Complete
-         * @description OpenAI's completions; `model` as for chats.
+         * @description Completions, compatible with OpenAI. `model` as for chat completions.
          */
         post: operations["complete_v1_completions_post"];
         delete?: never;
@@ -2141,7 +2144,7 @@ export interface components {
         };
         /**
          * Answers
-         * @description What the base and the tuned model answer to a prompt.
+         * @description Answers of the base model and of the trained model to one prompt.
          */
         Answers: {
             /**
@@ -2187,7 +2190,7 @@ export interface components {
         };
         /**
          * AskForOffers
-         * @description Either what was found in a script, as it was answered, or what a person says.
+         * @description Send either requirements, as the inspection of a script returned them, or needs.
          */
         AskForOffers: {
             requirements?: components["schemas"]["Requirements-Input"] | null;
@@ -2237,7 +2240,7 @@ export interface components {
         };
         /**
          * AuthState
-         * @description What the web app must know before anybody signed in.
+         * @description What the web app needs before sign-in.
          */
         AuthState: {
             /** Setup Required */
@@ -2282,7 +2285,7 @@ export interface components {
         };
         /**
          * Bar
-         * @description How many rows are from (inclusive) to (exclusive) so long.
+         * @description Number of rows with a length from `begin` (inclusive) to `end` (exclusive).
          */
         Bar: {
             /** Begin */
@@ -2294,7 +2297,7 @@ export interface components {
         };
         /**
          * BaseAndTuned
-         * @description The same of the base and of what was trained from it.
+         * @description The measurements of the base model and of the model that was trained from it.
          */
         BaseAndTuned: {
             base: components["schemas"]["Measured"] | null;
@@ -2320,15 +2323,15 @@ export interface components {
         };
         /**
          * BlockPlacement
-         * @description One block.
+         * @description Where one block (embedding, layer or head) is stored.
          *
          *     state: `device`: on the GPU and updated there; `host`: in host memory, updated by the CPU; `link`: in host
-         *     memory, but sent through the GPU to be updated.
-         *     weights: `device`: in a buffer of their own (filled once a step when the state is not on the device);
-         *     `cast`: made anew from the device's master copy whenever they are used; `stream`: in host memory, sent
-         *     into a shared slot before each use.
-         *     keep: activations are kept for the backward pass; otherwise the block's input is, and the rest is computed
-         *     again. A block that keeps has its weights on the device until the backward pass.
+         *     memory, and copied to the GPU and back for the update.
+         *     weights: `device`: in their own buffer (filled once per step when the state is not on the device);
+         *     `cast`: cast from the device's master copy before each use; `stream`: in host memory, copied into a
+         *     shared buffer before each use.
+         *     keep: true keeps the activations for the backward pass; false keeps only the block's input and recomputes
+         *     the rest. A block that keeps its activations has its weights on the device until the backward pass.
          */
         BlockPlacement: {
             /**
@@ -2351,7 +2354,7 @@ export interface components {
         };
         /**
          * BudgetIn
-         * @description A budget for everything, for a project, or for a job; in place of an earlier one.
+         * @description A budget for the whole account, a project, or a job. Replaces an earlier budget for the same.
          */
         BudgetIn: {
             /**
@@ -2367,7 +2370,7 @@ export interface components {
             limit: number;
             /**
              * Period
-             * @description A job's is always total.
+             * @description For a job: always total.
              * @default total
              * @enum {string}
              */
@@ -2375,7 +2378,7 @@ export interface components {
         };
         /**
          * BudgetOut
-         * @description `warned`: percentages that were told already.
+         * @description A budget and how much of it is spent. `warned`: percentages for which a warning was given.
          */
         BudgetOut: {
             /**
@@ -2413,7 +2416,7 @@ export interface components {
         };
         /**
          * CamelJob
-         * @description A job as the product's first description spells it.
+         * @description A job in camelCase.
          */
         CamelJob: {
             /**
@@ -2440,7 +2443,7 @@ export interface components {
             status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
             /**
              * Config
-             * @description What was set by whoever started the job.
+             * @description The config fields that the user set.
              */
             config: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -2475,37 +2478,37 @@ export interface components {
         };
         /**
          * CamelNewJob
-         * @description A job as the product's first description spells it; also one that was once read.
+         * @description A new job in camelCase. A job that was read earlier is accepted too.
          */
         CamelNewJob: {
             /**
              * Config
-             * @description What differs from the defaults; camelCase is accepted.
+             * @description The config fields that differ from the defaults. camelCase names are accepted.
              */
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Projectid
-             * @description Its data path is used when the config names none.
+             * @description If the config has no data path, the data path of this project is used.
              */
             projectId?: string | null;
             /**
              * Datasetid
-             * @description A dataset of one's own, in place of a data path.
+             * @description One of your datasets, instead of a data path.
              */
             datasetId?: string | null;
             /**
              * Modelid
-             * @description A model of one's own, in place of model.path.
+             * @description One of your models, instead of model.path.
              */
             modelId?: string | null;
             /**
              * Gputype
-             * @description A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU.
+             * @description The GPU by name, such as H200. If empty: a GPU if the server has one, otherwise the CPU.
              */
             gpuType?: string | null;
             /**
              * Hostmemory
-             * @description GB of RAM.
+             * @description Required host memory (RAM) in GB.
              */
             hostMemory?: number | null;
             /**
@@ -2514,7 +2517,7 @@ export interface components {
              * @enum {string}
              */
             kind?: "train" | "find_learning_rate";
-            /** @description Only of kind find_learning_rate. */
+            /** @description Only for kind find_learning_rate. */
             finder?: components["schemas"]["Finder"] | null;
             project?: components["schemas"]["CamelProjectIn"] | null;
             /** Name */
@@ -2524,22 +2527,22 @@ export interface components {
              * @default 5
              */
             maxAttempts?: number;
-            /** @description A rented machine; None: a machine of this server. */
+            /** @description The offer of a rented machine. If empty: a machine of this server. */
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description US dollars; it is paused before it costs more.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
              */
             budget?: number | null;
             /**
              * Maxhours
-             * @description It is paused after so many billed hours.
+             * @description The job is paused after this number of billed hours.
              */
             maxHours?: number | null;
         };
         /**
          * CamelProjectIn
-         * @description What a person says about a project; also one that was once read.
+         * @description A project, as a user describes it. A project that was read earlier is accepted too.
          */
         CamelProjectIn: {
             /** Name */
@@ -2553,7 +2556,7 @@ export interface components {
             modelArchitecture: "transformer" | "custom";
             /**
              * Modelsize
-             * @description Billions of parameters.
+             * @description Number of parameters, in billions.
              */
             modelSize: number;
             /** Trainingdatapath */
@@ -2561,7 +2564,7 @@ export interface components {
         };
         /**
          * CamelQueuedJob
-         * @description A job that was just made.
+         * @description A job that was just created.
          */
         CamelQueuedJob: {
             /**
@@ -2588,7 +2591,7 @@ export interface components {
             status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
             /**
              * Config
-             * @description What was set by whoever started the job.
+             * @description The config fields that the user set.
              */
             config: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -2615,14 +2618,14 @@ export interface components {
             updatedAt: string;
             /**
              * Ignored
-             * @description Fields of the request that only the server sets.
+             * @description Fields of the request that were ignored because only the server sets them.
              * @default []
              */
             ignored: string[];
         };
         /**
          * CapabilitiesOut
-         * @description What differs between services. `longest_seconds`: how long one machine may live.
+         * @description How providers differ. `longest_seconds`: maximum lifetime of a machine.
          */
         CapabilitiesOut: {
             runs_unattended: components["schemas"]["CapabilityOut"];
@@ -2635,7 +2638,7 @@ export interface components {
         };
         /**
          * CapabilityOut
-         * @description Whether a service can do something; a "no" says why.
+         * @description Whether a provider supports something. If not, `reason` says why.
          */
         CapabilityOut: {
             /** Can */
@@ -2666,7 +2669,7 @@ export interface components {
         };
         /**
          * CatalogueOut
-         * @description Models that people usually start from; `setting` says what the memory figures are for.
+         * @description Common base models. `setting` says which settings the memory figures apply to.
          */
         CatalogueOut: {
             /** Setting */
@@ -2689,7 +2692,7 @@ export interface components {
         };
         /**
          * CheckOut
-         * @description What a model's folder is and what is wrong with it.
+         * @description The report about a model folder and its problems.
          */
         CheckOut: {
             /** Ok */
@@ -2710,7 +2713,7 @@ export interface components {
             bytes: number;
             /**
              * Memory
-             * @description The least GPU memory in bytes, by method.
+             * @description Minimum GPU memory in bytes, by method.
              */
             memory: {
                 [key: string]: number;
@@ -2718,63 +2721,63 @@ export interface components {
         };
         /**
          * CheckpointConfig
-         * @description When to save, and what to keep. The best evaluated checkpoint is always kept.
+         * @description When to save checkpoints, and how many to keep. The best evaluated checkpoint is always kept.
          */
         "CheckpointConfig-Input": {
             /**
-             * Folder of checkpoints
-             * @description Default: checkpoints/ in the run directory.
+             * Checkpoint folder
+             * @description Folder for the checkpoints; the default is checkpoints/ in the run directory.
              */
             directory?: string | null;
             /**
              * Save every … epochs
-             * @description 0: not by epoch.
+             * @description 0 turns off saving by epoch.
              * @default 1
              */
             every_epochs?: number;
             /**
              * Save every … steps
-             * @description Besides the checkpoints by epoch.
+             * @description Saves these checkpoints in addition to those saved by epoch.
              */
             every_steps?: number | null;
             /**
-             * Keep the newest
-             * @description Number of checkpoints; the best evaluated one is kept besides.
+             * Checkpoints to keep
+             * @description Number of newest checkpoints to keep; the checkpoint with the best evaluation is always kept.
              * @default 2
              */
             keep_last?: number;
         };
         /**
          * CheckpointConfig
-         * @description When to save, and what to keep. The best evaluated checkpoint is always kept.
+         * @description When to save checkpoints, and how many to keep. The best evaluated checkpoint is always kept.
          */
         "CheckpointConfig-Output": {
             /**
-             * Folder of checkpoints
-             * @description Default: checkpoints/ in the run directory.
+             * Checkpoint folder
+             * @description Folder for the checkpoints; the default is checkpoints/ in the run directory.
              */
             directory: string | null;
             /**
              * Save every … epochs
-             * @description 0: not by epoch.
+             * @description 0 turns off saving by epoch.
              * @default 1
              */
             every_epochs: number;
             /**
              * Save every … steps
-             * @description Besides the checkpoints by epoch.
+             * @description Saves these checkpoints in addition to those saved by epoch.
              */
             every_steps: number | null;
             /**
-             * Keep the newest
-             * @description Number of checkpoints; the best evaluated one is kept besides.
+             * Checkpoints to keep
+             * @description Number of newest checkpoints to keep; the checkpoint with the best evaluation is always kept.
              * @default 2
              */
             keep_last: number;
         };
         /**
          * CheckpointOfJob
-         * @description A checkpoint, and the run that it belongs to.
+         * @description A checkpoint and the job that saved it.
          */
         CheckpointOfJob: {
             /**
@@ -2867,7 +2870,7 @@ export interface components {
         };
         /**
          * Checkpoints
-         * @description `facts`: what the run says about itself, such as device, precision and placement.
+         * @description `facts`: facts about the run, such as device, precision and placement.
          */
         Checkpoints: {
             /** Items */
@@ -2879,7 +2882,7 @@ export interface components {
         };
         /**
          * ColabNotebookIn
-         * @description A script for Colab. `packages`: null takes what it seems to need.
+         * @description A script for Colab. If `packages` is null, the packages are derived from the script.
          */
         ColabNotebookIn: {
             /** Script */
@@ -2927,7 +2930,7 @@ export interface components {
         };
         /**
          * Comparison
-         * @description Several jobs side by side; curves come from each job's metrics.
+         * @description Several jobs side by side. `GET /jobs/{id}/metrics` returns the curves of each job.
          */
         Comparison: {
             /** Jobs */
@@ -2939,7 +2942,7 @@ export interface components {
         };
         /**
          * ConnectionOut
-         * @description A service, and whether one is connected to it. What was entered is never given back.
+         * @description A provider, and whether you are connected. Credentials are never returned.
          */
         ConnectionOut: {
             /** Name */
@@ -2948,7 +2951,7 @@ export interface components {
             title: string;
             /**
              * Available
-             * @description Whether it can be used on this installation; reason says why not.
+             * @description Whether the provider can be used on this server. If not, `reason` says why.
              */
             available: boolean;
             /** Reason */
@@ -2961,12 +2964,12 @@ export interface components {
             checked_at: string | null;
             /**
              * Problem
-             * @description What the service said when it was asked last.
+             * @description The result of the last check, if it failed.
              */
             problem: string | null;
             /**
              * Page
-             * @description Where a person finds the credentials.
+             * @description The page where you create the credentials.
              */
             page: string;
             /** Fields */
@@ -2981,12 +2984,12 @@ export interface components {
         };
         /**
          * ConstraintsIn
-         * @description Preferences, and which services may make offers.
+         * @description Preferences, and the providers that may make offers.
          */
         ConstraintsIn: {
             /**
              * Gpus
-             * @description Kinds of GPU; empty: any.
+             * @description GPU types. Empty: any type.
              * @default []
              */
             gpus?: string[];
@@ -3005,7 +3008,7 @@ export interface components {
             spot?: boolean;
             /**
              * Credits
-             * @description What is left at a service, by its name.
+             * @description Remaining credits in US dollars, by provider name.
              * @default {}
              */
             credits?: {
@@ -3019,35 +3022,35 @@ export interface components {
             priority?: "price" | "balanced" | "time";
             /**
              * Providers
-             * @description Empty: any.
+             * @description Provider names. Empty: any provider.
              * @default []
              */
             providers?: string[];
             /**
              * Engines
-             * @description Engines that are set up: skypilot.
+             * @description Orchestrators that are set up, such as skypilot.
              * @default []
              */
             engines?: string[];
         };
         /**
          * Cost
-         * @description What a job on rented instances has cost; US dollars.
+         * @description The cost of a job on rented instances, in US dollars.
          */
         Cost: {
             /**
              * So Far
-             * @description All instances of the job together.
+             * @description Cost of all instances of the job so far.
              * @default 0
              */
             so_far: number;
             /**
              * Hourly
-             * @description What an hour costs now.
+             * @description Current cost per hour.
              * @default 0
              */
             hourly: number;
-            /** @description The whole job, as estimated at its start. */
+            /** @description Cost of the whole job, as estimated at its start. */
             estimated: components["schemas"]["Span"] | null;
             /**
              * Limit
@@ -3056,22 +3059,22 @@ export interface components {
             limit: number | null;
             /**
              * Provider
-             * @description Who rents out the instance.
+             * @description The provider of the instance.
              */
             provider: string | null;
             /**
              * Gpu
-             * @description The kind of GPU.
+             * @description The type of GPU.
              */
             gpu: string | null;
             /**
              * Gpus
-             * @description How many.
+             * @description Number of GPUs.
              */
             gpus: number | null;
             /**
              * Region
-             * @description Where the instance is.
+             * @description The region of the instance.
              */
             region: string | null;
             /**
@@ -3081,7 +3084,7 @@ export interface components {
             kind: string | null;
             /**
              * Billed Seconds
-             * @description The billed time of all instances together.
+             * @description Billed time of all instances of the job, in seconds.
              * @default 0
              */
             billed_seconds: number;
@@ -3093,24 +3096,24 @@ export interface components {
             running: boolean;
             /**
              * Detail
-             * @description What the provider says of the instance.
+             * @description The state of the instance, as reported by the provider.
              */
             detail: string | null;
             /**
              * Page
-             * @description The instance's page at the provider.
+             * @description Link to the instance on the provider's website.
              */
             page: string | null;
             /**
              * Warnings
-             * @description Percents of the budget that were warned about.
+             * @description Percentages of the budget for which a warning was given.
              * @default []
              */
             warnings: number[];
         };
         /**
          * CostOut
-         * @description By what it is for.
+         * @description The cost of an offer by category.
          */
         CostOut: {
             compute: components["schemas"]["Span"];
@@ -3121,7 +3124,7 @@ export interface components {
         };
         /**
          * CreatedApiToken
-         * @description The only response that ever holds the token itself.
+         * @description A new API token. Only this response contains the token itself.
          */
         CreatedApiToken: {
             /** Token */
@@ -3130,7 +3133,7 @@ export interface components {
         };
         /**
          * CredentialFieldOut
-         * @description One thing to enter, such as an API key.
+         * @description A credential field, such as an API key.
          */
         CredentialFieldOut: {
             /** Name */
@@ -3146,7 +3149,7 @@ export interface components {
         };
         /**
          * CredentialsIn
-         * @description What a person enters, by the names of the service's fields.
+         * @description The credentials, by the names of the provider's fields.
          */
         CredentialsIn: {
             /** Values */
@@ -3156,7 +3159,8 @@ export interface components {
         };
         /**
          * CurveOut
-         * @description Where points were thinned, `value` is their mean, and `low` and `high` are their extremes.
+         * @description One curve. Where points were thinned, `value` is their mean, `low` their minimum and `high` their
+         *     maximum.
          */
         CurveOut: {
             /** Name */
@@ -3182,7 +3186,7 @@ export interface components {
         };
         /**
          * Curves
-         * @description `position`: the stream continues after this.
+         * @description The curves of a job. `position`: follow the stream from this position.
          */
         Curves: {
             /** Position */
@@ -3192,34 +3196,34 @@ export interface components {
         };
         /**
          * DataConfig
-         * @description What is trained on: text (a file, a folder, a glob, .bin token files) or one file of examples.
+         * @description Training data: text (a file, a folder, a glob, .bin token files) or one file of examples.
          */
         "DataConfig-Input": {
             /**
-             * Kind of data
-             * @description examples: train_path is one file of rows, such as chats in .jsonl or .parquet.
+             * Data kind
+             * @description text: plain text or tokens; examples: one file of rows, such as chats in .jsonl or .parquet.
              * @default text
              * @enum {string}
              */
             kind?: "text" | "examples";
             /**
              * Training data
-             * @description A file, a folder, a glob or .bin token files; of examples one file.
+             * @description Text: a file, a folder, a glob or .bin token files; examples: one file.
              */
             train_path?: string | null;
             /**
              * Evaluation data
-             * @description Held-out data; without it eval_fraction of the training data is held out.
+             * @description Data for evaluation only; without it, eval_fraction of the training data is held out.
              */
             eval_path?: string | null;
             /**
              * Format
-             * @description Format of a row of examples; detected unless given.
+             * @description Format of the examples; detected unless it is set.
              */
             format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
             /**
              * Columns
-             * @description Column of each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question.
              * @default {}
              */
             columns?: {
@@ -3227,38 +3231,38 @@ export interface components {
             };
             /**
              * Encoding
-             * @description Text encoding of a file of examples; detected unless given.
+             * @description Text encoding of the file of examples; detected unless it is set.
              */
             encoding?: string | null;
             /**
-             * Trained
-             * @description Examples: the loss counts completions only, or prompts as well.
+             * Train on
+             * @description Tokens that count in the loss: the completions only, or the prompts as well.
              * @default completions
              * @enum {string}
              */
             train_on?: "completions" | "everything";
             /**
-             * Several examples in a row
-             * @description Packs short examples into one row; attention does not cross them.
+             * Packing
+             * @description Packs several short examples into one sequence; attention does not cross examples.
              * @default true
              */
             packing?: boolean;
             /**
-             * Examples that are too long
-             * @description Examples that are longer than a row are truncated or left out.
+             * Truncation
+             * @description What happens to an example that is longer than the max sequence length.
              * @default cut
              * @enum {string}
              */
             too_long?: "cut" | "skip";
             /**
-             * Share held out
-             * @description Held out for evaluation when there is no eval_path. Equal examples stay on one side.
+             * Eval split fraction
+             * @description Fraction of the training data that is held out for evaluation when eval_path is not set; identical examples stay in the same split.
              * @default 0.05
              */
             eval_fraction?: number;
             /**
-             * Type of token ids
-             * @description Little-endian ids in a .bin file.
+             * Token data type
+             * @description Data type of the little-endian token ids in .bin files.
              * @default uint16
              * @enum {string}
              */
@@ -3273,34 +3277,34 @@ export interface components {
         };
         /**
          * DataConfig
-         * @description What is trained on: text (a file, a folder, a glob, .bin token files) or one file of examples.
+         * @description Training data: text (a file, a folder, a glob, .bin token files) or one file of examples.
          */
         "DataConfig-Output": {
             /**
-             * Kind of data
-             * @description examples: train_path is one file of rows, such as chats in .jsonl or .parquet.
+             * Data kind
+             * @description text: plain text or tokens; examples: one file of rows, such as chats in .jsonl or .parquet.
              * @default text
              * @enum {string}
              */
             kind: "text" | "examples";
             /**
              * Training data
-             * @description A file, a folder, a glob or .bin token files; of examples one file.
+             * @description Text: a file, a folder, a glob or .bin token files; examples: one file.
              */
             train_path: string | null;
             /**
              * Evaluation data
-             * @description Held-out data; without it eval_fraction of the training data is held out.
+             * @description Data for evaluation only; without it, eval_fraction of the training data is held out.
              */
             eval_path: string | null;
             /**
              * Format
-             * @description Format of a row of examples; detected unless given.
+             * @description Format of the examples; detected unless it is set.
              */
             format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
             /**
              * Columns
-             * @description Column of each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question.
              * @default {}
              */
             columns: {
@@ -3308,38 +3312,38 @@ export interface components {
             };
             /**
              * Encoding
-             * @description Text encoding of a file of examples; detected unless given.
+             * @description Text encoding of the file of examples; detected unless it is set.
              */
             encoding: string | null;
             /**
-             * Trained
-             * @description Examples: the loss counts completions only, or prompts as well.
+             * Train on
+             * @description Tokens that count in the loss: the completions only, or the prompts as well.
              * @default completions
              * @enum {string}
              */
             train_on: "completions" | "everything";
             /**
-             * Several examples in a row
-             * @description Packs short examples into one row; attention does not cross them.
+             * Packing
+             * @description Packs several short examples into one sequence; attention does not cross examples.
              * @default true
              */
             packing: boolean;
             /**
-             * Examples that are too long
-             * @description Examples that are longer than a row are truncated or left out.
+             * Truncation
+             * @description What happens to an example that is longer than the max sequence length.
              * @default cut
              * @enum {string}
              */
             too_long: "cut" | "skip";
             /**
-             * Share held out
-             * @description Held out for evaluation when there is no eval_path. Equal examples stay on one side.
+             * Eval split fraction
+             * @description Fraction of the training data that is held out for evaluation when eval_path is not set; identical examples stay in the same split.
              * @default 0.05
              */
             eval_fraction: number;
             /**
-             * Type of token ids
-             * @description Little-endian ids in a .bin file.
+             * Token data type
+             * @description Data type of the little-endian token ids in .bin files.
              * @default uint16
              * @enum {string}
              */
@@ -3354,14 +3358,14 @@ export interface components {
         };
         /**
          * DatasetChange
-         * @description Change the name, or how the file is read; the latter inspects it again.
+         * @description The new name, or how to read the file. A change of the latter starts a new inspection.
          */
         DatasetChange: {
             /** Format */
             format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
             /**
              * Columns
-             * @description Which column is which field, as {field: column}.
+             * @description The column for each field, as {field: column}.
              */
             columns?: {
                 [key: string]: string;
@@ -3373,7 +3377,7 @@ export interface components {
         };
         /**
          * DatasetFromHub
-         * @description A dataset by its id on a hub.
+         * @description A dataset on the Hugging Face Hub, by its id.
          */
         DatasetFromHub: {
             /** Name */
@@ -3689,7 +3693,7 @@ export interface components {
         };
         /**
          * DetectionOut
-         * @description The best guess, how sure it is, and why.
+         * @description The detected format, the confidence, and the reason.
          */
         DetectionOut: {
             mapping: components["schemas"]["MappingOut"] | null;
@@ -3700,7 +3704,7 @@ export interface components {
         };
         /**
          * Difference
-         * @description A field of the configs that is not the same in all; one value for each job, in their order.
+         * @description A config field that differs between the jobs, with one value per job in the order of the jobs.
          */
         Difference: {
             /** Path */
@@ -3710,7 +3714,7 @@ export interface components {
         };
         /**
          * DuplicatesOut
-         * @description Rows that say the same as an earlier one.
+         * @description Rows with the same content as an earlier row.
          */
         DuplicatesOut: {
             /** Repeated */
@@ -3736,63 +3740,63 @@ export interface components {
         };
         /**
          * EvalConfig
-         * @description When to evaluate, besides the end of every epoch and of the run.
+         * @description When to evaluate in addition to the end of every epoch and of the run.
          */
         "EvalConfig-Input": {
             /**
              * Evaluate every … steps
-             * @description Besides the end of every epoch and of the run.
+             * @description Adds evaluations to those at the end of every epoch and of the run.
              */
             every_steps?: number | null;
             /**
              * Batches per evaluation
-             * @description Maximum number of batches of held-out data.
+             * @description Maximum number of held-out batches that one evaluation uses.
              * @default 20
              */
             max_batches?: number;
         };
         /**
          * EvalConfig
-         * @description When to evaluate, besides the end of every epoch and of the run.
+         * @description When to evaluate in addition to the end of every epoch and of the run.
          */
         "EvalConfig-Output": {
             /**
              * Evaluate every … steps
-             * @description Besides the end of every epoch and of the run.
+             * @description Adds evaluations to those at the end of every epoch and of the run.
              */
             every_steps: number | null;
             /**
              * Batches per evaluation
-             * @description Maximum number of batches of held-out data.
+             * @description Maximum number of held-out batches that one evaluation uses.
              * @default 20
              */
             max_batches: number;
         };
         /**
          * EvaluateTask
-         * @description Perplexity on held-out data and answers to prompts, of the base and of what was trained.
+         * @description Perplexity on held-out data and answers to prompts, for the base model and the trained model.
          */
         EvaluateTask: {
             /**
              * Max New Tokens
-             * @description Longest answer to a prompt, in tokens.
+             * @description Maximum length of the answer to a prompt, in tokens.
              * @default 128
              */
             max_new_tokens: number;
             /**
              * Max Batches
-             * @description Maximum number of batches of held-out data.
+             * @description Maximum number of held-out batches that the evaluation uses.
              * @default 20
              */
             max_batches: number;
             /**
              * Model
-             * @description A run directory, a checkpoint, or a model folder.
+             * @description Path of a run directory, a checkpoint, or a model folder.
              */
             model: string;
             /**
              * Base
-             * @description The model it was tuned from; by default what the run says. An adapter alone needs it.
+             * @description Base model that was fine-tuned; the default is the base model of the run, and an adapter without a run requires it.
              */
             base: string | null;
             /**
@@ -3808,7 +3812,7 @@ export interface components {
             kind: "evaluate";
             /**
              * Data Path
-             * @description By default the run's own held-out part.
+             * @description Data to evaluate on; the default is the held-out data of the run.
              */
             data_path: string | null;
             /**
@@ -3818,14 +3822,14 @@ export interface components {
             prompts: string[];
             /**
              * Lm Eval Tasks
-             * @description Names of lm-eval tasks; needs the extra eval.
+             * @description Names of lm-eval tasks; requires pip install 'gpubloom[eval]'.
              * @default []
              */
             lm_eval_tasks: string[];
         };
         /**
          * EvaluationResult
-         * @description The answer of an evaluation.
+         * @description The result of an evaluation.
          */
         EvaluationResult: {
             /**
@@ -3850,7 +3854,7 @@ export interface components {
         };
         /**
          * Evidence
-         * @description A line of the script, or of a file beside it.
+         * @description A line of the script, or of another file of the job.
          */
         "Evidence-Input": {
             /** Line */
@@ -3862,7 +3866,7 @@ export interface components {
         };
         /**
          * Evidence
-         * @description A line of the script, or of a file beside it.
+         * @description A line of the script, or of another file of the job.
          */
         "Evidence-Output": {
             /** Line */
@@ -3874,7 +3878,7 @@ export interface components {
         };
         /**
          * ExcludedOut
-         * @description What was not offered, and why.
+         * @description An option that is not offered, and why.
          */
         ExcludedOut: {
             /** Provider */
@@ -3895,7 +3899,7 @@ export interface components {
         };
         /**
          * ExportResult
-         * @description The answer of an export.
+         * @description The result of an export.
          */
         ExportResult: {
             /**
@@ -3945,7 +3949,7 @@ export interface components {
         };
         /**
          * ExportTask
-         * @description Writes a model in the form that others read, and replays prompts before and after.
+         * @description Writes a model for use in other programs, and compares answers to prompts before and after.
          */
         ExportTask: {
             /**
@@ -3956,19 +3960,19 @@ export interface components {
             form: "adapter" | "merged" | "gguf";
             /**
              * Dtype
-             * @description fp32 keeps every digit and needs twice the room.
+             * @description Number format of the exported weights; fp32 loses nothing and takes twice the space.
              * @default bf16
              * @enum {string}
              */
             dtype: "fp32" | "bf16" | "fp16";
             /**
              * Model
-             * @description A run directory, a checkpoint, or a model folder.
+             * @description Path of a run directory, a checkpoint, or a model folder.
              */
             model: string;
             /**
              * Base
-             * @description The model it was tuned from; by default what the run says. An adapter alone needs it.
+             * @description Base model that was fine-tuned; the default is the base model of the run, and an adapter without a run requires it.
              */
             base: string | null;
             /**
@@ -3984,11 +3988,11 @@ export interface components {
             kind: "export";
             /**
              * Prompts
-             * @description Replayed before and after; by default some of the data's own.
+             * @description Prompts to compare before and after the export; the default is some prompts of the data.
              * @default []
              */
             prompts: string[];
-            /** @description Pushed there when it is written and checked. */
+            /** @description Repository to push the export to, after it is written and checked. */
             hub: components["schemas"]["HubDestination"] | null;
         };
         /** ExportedFile */
@@ -4032,7 +4036,7 @@ export interface components {
         };
         /**
          * FindLearningRateTask
-         * @description A short run whose learning rate grows at every step, to see where the loss falls fastest.
+         * @description A short run that raises the learning rate at every step, to find where the loss falls fastest.
          */
         FindLearningRateTask: {
             /**
@@ -4060,7 +4064,7 @@ export interface components {
         };
         /**
          * Finder
-         * @description The sweep of a learning-rate finder.
+         * @description The range and number of steps of a learning-rate finder.
          */
         Finder: {
             /**
@@ -4081,7 +4085,7 @@ export interface components {
         };
         /**
          * FinderResult
-         * @description The answer of a learning-rate finder. `suggested` is None when the sweep says nothing.
+         * @description The result of a learning-rate finder. `suggested` is None when the sweep gives no clear answer.
          */
         FinderResult: {
             /**
@@ -4109,12 +4113,12 @@ export interface components {
         };
         /**
          * Finding
-         * @description What diagnosis found wrong with the run.
+         * @description A problem that the diagnosis found in the run.
          */
         Finding: {
             /**
              * Kind
-             * @description The rule that found it, such as diverging or stalled.
+             * @description The rule that found the problem, such as diverging or stalled.
              * @default
              */
             kind: string;
@@ -4132,7 +4136,7 @@ export interface components {
             sentence: string;
             /**
              * Evidence
-             * @description The figures behind it.
+             * @description The numbers behind the finding.
              * @default {}
              */
             evidence: {
@@ -4140,13 +4144,13 @@ export interface components {
             };
             /**
              * Since
-             * @description Seconds since 1970; None: nobody knows.
+             * @description Start of the problem, in seconds since 1970. None if unknown.
              */
             since: number | null;
         };
         /**
          * FindingOut
-         * @description `error`: it cannot be trained. `warning`: it can, but one should know. `note`: how it is read.
+         * @description `error`: the model cannot be trained. `warning`: it can, but with a caveat. `note`: how it is read.
          */
         FindingOut: {
             /** Code */
@@ -4161,7 +4165,7 @@ export interface components {
         };
         /**
          * Health
-         * @description `degraded`: the server answers, but jobs wait on account of `problems`.
+         * @description `degraded`: the server answers, but jobs wait because of `problems`.
          */
         Health: {
             /**
@@ -4182,7 +4186,7 @@ export interface components {
         };
         /**
          * HealthProblem
-         * @description Why a worker claims no jobs. `code` is stable; nothing here says which machine it is.
+         * @description Why a worker does not start jobs. `code` is stable. The machine is not named.
          */
         HealthProblem: {
             /** Code */
@@ -4192,7 +4196,7 @@ export interface components {
         };
         /**
          * HubDestination
-         * @description A repository of a model hub.
+         * @description A repository on a model hub.
          */
         HubDestination: {
             /** Repository */
@@ -4205,7 +4209,7 @@ export interface components {
         };
         /**
          * HubPush
-         * @description A repository to push to, with the token stored under Settings.
+         * @description The Hugging Face repository to push to. Uses the token that is stored under Settings.
          */
         HubPush: {
             /** Repository */
@@ -4218,7 +4222,7 @@ export interface components {
         };
         /**
          * HubTokenState
-         * @description Whether there is one; the token itself never leaves the server.
+         * @description Whether a token is stored. The token itself never leaves the server.
          */
         HubTokenState: {
             /** Present */
@@ -4237,7 +4241,7 @@ export interface components {
         };
         /**
          * InvitationOut
-         * @description The link is shown to the admin too, who may hand it over another way.
+         * @description The response also contains the link, so that an admin can pass it on without email.
          */
         InvitationOut: {
             /** Email */
@@ -4257,7 +4261,7 @@ export interface components {
         };
         /**
          * JobDelta
-         * @description The fields of `JobOut` that changed; those that are left out have not.
+         * @description The fields of `JobOut` that changed. Fields that did not change are left out.
          */
         JobDelta: {
             /**
@@ -4293,7 +4297,7 @@ export interface components {
         };
         /**
          * JobListItem
-         * @description A job, as lists show it.
+         * @description A job in a list.
          */
         JobListItem: {
             /**
@@ -4326,7 +4330,7 @@ export interface components {
             status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
             /**
              * Provider
-             * @description Whose rented machine it runs on; None: one of this server.
+             * @description The provider of the rented machine. None: a machine of this server.
              */
             provider: string | null;
             /** Attempt */
@@ -4335,7 +4339,7 @@ export interface components {
             phase: string | null;
             /**
              * Waiting
-             * @description Why nothing runs yet, where that is known.
+             * @description Why the job is waiting, if known.
              */
             waiting: string | null;
             /** Step */
@@ -4356,12 +4360,12 @@ export interface components {
             rows_total: number | null;
             /**
              * Cost So Far
-             * @description US dollars, of a job on rented machines.
+             * @description Cost in US dollars so far. Only for jobs on rented machines.
              */
             cost_so_far: number | ("NaN" | "Infinity" | "-Infinity") | null;
             /**
              * Export Form
-             * @description Of an export: adapter, merged or gguf.
+             * @description Only for exports: adapter, merged or gguf.
              */
             export_form: string | null;
             /** Queue Position */
@@ -4387,12 +4391,12 @@ export interface components {
         };
         /**
          * JobOffer
-         * @description The offer of a rented machine that was taken for a job. Amounts are US dollars.
+         * @description The offer of a rented machine that a job uses. Amounts are in US dollars.
          */
         JobOffer: {
             /**
              * Target
-             * @description The service that is called.
+             * @description The provider whose API starts the instance.
              */
             target: string;
             /** Provider */
@@ -4421,12 +4425,12 @@ export interface components {
             billing: "second" | "minute" | "hour";
             /** Start Up Seconds */
             start_up_seconds: number;
-            /** @description What the whole job would cost. */
+            /** @description Estimated cost of the whole job. */
             estimate: components["schemas"]["Span"] | null;
         };
         /**
          * JobOut
-         * @description A job with all that its page shows.
+         * @description A job with all details.
          */
         JobOut: {
             /**
@@ -4470,18 +4474,18 @@ export interface components {
              * @enum {string}
              */
             status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
-            /** @description Of a training. None: a task or a script, or a config that this version cannot read. */
+            /** @description Only for training jobs. None for tasks, scripts, and configs that this version cannot read. */
             config: components["schemas"]["TrainConfig-Output"] | null;
             /**
              * Requested Config
-             * @description What was set by whoever started the job; defaults are only in config.
+             * @description The fields that the user set. The defaults are only in config.
              */
             requested_config: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
             /**
              * Task
-             * @description What is asked of a task or a script.
+             * @description The parameters of a task or a script.
              */
             task: components["schemas"]["ServeTask"] | components["schemas"]["EvaluateTask"] | components["schemas"]["ExportTask"] | components["schemas"]["FindLearningRateTask"] | components["schemas"]["ScriptTask"] | null;
             plan: components["schemas"]["Plan"] | null;
@@ -4491,10 +4495,10 @@ export interface components {
             host_memory: number | null;
             /**
              * Target
-             * @description "local", or the service that it runs at.
+             * @description "local", or the provider that runs the job.
              */
             target: string;
-            /** @description The offer that was taken. */
+            /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
             /** Budget */
             budget: number | null;
@@ -4513,24 +4517,24 @@ export interface components {
             summary: components["schemas"]["RunSummary"];
             /**
              * Rows Used
-             * @description Rows of the training data that the run uses, once it is read.
+             * @description Number of training rows that the run uses. Known once the data is read.
              */
             rows_used: number | null;
             /**
              * Rows Total
-             * @description Rows of the training data; None: not a file of examples.
+             * @description Number of rows in the training data. None if the data is not a file of examples.
              */
             rows_total: number | null;
             /** Warnings */
             warnings: components["schemas"]["RunWarning"][];
             /**
              * Warnings Left Out
-             * @description Further ones, which only the output has.
+             * @description Number of further warnings that are only in the job's output.
              */
             warnings_left_out: number;
             /**
              * Result
-             * @description A task's answer, once it is there.
+             * @description The result of a task, once available.
              */
             result: components["schemas"]["EvaluationResult"] | components["schemas"]["ExportResult"] | components["schemas"]["FinderResult"] | components["schemas"]["ServeResult"] | null;
             /** Position */
@@ -4560,7 +4564,7 @@ export interface components {
         };
         /**
          * JobTotals
-         * @description What the dashboard counts.
+         * @description The totals on the dashboard.
          */
         JobTotals: {
             /** Running */
@@ -4576,29 +4580,29 @@ export interface components {
         };
         /**
          * JobUpdate
-         * @description What changed of a job since the position in `since`; the event's id is the position after it.
+         * @description What changed in a job since the position `since`. The id of the event is the new position.
          */
         JobUpdate: {
             /**
              * Since
-             * @description The position that this follows on; left out: `job` has every field.
+             * @description The position that this update builds on. If left out, `job` contains every field.
              */
             since?: number | null;
-            /** @description Left out: the same as before. */
+            /** @description Left out if unchanged. */
             job?: components["schemas"]["JobDelta"] | null;
             /**
              * Series
-             * @description New points.
+             * @description New points of curves.
              */
             series?: components["schemas"]["LiveSeries"][];
             /**
              * Reload
-             * @description There are too many new points: load the curves anew.
+             * @description True: there are too many new points to send. Load the curves again.
              */
             reload?: boolean;
             /**
              * Checkpoints
-             * @description Checkpoints were saved or removed.
+             * @description True: checkpoints were saved or removed.
              */
             checkpoints?: boolean;
         };
@@ -4612,7 +4616,7 @@ export interface components {
         JsonValue: unknown;
         /**
          * LastPoint
-         * @description The newest value of a curve, as it was reported.
+         * @description The newest value of a curve, as the run reported it.
          */
         LastPoint: {
             /** X */
@@ -4629,7 +4633,7 @@ export interface components {
         LastValue: {
             /**
              * Step
-             * @description The step that it was reported for.
+             * @description The step of this value.
              */
             step: number | null;
             /** Value */
@@ -4645,7 +4649,7 @@ export interface components {
             trained: number;
             /**
              * Longest
-             * @description Row and length, the longest first.
+             * @description Row number and length of the longest rows, longest first.
              */
             longest: [
                 number,
@@ -4655,7 +4659,7 @@ export interface components {
             half_below: number;
             /**
              * Most Below
-             * @description 95 of 100 rows are shorter.
+             * @description 95 of 100 rows are shorter than this length.
              */
             most_below: number;
             /** Histogram */
@@ -4667,7 +4671,7 @@ export interface components {
         };
         /**
          * LiveSeries
-         * @description New points of a curve in columns, in the order in which they were reported.
+         * @description New points of a curve, in columns, in the order in which the run reported them.
          */
         LiveSeries: {
             /** Name */
@@ -4685,7 +4689,7 @@ export interface components {
             attempt: number[];
             /**
              * Time
-             * @description When each was reported; seconds since 1970.
+             * @description Time of each point, in seconds since 1970.
              */
             time: number[];
             /** Value */
@@ -4693,7 +4697,7 @@ export interface components {
         };
         /**
          * LiveSettings
-         * @description What can change while a run trains; what is left out stays as it is.
+         * @description Settings that can change while a job trains. Fields that are left out keep their values.
          */
         "LiveSettings-Input": {
             /** Learning Rate */
@@ -4709,7 +4713,7 @@ export interface components {
         };
         /**
          * LiveSettings
-         * @description What can change while a run trains; what is left out stays as it is.
+         * @description Settings that can change while a job trains. Fields that are left out keep their values.
          */
         "LiveSettings-Output": {
             /** Learning Rate */
@@ -4732,7 +4736,8 @@ export interface components {
         };
         /**
          * LogPage
-         * @description A part of the output. `start` and `end` are byte positions; ask again with `after=end` to follow.
+         * @description A part of the output. `start` and `end` are byte positions. To follow the output, send `after=end`
+         *     next.
          */
         LogPage: {
             /** Lines */
@@ -4748,26 +4753,26 @@ export interface components {
          */
         "LoraConfig-Input": {
             /**
-             * Rank
-             * @description A higher rank can learn more and needs more memory.
+             * LoRA rank
+             * @description Rank of the adapters; a higher rank can learn more and needs more memory.
              * @default 16
              */
             rank?: number;
             /**
-             * Alpha
+             * LoRA alpha
              * @description Adapter output is scaled by alpha / rank.
              * @default 32
              */
             alpha?: number;
             /**
-             * Adapted layers
-             * @description Names of linear layers, such as q_proj, v_proj; all-linear: all in the decoder layers.
+             * Target modules
+             * @description Names of the linear layers that get adapters, such as q_proj, v_proj; all-linear means all linear layers in the decoder layers.
              * @default all-linear
              */
             targets?: "all-linear" | string[];
             /**
-             * Dropout
-             * @description Share of adapter inputs dropped in a step; reduces overfitting on small datasets.
+             * LoRA dropout
+             * @description Fraction of adapter inputs dropped in each step; reduces overfitting on small datasets.
              * @default 0
              */
             dropout?: number;
@@ -4778,33 +4783,33 @@ export interface components {
          */
         "LoraConfig-Output": {
             /**
-             * Rank
-             * @description A higher rank can learn more and needs more memory.
+             * LoRA rank
+             * @description Rank of the adapters; a higher rank can learn more and needs more memory.
              * @default 16
              */
             rank: number;
             /**
-             * Alpha
+             * LoRA alpha
              * @description Adapter output is scaled by alpha / rank.
              * @default 32
              */
             alpha: number;
             /**
-             * Adapted layers
-             * @description Names of linear layers, such as q_proj, v_proj; all-linear: all in the decoder layers.
+             * Target modules
+             * @description Names of the linear layers that get adapters, such as q_proj, v_proj; all-linear means all linear layers in the decoder layers.
              * @default all-linear
              */
             targets: "all-linear" | string[];
             /**
-             * Dropout
-             * @description Share of adapter inputs dropped in a step; reduces overfitting on small datasets.
+             * LoRA dropout
+             * @description Fraction of adapter inputs dropped in each step; reduces overfitting on small datasets.
              * @default 0
              */
             dropout: number;
         };
         /**
          * Machine
-         * @description A machine with a worker on it.
+         * @description A machine with a running worker.
          */
         Machine: {
             /** Name */
@@ -4813,7 +4818,7 @@ export interface components {
             gpus: string[];
             /**
              * Gpu Memory Bytes
-             * @description Of each GPU, in the order of their names.
+             * @description Memory of each GPU, in the order of `gpus`.
              */
             gpu_memory_bytes: number[];
             /** Cpu Cores */
@@ -4833,7 +4838,7 @@ export interface components {
         };
         /**
          * MappingOut
-         * @description Which column is which field of a format.
+         * @description The column for each field of a format.
          */
         MappingOut: {
             /**
@@ -4848,7 +4853,7 @@ export interface components {
         };
         /**
          * Mark
-         * @description A moment that charts mark.
+         * @description An event that charts mark.
          */
         Mark: {
             /**
@@ -4859,19 +4864,19 @@ export interface components {
             kind: string;
             /**
              * Attempt
-             * @description The attempt that it happened in.
+             * @description The attempt in which the event happened.
              * @default 1
              */
             attempt: number;
             /**
              * Step
-             * @description The step that it happened at.
+             * @description The step at which the event happened.
              * @default 0
              */
             step: number;
             /**
              * Settings
-             * @description Of the kind applied: the live settings in force.
+             * @description Only for applied: the live settings in force.
              * @default {}
              */
             settings: {
@@ -4879,7 +4884,7 @@ export interface components {
             };
             /**
              * Refused
-             * @description Of the kind applied: settings that the trainer did not take, and why.
+             * @description Only for applied: the settings that the trainer did not accept, and why.
              * @default {}
              */
             refused: {
@@ -4887,23 +4892,23 @@ export interface components {
             };
             /**
              * Percent
-             * @description Of the kind budget: how much of the budget is spent.
+             * @description Only for budget: spent share of the budget, in percent.
              */
             percent: number | null;
             /**
              * Scope
-             * @description Of the kind budget: user, project or job.
+             * @description Only for budget: user, project or job.
              */
             scope: string | null;
             /**
              * Sentence
-             * @description Of the kind budget: the warning.
+             * @description Only for budget: the text of the warning.
              */
             sentence: string | null;
         };
         /**
          * Measured
-         * @description How well a model predicts held-out text.
+         * @description Loss and perplexity of a model on held-out text.
          */
         Measured: {
             /** Loss */
@@ -4915,7 +4920,7 @@ export interface components {
         };
         /**
          * Memory
-         * @description Peak bytes by kind in one memory, and how many there are.
+         * @description Peak bytes of one memory by kind, and its limit in bytes.
          */
         Memory: {
             /** Weights */
@@ -4936,53 +4941,53 @@ export interface components {
         };
         /**
          * MemoryConfig
-         * @description Where tensors may live. Every answer gives the same mathematics; they differ in speed.
+         * @description Where tensors may be stored. The choice changes the speed, not the result.
          */
         "MemoryConfig-Input": {
             /**
-             * Where the model lives
-             * @description stream: decoder layers live in host memory. Automatic is the fastest that fits; the result is the same.
+             * Model placement
+             * @description Keeps all layers in GPU memory, or offloads decoder layers to host memory; automatic takes the fastest placement that fits, and the result is the same.
              * @default auto
              * @enum {string}
              */
             mode?: "auto" | "resident" | "stream";
             /**
-             * GPU memory, at most … GB
-             * @description Limit of GPU memory in 10^9 bytes; the rest is left to other programs.
+             * GPU memory limit (GB)
+             * @description The run uses at most this much GPU memory (1 GB = 10^9 bytes); set it to leave memory for other programs.
              */
             gpu_budget_gb?: number | null;
             /**
-             * Host memory, at most … GB
-             * @description Limit of host memory in 10^9 bytes; the rest is left to other programs.
+             * Host memory limit (GB)
+             * @description The run uses at most this much host memory (1 GB = 10^9 bytes); set it to leave memory for other programs.
              */
             host_budget_gb?: number | null;
         };
         /**
          * MemoryConfig
-         * @description Where tensors may live. Every answer gives the same mathematics; they differ in speed.
+         * @description Where tensors may be stored. The choice changes the speed, not the result.
          */
         "MemoryConfig-Output": {
             /**
-             * Where the model lives
-             * @description stream: decoder layers live in host memory. Automatic is the fastest that fits; the result is the same.
+             * Model placement
+             * @description Keeps all layers in GPU memory, or offloads decoder layers to host memory; automatic takes the fastest placement that fits, and the result is the same.
              * @default auto
              * @enum {string}
              */
             mode: "auto" | "resident" | "stream";
             /**
-             * GPU memory, at most … GB
-             * @description Limit of GPU memory in 10^9 bytes; the rest is left to other programs.
+             * GPU memory limit (GB)
+             * @description The run uses at most this much GPU memory (1 GB = 10^9 bytes); set it to leave memory for other programs.
              */
             gpu_budget_gb: number | null;
             /**
-             * Host memory, at most … GB
-             * @description Limit of host memory in 10^9 bytes; the rest is left to other programs.
+             * Host memory limit (GB)
+             * @description The run uses at most this much host memory (1 GB = 10^9 bytes); set it to leave memory for other programs.
              */
             host_budget_gb: number | null;
         };
         /**
          * Message
-         * @description A reply that is only a sentence.
+         * @description A response that is only a sentence.
          */
         Message: {
             /** Detail */
@@ -4990,7 +4995,7 @@ export interface components {
         };
         /**
          * MetricRow
-         * @description One step with its curves in columns, as the product's first description spells it.
+         * @description One step with its metrics in columns, in camelCase.
          */
         MetricRow: {
             /**
@@ -5027,7 +5032,7 @@ export interface components {
         };
         /**
          * MlJobStatus
-         * @description `logs`: the newest lines. `estimated_total`: likely cost of the whole job, where that is known.
+         * @description The state of a script job. `logs`: newest lines. `estimated_total`: likely total cost, if known.
          */
         MlJobStatus: {
             /**
@@ -5054,7 +5059,7 @@ export interface components {
         };
         /**
          * ModelCard
-         * @description A model as OpenAI clients list it; `name` and `ready` are ours.
+         * @description A model in OpenAI's list format. `name` and `ready` are our additions.
          */
         ModelCard: {
             /** Id */
@@ -5079,12 +5084,12 @@ export interface components {
         };
         /**
          * ModelConfig
-         * @description A preset, and the sizes that should differ from it.
+         * @description A preset with the sizes that override it, or a model folder.
          */
         "ModelConfig-Input": {
             /**
              * Model
-             * @description Sizes of a new model; each of them can be changed.
+             * @description Preset that sets the sizes of a new model; each size can be overridden.
              * @default tiny
              */
             preset?: string;
@@ -5100,58 +5105,58 @@ export interface components {
             layers?: number | null;
             /**
              * Attention heads
-             * @description The hidden size must be a multiple of it.
+             * @description Number of attention heads per layer; the hidden size must be a multiple of this number.
              */
             heads?: number | null;
             /**
              * Key-value heads
-             * @description Attention heads must be a multiple of it.
+             * @description Number of key-value heads; the number of attention heads must be a multiple of this number.
              */
             kv_heads?: number | null;
             /**
              * Feed-forward size
-             * @description Width of the feed-forward networks; with another hidden size 8/3 of it.
+             * @description Width of the feed-forward networks; if you change the hidden size, the default is 8/3 of it.
              */
             ffn_size?: number | null;
             /**
-             * Context length
-             * @description Maximum sequence length, in tokens.
+             * Max sequence length
+             * @description Number of tokens in one training sequence (context length); longer ones need more memory.
              */
             context_length?: number | null;
             /**
              * Tied embeddings
-             * @description Input and output embeddings share their weights.
+             * @description Input and output embeddings share the same weights.
              */
             tie_embeddings?: boolean | null;
             /**
              * RoPE theta
-             * @description Base of the rotary position frequencies.
+             * @description Base frequency of the rotary position embeddings.
              */
             rope_theta?: number | null;
             /**
              * Norm epsilon
-             * @description Added to the mean square in RMSNorm.
+             * @description Small number added to the mean square in RMSNorm.
              */
             norm_eps?: number | null;
             /**
              * Model folder
-             * @description A model folder in Hugging Face layout, instead of a preset.
+             * @description Folder of a model in Hugging Face layout, used instead of a preset.
              */
             path?: string | null;
             /**
-             * Begin with
-             * @description Random weights take the shape of the folder's config.json.
+             * Initial weights
+             * @description Start from the pretrained weights, or from random weights with the sizes in config.json.
              * @default false
              */
             random_weights?: boolean;
             /**
              * Architecture
-             * @description An architecture of a plug-in, in these sizes.
+             * @description Name of an architecture from a plug-in; it gets the sizes of this model.
              */
             architecture?: string | null;
             /**
              * Options
-             * @description Settings of that plug-in besides the sizes.
+             * @description Additional settings for the plug-in's architecture.
              * @default {}
              */
             options?: {
@@ -5160,12 +5165,12 @@ export interface components {
         };
         /**
          * ModelConfig
-         * @description A preset, and the sizes that should differ from it.
+         * @description A preset with the sizes that override it, or a model folder.
          */
         "ModelConfig-Output": {
             /**
              * Model
-             * @description Sizes of a new model; each of them can be changed.
+             * @description Preset that sets the sizes of a new model; each size can be overridden.
              * @default tiny
              */
             preset: string;
@@ -5181,58 +5186,58 @@ export interface components {
             layers: number | null;
             /**
              * Attention heads
-             * @description The hidden size must be a multiple of it.
+             * @description Number of attention heads per layer; the hidden size must be a multiple of this number.
              */
             heads: number | null;
             /**
              * Key-value heads
-             * @description Attention heads must be a multiple of it.
+             * @description Number of key-value heads; the number of attention heads must be a multiple of this number.
              */
             kv_heads: number | null;
             /**
              * Feed-forward size
-             * @description Width of the feed-forward networks; with another hidden size 8/3 of it.
+             * @description Width of the feed-forward networks; if you change the hidden size, the default is 8/3 of it.
              */
             ffn_size: number | null;
             /**
-             * Context length
-             * @description Maximum sequence length, in tokens.
+             * Max sequence length
+             * @description Number of tokens in one training sequence (context length); longer ones need more memory.
              */
             context_length: number | null;
             /**
              * Tied embeddings
-             * @description Input and output embeddings share their weights.
+             * @description Input and output embeddings share the same weights.
              */
             tie_embeddings: boolean | null;
             /**
              * RoPE theta
-             * @description Base of the rotary position frequencies.
+             * @description Base frequency of the rotary position embeddings.
              */
             rope_theta: number | null;
             /**
              * Norm epsilon
-             * @description Added to the mean square in RMSNorm.
+             * @description Small number added to the mean square in RMSNorm.
              */
             norm_eps: number | null;
             /**
              * Model folder
-             * @description A model folder in Hugging Face layout, instead of a preset.
+             * @description Folder of a model in Hugging Face layout, used instead of a preset.
              */
             path: string | null;
             /**
-             * Begin with
-             * @description Random weights take the shape of the folder's config.json.
+             * Initial weights
+             * @description Start from the pretrained weights, or from random weights with the sizes in config.json.
              * @default false
              */
             random_weights: boolean;
             /**
              * Architecture
-             * @description An architecture of a plug-in, in these sizes.
+             * @description Name of an architecture from a plug-in; it gets the sizes of this model.
              */
             architecture: string | null;
             /**
              * Options
-             * @description Settings of that plug-in besides the sizes.
+             * @description Additional settings for the plug-in's architecture.
              * @default {}
              */
             options: {
@@ -5241,7 +5246,7 @@ export interface components {
         };
         /**
          * ModelFile
-         * @description A file of a model's folder that will be uploaded.
+         * @description A file of a model that will be uploaded.
          */
         "ModelFile-Input": {
             /** Path */
@@ -5318,10 +5323,10 @@ export interface components {
         };
         /**
          * Move
-         * @description Where to; what is left out of the limits stays as it is.
+         * @description The new machine. Limits that are left out keep their values.
          */
         Move: {
-            /** @description None: a machine of this server. */
+            /** @description The offer to rent. None: a machine of this server. */
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /** Budget */
             budget?: number | null;
@@ -5330,12 +5335,12 @@ export interface components {
         };
         /**
          * Nearest
-         * @description The nearest setting that fits, and what to expect of it.
+         * @description The nearest settings that fit, and their plan.
          */
         Nearest: {
             /**
              * Changes
-             * @description Fields of the config by their path, and their new values.
+             * @description The config fields to change, by path, with their new values.
              */
             changes: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -5346,17 +5351,17 @@ export interface components {
         };
         /**
          * NeedIn
-         * @description What a job needs, as a person says it.
+         * @description The requirements of a job, entered by a user.
          */
         NeedIn: {
             /**
              * Memory Gb
-             * @description Of one GPU.
+             * @description Required memory of one GPU, in GB.
              */
             memory_gb: number;
             /**
              * Hours
-             * @description On GPUs of the kind reference_gpu.
+             * @description Run time in hours on GPUs of type reference_gpu.
              */
             hours?: number | null;
             /**
@@ -5366,7 +5371,7 @@ export interface components {
             operations?: number | null;
             /**
              * Reference Gpu
-             * @description None: the smallest usual GPU that holds the job.
+             * @description The GPU that hours refers to. If empty: the smallest common GPU with enough memory.
              */
             reference_gpu?: string | null;
             /**
@@ -5391,7 +5396,7 @@ export interface components {
             bf16?: boolean;
             /**
              * Resumes
-             * @description Whether it goes on from a checkpoint after it was ended.
+             * @description Whether the job resumes from a checkpoint after an interruption.
              * @default true
              */
             resumes?: boolean;
@@ -5408,7 +5413,7 @@ export interface components {
         };
         /**
          * NeedOut
-         * @description What was reckoned with.
+         * @description The requirements that the offers are based on.
          */
         NeedOut: {
             memory_gb: components["schemas"]["Span"];
@@ -5442,14 +5447,14 @@ export interface components {
         };
         /**
          * NewDataset
-         * @description A file that is about to be uploaded.
+         * @description A file to upload.
          */
         NewDataset: {
             /** Format */
             format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
             /**
              * Columns
-             * @description Which column is which field, as {field: column}.
+             * @description The column for each field, as {field: column}.
              */
             columns?: {
                 [key: string]: string;
@@ -5462,30 +5467,30 @@ export interface components {
             filename: string;
             /**
              * Size
-             * @description In bytes.
+             * @description Size of the file in bytes.
              */
             size: number;
         };
         /**
          * NewEvaluation
-         * @description What to measure: perplexity on held-out data, answers to prompts, benchmarks.
+         * @description What to measure: perplexity on an eval split, answers to prompts, benchmarks.
          */
         NewEvaluation: {
             /**
              * Max New Tokens
-             * @description Longest answer to a prompt, in tokens.
+             * @description Maximum length of the answer to a prompt, in tokens.
              * @default 128
              */
             max_new_tokens?: number;
             /**
              * Max Batches
-             * @description Maximum number of batches of held-out data.
+             * @description Maximum number of held-out batches that the evaluation uses.
              * @default 20
              */
             max_batches?: number;
             /**
              * Checkpoint Id
-             * @description One checkpoint of the job; without one, its finished model.
+             * @description A checkpoint of the job. If empty: the finished model.
              */
             checkpoint_id?: string | null;
             /** Prompts */
@@ -5495,7 +5500,7 @@ export interface components {
         };
         /**
          * NewExport
-         * @description The form that others read.
+         * @description The file format of the export.
          */
         NewExport: {
             /**
@@ -5506,14 +5511,14 @@ export interface components {
             form?: "adapter" | "merged" | "gguf";
             /**
              * Dtype
-             * @description fp32 keeps every digit and needs twice the room.
+             * @description Number format of the exported weights; fp32 loses nothing and takes twice the space.
              * @default bf16
              * @enum {string}
              */
             dtype?: "fp32" | "bf16" | "fp16";
             /**
              * Checkpoint Id
-             * @description One checkpoint of the job; without one, its finished model.
+             * @description A checkpoint of the job. If empty: the finished model.
              */
             checkpoint_id?: string | null;
             /** Prompts */
@@ -5522,7 +5527,7 @@ export interface components {
         };
         /**
          * NewHubToken
-         * @description A token as the hub shows it once.
+         * @description A Hugging Face token.
          */
         NewHubToken: {
             /**
@@ -5533,37 +5538,37 @@ export interface components {
         };
         /**
          * NewJob
-         * @description A job for a project that exists, or for one that is created with it.
+         * @description A new job, for an existing project or for a new project that is created together with the job.
          */
         NewJob: {
             /**
              * Config
-             * @description What differs from the defaults; camelCase is accepted.
+             * @description The config fields that differ from the defaults. camelCase names are accepted.
              */
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Project Id
-             * @description Its data path is used when the config names none.
+             * @description If the config has no data path, the data path of this project is used.
              */
             project_id?: string | null;
             /**
              * Dataset Id
-             * @description A dataset of one's own, in place of a data path.
+             * @description One of your datasets, instead of a data path.
              */
             dataset_id?: string | null;
             /**
              * Model Id
-             * @description A model of one's own, in place of model.path.
+             * @description One of your models, instead of model.path.
              */
             model_id?: string | null;
             /**
              * Gpu Type
-             * @description A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU.
+             * @description The GPU by name, such as H200. If empty: a GPU if the server has one, otherwise the CPU.
              */
             gpu_type?: string | null;
             /**
              * Host Memory
-             * @description GB of RAM.
+             * @description Required host memory (RAM) in GB.
              */
             host_memory?: number | null;
             /**
@@ -5572,7 +5577,7 @@ export interface components {
              * @enum {string}
              */
             kind?: "train" | "find_learning_rate";
-            /** @description Only of kind find_learning_rate. */
+            /** @description Only for kind find_learning_rate. */
             finder?: components["schemas"]["Finder"] | null;
             project?: components["schemas"]["ProjectIn"] | null;
             /** Name */
@@ -5582,22 +5587,22 @@ export interface components {
              * @default 5
              */
             max_attempts?: number;
-            /** @description A rented machine; None: a machine of this server. */
+            /** @description The offer of a rented machine. If empty: a machine of this server. */
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description US dollars; it is paused before it costs more.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
              */
             budget?: number | null;
             /**
              * Max Hours
-             * @description It is paused after so many billed hours.
+             * @description The job is paused after this number of billed hours.
              */
             max_hours?: number | null;
         };
         /**
          * NewModel
-         * @description A model by its id on a hub, by a folder of this machine, or by the files that will be uploaded.
+         * @description A model on the Hugging Face Hub, in a folder on the server, or as files to upload.
          */
         NewModel: {
             /**
@@ -5618,7 +5623,7 @@ export interface components {
         };
         /**
          * NewShare
-         * @description The link is shown once.
+         * @description A new share link. The link is returned only once.
          */
         NewShare: {
             /** Link */
@@ -5627,7 +5632,7 @@ export interface components {
         };
         /**
          * NotebookText
-         * @description A notebook's file: JSON in a string.
+         * @description A notebook file: its JSON as a string.
          */
         NotebookText: {
             /** Notebook */
@@ -5635,7 +5640,7 @@ export interface components {
         };
         /**
          * OfferOut
-         * @description One way to run the job. `assumed` names figures that nobody read anywhere.
+         * @description One way to run the job. `assumed` names values that are assumptions, not published figures.
          */
         OfferOut: {
             /** Provider */
@@ -5692,7 +5697,7 @@ export interface components {
         };
         /**
          * OfferTaken
-         * @description Which of the offers somebody takes; `POST /offers` shows them.
+         * @description The offer to rent. `POST /offers` lists the offers.
          */
         "OfferTaken-Input": {
             /** Provider */
@@ -5715,7 +5720,7 @@ export interface components {
         };
         /**
          * OfferTaken
-         * @description Which of the offers somebody takes; `POST /offers` shows them.
+         * @description The offer to rent. `POST /offers` lists the offers.
          */
         "OfferTaken-Output": {
             /** Provider */
@@ -5738,7 +5743,7 @@ export interface components {
         };
         /**
          * OffersOut
-         * @description The recommended one first. `archetype`: the kind of work; `usual`: the service it usually goes to.
+         * @description The offers, recommended offer first. `archetype`: kind of work; `usual`: its usual provider.
          */
         OffersOut: {
             need: components["schemas"]["NeedOut"];
@@ -5753,112 +5758,114 @@ export interface components {
         };
         /**
          * OpenPlayground
-         * @description A training, one checkpoint of it, or a model: what to talk to.
+         * @description The model to load: a training job, one of its checkpoints, or a stored model.
          */
         OpenPlayground: {
             /** Job Id */
             job_id?: string | null;
             /**
              * Checkpoint Id
-             * @description Of that job; without one, its finished model.
+             * @description A checkpoint of the job. If empty: the finished model.
              */
             checkpoint_id?: string | null;
             /** Model Id */
             model_id?: string | null;
             /**
              * Idle Minutes
-             * @description It is unloaded when nobody asks for so long.
+             * @description Unload the model after this number of minutes without a request.
              * @default 10
              */
             idle_minutes?: number;
         };
         /**
          * OptimizerConfig
-         * @description AdamW. Matrices decay; norms do not.
+         * @description Settings of AdamW. Weight decay applies to matrices, not to norms.
          */
         "OptimizerConfig-Input": {
             /**
              * Optimizer
+             * @description The optimizer; AdamW is the only one.
              * @default adamw
              * @constant
              */
             name?: "adamw";
             /**
              * Beta 1
-             * @description Decay of the mean of gradients.
+             * @description Decay rate of the running mean of the gradients.
              * @default 0.9
              */
             beta1?: number;
             /**
              * Beta 2
-             * @description Decay of the mean of squared gradients.
+             * @description Decay rate of the running mean of the squared gradients.
              * @default 0.95
              */
             beta2?: number;
             /**
              * Epsilon
-             * @description Added to the root of that mean.
+             * @description Small number added to the denominator of the update, for numerical stability.
              * @default 1e-8
              */
             eps?: number;
             /**
              * Weight decay
-             * @description Of matrices; norms do not decay.
+             * @description AdamW weight decay of weight matrices; norms do not decay.
              * @default 0.1
              */
             weight_decay?: number;
             /**
-             * Clip gradients at norm
-             * @description Limit of the global gradient norm; 0 turns clipping off.
+             * Max gradient norm
+             * @description Gradients are clipped to this global norm; 0 turns gradient clipping off.
              * @default 1
              */
             clip_norm?: number;
         };
         /**
          * OptimizerConfig
-         * @description AdamW. Matrices decay; norms do not.
+         * @description Settings of AdamW. Weight decay applies to matrices, not to norms.
          */
         "OptimizerConfig-Output": {
             /**
              * Optimizer
+             * @description The optimizer; AdamW is the only one.
              * @default adamw
              * @constant
              */
             name: "adamw";
             /**
              * Beta 1
-             * @description Decay of the mean of gradients.
+             * @description Decay rate of the running mean of the gradients.
              * @default 0.9
              */
             beta1: number;
             /**
              * Beta 2
-             * @description Decay of the mean of squared gradients.
+             * @description Decay rate of the running mean of the squared gradients.
              * @default 0.95
              */
             beta2: number;
             /**
              * Epsilon
-             * @description Added to the root of that mean.
+             * @description Small number added to the denominator of the update, for numerical stability.
              * @default 1e-8
              */
             eps: number;
             /**
              * Weight decay
-             * @description Of matrices; norms do not decay.
+             * @description AdamW weight decay of weight matrices; norms do not decay.
              * @default 0.1
              */
             weight_decay: number;
             /**
-             * Clip gradients at norm
-             * @description Limit of the global gradient norm; 0 turns clipping off.
+             * Max gradient norm
+             * @description Gradients are clipped to this global norm; 0 turns gradient clipping off.
              * @default 1
              */
             clip_norm: number;
         };
         /**
          * OriginOut
-         * @description Where a hub has it; `notes` say what was decided or lost on the way.
+         * @description Where the dataset comes from on the Hugging Face Hub. `notes` says what was chosen or left out.
          */
         OriginOut: {
             /** Repository */
@@ -5874,7 +5881,7 @@ export interface components {
         };
         /**
          * Outcome
-         * @description What came of a run. Losses by their series: what it ended with, and the best it had.
+         * @description The result of a run. For each loss series: the last value and the best value.
          */
         Outcome: {
             /**
@@ -5952,7 +5959,7 @@ export interface components {
         };
         /**
          * Phase
-         * @description A part of a step: how long it lasts, and how long each part of the machine is busy in it.
+         * @description One phase of a step: its duration, and how long compute, link and host are busy in it.
          */
         Phase: {
             /** Name */
@@ -5968,7 +5975,7 @@ export interface components {
         };
         /**
          * PieceOut
-         * @description A stretch of what the model sees.
+         * @description A part of the text that the model sees.
          */
         PieceOut: {
             /** Text */
@@ -5978,7 +5985,7 @@ export interface components {
         };
         /**
          * Placement
-         * @description All blocks of one model.
+         * @description Where all blocks of one model are stored.
          */
         Placement: {
             embedding: components["schemas"]["BlockPlacement"];
@@ -5989,32 +5996,32 @@ export interface components {
             head: components["schemas"]["BlockPlacement"] | null;
             /**
              * Slots
-             * @description Device buffers that streamed weights pass through.
+             * @description Number of device buffers for streamed weights.
              * @default 4
              */
             slots?: number;
             /**
              * Offload Inputs
-             * @description Inputs of recomputed layers wait in host memory.
+             * @description Inputs of recomputed layers are stored in host memory.
              * @default false
              */
             offload_inputs?: boolean;
             /**
              * Loss Chunk Tokens
-             * @description Positions whose logits exist at a time.
+             * @description Number of tokens whose logits are in memory at the same time.
              * @default 2048
              */
             loss_chunk_tokens?: number;
             /**
              * Share Gradients
-             * @description A host block's gradient takes the place of its compute copy, which the step no longer needs by then: 14 bytes of host memory a parameter instead of 16. Not for fp32.
+             * @description The gradient of a host block reuses the memory of its compute copy, which the step no longer needs: 14 bytes of host memory per parameter instead of 16. Not for fp32.
              * @default false
              */
             share_gradients?: boolean;
         };
         /**
          * Plan
-         * @description The answer, stored with the run as plan.json.
+         * @description The predicted memory, placement and time of a run, stored with the run as plan.json.
          */
         Plan: {
             /**
@@ -6034,7 +6041,7 @@ export interface components {
             placement: components["schemas"]["Placement"] | null;
             /**
              * Placement Text
-             * @default Everything stays on the training device.
+             * @default All tensors stay on the training device.
              */
             placement_text: string;
             /**
@@ -6093,7 +6100,7 @@ export interface components {
         };
         /**
          * PlanAnswer
-         * @description Whether it fits, and what to expect; `reason` says why not, `nearest` what would.
+         * @description Whether the job fits, and its plan. If it does not fit, see `reason` and `nearest`.
          */
         PlanAnswer: {
             /** Fits */
@@ -6108,7 +6115,7 @@ export interface components {
             nearest: components["schemas"]["Nearest"] | null;
             /**
              * Defaults
-             * @description What the job would use for each field that the config leaves out.
+             * @description The values that the job would use for the fields that the config leaves out.
              */
             defaults: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -6116,43 +6123,43 @@ export interface components {
         };
         /**
          * PlanRequest
-         * @description A config and the machine it is for.
+         * @description A training config and the machine that should run it.
          */
         PlanRequest: {
             /**
              * Config
-             * @description What differs from the defaults; camelCase is accepted.
+             * @description The config fields that differ from the defaults. camelCase names are accepted.
              */
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Project Id
-             * @description Its data path is used when the config names none.
+             * @description If the config has no data path, the data path of this project is used.
              */
             project_id?: string | null;
             /**
              * Dataset Id
-             * @description A dataset of one's own, in place of a data path.
+             * @description One of your datasets, instead of a data path.
              */
             dataset_id?: string | null;
             /**
              * Model Id
-             * @description A model of one's own, in place of model.path.
+             * @description One of your models, instead of model.path.
              */
             model_id?: string | null;
             /**
              * Gpu Type
-             * @description A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU.
+             * @description The GPU by name, such as H200. If empty: a GPU if the server has one, otherwise the CPU.
              */
             gpu_type?: string | null;
             /**
              * Host Memory
-             * @description GB of RAM.
+             * @description Required host memory (RAM) in GB.
              */
             host_memory?: number | null;
         };
         /**
          * PlaygroundOut
-         * @description A model that is loaded, or on its way. `models`: what a request may name, once it is ready.
+         * @description A model that is loaded or loading. `models`: the names that a request may use, once it is ready.
          */
         PlaygroundOut: {
             job: components["schemas"]["JobOut"];
@@ -6177,7 +6184,7 @@ export interface components {
         };
         /**
          * PreviewOut
-         * @description A page of rows; `total` is unknown as long as nobody has counted them.
+         * @description A page of rows. `total` is null until the rows are counted.
          */
         PreviewOut: {
             /** Items */
@@ -6191,7 +6198,7 @@ export interface components {
         };
         /**
          * PreviewRowOut
-         * @description One row, as it is and as the model sees it. Long ones are shown shortened (`cut`).
+         * @description One row, as stored and as the model sees it. `cut`: the row is shortened.
          */
         PreviewRowOut: {
             /** Number */
@@ -6284,7 +6291,7 @@ export interface components {
         };
         /**
          * ProblemsFound
-         * @description How many, of which kinds, and the first ones; the others are at /problems.
+         * @description The number of problems by kind, and the first problems. /problems lists the others.
          */
         ProblemsFound: {
             /** Rows Refused */
@@ -6320,7 +6327,7 @@ export interface components {
         };
         /**
          * ProjectChange
-         * @description What should be different about a project; what is left out stays as it is.
+         * @description The fields of a project to change. Fields that are left out keep their values.
          */
         ProjectChange: {
             /**
@@ -6338,7 +6345,7 @@ export interface components {
             modelArchitecture?: "transformer" | "custom";
             /**
              * Modelsize
-             * @description Billions of parameters.
+             * @description Number of parameters, in billions.
              * @default 1
              */
             modelSize?: number;
@@ -6347,7 +6354,7 @@ export interface components {
         };
         /**
          * ProjectIn
-         * @description What a person says about a project.
+         * @description A project, as a user describes it.
          */
         ProjectIn: {
             /** Name */
@@ -6361,7 +6368,7 @@ export interface components {
             model_architecture: "transformer" | "custom";
             /**
              * Model Size
-             * @description Billions of parameters.
+             * @description Number of parameters, in billions.
              */
             model_size: number;
             /** Training Data Path */
@@ -6412,7 +6419,7 @@ export interface components {
         };
         /**
          * ProviderOut
-         * @description What is known of a service. `assumed` names fields that nobody read anywhere.
+         * @description Facts about a provider. `assumed` names values that are assumptions, not published figures.
          */
         ProviderOut: {
             /** Name */
@@ -6468,7 +6475,7 @@ export interface components {
         };
         /**
          * PushedTo
-         * @description Where on a hub the files went.
+         * @description The hub repository that received the files.
          */
         PushedTo: {
             /** Repository */
@@ -6480,7 +6487,7 @@ export interface components {
         };
         /**
          * QueuedJob
-         * @description A job that was just made.
+         * @description A job that was just created.
          */
         QueuedJob: {
             /**
@@ -6524,18 +6531,18 @@ export interface components {
              * @enum {string}
              */
             status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
-            /** @description Of a training. None: a task or a script, or a config that this version cannot read. */
+            /** @description Only for training jobs. None for tasks, scripts, and configs that this version cannot read. */
             config: components["schemas"]["TrainConfig-Output"] | null;
             /**
              * Requested Config
-             * @description What was set by whoever started the job; defaults are only in config.
+             * @description The fields that the user set. The defaults are only in config.
              */
             requested_config: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
             /**
              * Task
-             * @description What is asked of a task or a script.
+             * @description The parameters of a task or a script.
              */
             task: components["schemas"]["ServeTask"] | components["schemas"]["EvaluateTask"] | components["schemas"]["ExportTask"] | components["schemas"]["FindLearningRateTask"] | components["schemas"]["ScriptTask"] | null;
             plan: components["schemas"]["Plan"] | null;
@@ -6545,10 +6552,10 @@ export interface components {
             host_memory: number | null;
             /**
              * Target
-             * @description "local", or the service that it runs at.
+             * @description "local", or the provider that runs the job.
              */
             target: string;
-            /** @description The offer that was taken. */
+            /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
             /** Budget */
             budget: number | null;
@@ -6567,24 +6574,24 @@ export interface components {
             summary: components["schemas"]["RunSummary"];
             /**
              * Rows Used
-             * @description Rows of the training data that the run uses, once it is read.
+             * @description Number of training rows that the run uses. Known once the data is read.
              */
             rows_used: number | null;
             /**
              * Rows Total
-             * @description Rows of the training data; None: not a file of examples.
+             * @description Number of rows in the training data. None if the data is not a file of examples.
              */
             rows_total: number | null;
             /** Warnings */
             warnings: components["schemas"]["RunWarning"][];
             /**
              * Warnings Left Out
-             * @description Further ones, which only the output has.
+             * @description Number of further warnings that are only in the job's output.
              */
             warnings_left_out: number;
             /**
              * Result
-             * @description A task's answer, once it is there.
+             * @description The result of a task, once available.
              */
             result: components["schemas"]["EvaluationResult"] | components["schemas"]["ExportResult"] | components["schemas"]["FinderResult"] | components["schemas"]["ServeResult"] | null;
             /** Position */
@@ -6613,14 +6620,14 @@ export interface components {
             updated_at: string;
             /**
              * Ignored
-             * @description Fields of the request that only the server sets.
+             * @description Fields of the request that were ignored because only the server sets them.
              * @default []
              */
             ignored: string[];
         };
         /**
          * Quote
-         * @description Where a job would run; `offer` is what to send to get just that, null for this server's machine.
+         * @description Where a job would run. Send `offer` to get this placement; null means the server's machine.
          */
         Quote: {
             /** Provider */
@@ -6631,14 +6638,14 @@ export interface components {
             reasons: string[];
             /**
              * Ignored
-             * @description Fields of the request that change nothing here.
+             * @description Fields of the request that have no effect.
              * @default []
              */
             ignored: string[];
         };
         /**
          * Reconciled
-         * @description Machines that no job owned, and that were ended; and services that could not be looked at.
+         * @description The terminated machines that no job owned, and the providers that could not be checked.
          */
         Reconciled: {
             /** Ended */
@@ -6699,7 +6706,7 @@ export interface components {
         };
         /**
          * ReplayedPrompt
-         * @description An answer before and after an export.
+         * @description The answer to one prompt before and after an export.
          */
         ReplayedPrompt: {
             /**
@@ -6725,7 +6732,7 @@ export interface components {
         };
         /**
          * ReportOut
-         * @description What a file holds. Without a mapping nobody knows which column is what: name them.
+         * @description The inspection report of a file. If `mapping` is null, the columns are unclear: set them.
          */
         ReportOut: {
             /** Kind */
@@ -6750,7 +6757,7 @@ export interface components {
         };
         /**
          * Requirements
-         * @description What a script needs of a machine. Memory is per GPU; hours are with `gpus` GPUs of `reference_gpu`.
+         * @description What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`.
          */
         "Requirements-Input": {
             purpose: components["schemas"]["Detected_Literal__train____infer____other___-Input"];
@@ -6810,7 +6817,7 @@ export interface components {
         };
         /**
          * Requirements
-         * @description What a script needs of a machine. Memory is per GPU; hours are with `gpus` GPUs of `reference_gpu`.
+         * @description What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`.
          */
         "Requirements-Output": {
             purpose: components["schemas"]["Detected_Literal__train____infer____other___-Output"];
@@ -6880,7 +6887,7 @@ export interface components {
         };
         /**
          * RowProblemOut
-         * @description A row that cannot be used (`fatal`), or that is used otherwise than one might expect.
+         * @description A row that cannot be used (`fatal`), or that is used differently than expected.
          */
         RowProblemOut: {
             /** Row */
@@ -6894,7 +6901,7 @@ export interface components {
         };
         /**
          * RowProblems
-         * @description `total` counts all; of very many only the first ones are kept.
+         * @description The problems of a dataset. `total` counts all problems; only the first ones are stored.
          */
         RowProblems: {
             /** Items */
@@ -6906,7 +6913,7 @@ export interface components {
         };
         /**
          * RunError
-         * @description The exception that ended the run, as the run reported it.
+         * @description The exception that ended the run.
          */
         RunError: {
             /**
@@ -6916,28 +6923,28 @@ export interface components {
             type: string | null;
             /**
              * Message
-             * @description Its text.
+             * @description The message of the exception.
              */
             message: string | null;
             /**
              * Traceback
-             * @description Where it was raised, as Python prints it.
+             * @description The Python traceback.
              */
             traceback: string | null;
             /**
              * Cause
-             * @description A code for the likely cause, where one is recognised.
+             * @description A code for the likely cause, if recognised.
              */
             cause: string | null;
             /**
              * Advice
-             * @description What to do about that cause.
+             * @description What to do about the likely cause.
              */
             advice: string | null;
         };
         /**
          * RunSummary
-         * @description What a job's run says and what the server knows of it, as the job's page shows it.
+         * @description The state of a run, from its own reports and from the server.
          */
         RunSummary: {
             /**
@@ -6947,7 +6954,7 @@ export interface components {
             phase: string | null;
             /**
              * Waiting
-             * @description Why nothing runs yet, where somebody knows.
+             * @description Why the job is waiting, if known.
              */
             waiting: string | null;
             /**
@@ -6957,7 +6964,7 @@ export interface components {
             step: number | null;
             /**
              * Total Steps
-             * @description How many steps there will be.
+             * @description Planned number of steps.
              */
             total_steps: number | null;
             /**
@@ -6967,38 +6974,38 @@ export interface components {
             epoch: number | null;
             /**
              * Epochs
-             * @description How many epochs there will be.
+             * @description Planned number of epochs.
              */
             epochs: number | null;
             /**
              * Eta Seconds
-             * @description Seconds left at the speed of the last minutes.
+             * @description Estimated seconds left, from the speed of the last minutes.
              */
             eta_seconds: number | null;
             /**
              * Restart Count
-             * @description How often the run was started again.
+             * @description How often the run was restarted.
              * @default 0
              */
             restart_count: number;
             /**
              * Resumed From Step
-             * @description The step that this attempt resumed from.
+             * @description The step from which this attempt resumed.
              */
             resumed_from_step: number | null;
             /**
              * Control Version
-             * @description The newest command that the run has applied.
+             * @description Version of the newest command that the run applied.
              */
             control_version: number | null;
             /**
              * Updated At
-             * @description The run's last event; seconds since 1970.
+             * @description Time of the run's last event, in seconds since 1970.
              */
             updated_at: number | null;
             /**
              * Facts
-             * @description What the run says about itself.
+             * @description Facts about the run, such as device and precision.
              * @default {}
              */
             facts: {
@@ -7006,7 +7013,7 @@ export interface components {
             };
             /**
              * Dropped
-             * @description How many events the run could not record, by kind.
+             * @description Number of events that the run could not record, by kind.
              * @default {}
              */
             dropped: {
@@ -7014,7 +7021,7 @@ export interface components {
             };
             /**
              * Damaged Lines
-             * @description Lines of the run's events that cannot be read.
+             * @description Number of unreadable lines in the run's events.
              * @default 0
              */
             damaged_lines: number;
@@ -7022,17 +7029,17 @@ export interface components {
             error: components["schemas"]["RunError"] | null;
             /**
              * Marks
-             * @description Moments that charts mark, oldest first.
+             * @description Events that charts mark, oldest first.
              * @default []
              */
             marks: components["schemas"]["Mark"][];
             /**
              * Findings
-             * @description What is wrong with the run, worst first.
+             * @description Problems of the run, worst first.
              * @default []
              */
             findings: components["schemas"]["Finding"][];
-            /** @description What the job has cost; None: nothing was rented for it. */
+            /** @description The cost of the job. None if nothing was rented. */
             cost: components["schemas"]["Cost"] | null;
             /**
              * Values
@@ -7053,7 +7060,7 @@ export interface components {
         };
         /**
          * RunWarning
-         * @description A warning or an error that the run logged; `attempt`: the first that did.
+         * @description A warning or an error that the run logged. `attempt` is the first attempt that logged it.
          */
         RunWarning: {
             /**
@@ -7075,79 +7082,79 @@ export interface components {
         };
         /**
          * SamplingSettings
-         * @description What a person can set for an answer, in the words of OpenAI's protocol.
+         * @description Sampling settings of an answer, named as in OpenAI's API.
          */
         SamplingSettings: {
             /**
              * Temperature
-             * @description 0 always takes the likeliest token.
+             * @description Randomness of the answer; 0 always takes the most likely token.
              */
             temperature?: number | null;
             /**
              * Top P
-             * @description Share of the likely tokens to draw from.
+             * @description Nucleus sampling: draws only from the most likely tokens whose probabilities add up to this value.
              */
             top_p?: number | null;
             /**
              * Seed
-             * @description The same seed gives the same answer.
+             * @description Random seed; the same seed gives the same answer.
              */
             seed?: number | null;
             /**
              * Max Tokens
-             * @description Longest answer, in tokens.
+             * @description Maximum length of the answer, in tokens.
              */
             max_tokens?: number | null;
         };
         /**
          * ScheduleConfig
-         * @description Linear warm-up, then half a cosine down to a fraction of the learning rate.
+         * @description Linear warmup to the peak learning rate, then cosine decay to a fraction of it.
          */
         "ScheduleConfig-Input": {
             /**
-             * Warm-up steps
-             * @description Steps up to the peak learning rate; overrides warmup_fraction.
+             * Warmup steps
+             * @description Steps until the learning rate reaches its peak; overrides the warmup ratio.
              */
             warmup_steps?: number | null;
             /**
-             * Warm-up share
-             * @description Share of all steps up to the peak.
+             * Warmup ratio
+             * @description Fraction of all steps in which the learning rate rises to its peak.
              * @default 0.03
              */
             warmup_fraction?: number;
             /**
-             * Final share of the rate
-             * @description Learning rate of the last step, as a share of the peak.
+             * Final learning rate ratio
+             * @description Learning rate at the last step, as a fraction of the peak learning rate.
              * @default 0.1
              */
             final_fraction?: number;
         };
         /**
          * ScheduleConfig
-         * @description Linear warm-up, then half a cosine down to a fraction of the learning rate.
+         * @description Linear warmup to the peak learning rate, then cosine decay to a fraction of it.
          */
         "ScheduleConfig-Output": {
             /**
-             * Warm-up steps
-             * @description Steps up to the peak learning rate; overrides warmup_fraction.
+             * Warmup steps
+             * @description Steps until the learning rate reaches its peak; overrides the warmup ratio.
              */
             warmup_steps: number | null;
             /**
-             * Warm-up share
-             * @description Share of all steps up to the peak.
+             * Warmup ratio
+             * @description Fraction of all steps in which the learning rate rises to its peak.
              * @default 0.03
              */
             warmup_fraction: number;
             /**
-             * Final share of the rate
-             * @description Learning rate of the last step, as a share of the peak.
+             * Final learning rate ratio
+             * @description Learning rate at the last step, as a fraction of the peak learning rate.
              * @default 0.1
              */
             final_fraction: number;
         };
         /**
          * Script
-         * @description The files that make the run.
+         * @description The files that start the run.
          */
         Script: {
             /** Script */
@@ -7159,7 +7166,7 @@ export interface components {
         };
         /**
          * ScriptCheckpoints
-         * @description How a script saves what it has learned, and how it goes on from there.
+         * @description How a script saves checkpoints, and how it resumes from them.
          */
         "ScriptCheckpoints-Input": {
             /** Saves With */
@@ -7176,7 +7183,7 @@ export interface components {
         };
         /**
          * ScriptCheckpoints
-         * @description How a script saves what it has learned, and how it goes on from there.
+         * @description How a script saves checkpoints, and how it resumes from them.
          */
         "ScriptCheckpoints-Output": {
             /** Saves With */
@@ -7193,7 +7200,7 @@ export interface components {
         };
         /**
          * ScriptIn
-         * @description A script or a notebook, the files beside it by name, and its command line.
+         * @description A script or a notebook, the files next to it by name, and its command line.
          */
         ScriptIn: {
             /** Script */
@@ -7239,49 +7246,49 @@ export interface components {
             packages: string[];
             /**
              * Environment
-             * @description Stored in plain text: no secrets.
+             * @description Environment variables of the script; they are stored in plain text, so use no secrets.
              */
             environment: {
                 [key: string]: string;
             };
             /**
              * Network
-             * @description On this machine; rented ones always have a network.
+             * @description Whether the script has network access on the server's machine; rented machines always have it.
              * @default false
              */
             network: boolean;
             /**
              * Sandboxed
-             * @description On this machine; False only where an admin confirmed it.
+             * @description Whether the script runs in a sandbox on the server's machine; false only if an admin confirmed it.
              * @default true
              */
             sandboxed: boolean;
             /**
              * Datasets
-             * @description Named datasets, put beside the script.
+             * @description Named datasets that are copied into the folder of the script.
              * @default []
              */
             datasets: string[];
             /**
              * Total Steps
-             * @description How many it takes, where the script says so.
+             * @description Number of training steps, if the script contains it.
              */
             total_steps: number | null;
             /**
              * Resumes
-             * @description Whether the script can go on from what it saved.
+             * @description Whether the script can resume from its checkpoints.
              * @default false
              */
             resumes: boolean;
             /**
              * Resume Arguments
-             * @description Added from the second attempt on, once there is a checkpoint.
+             * @description Command-line arguments added from the second attempt on, if a checkpoint exists.
              * @default []
              */
             resume_arguments: string[];
             /**
              * Checkpoint Folder
-             * @description Where it saves, inside the work folder.
+             * @description Folder of the checkpoints, inside the work folder.
              */
             checkpoint_folder: string | null;
         };
@@ -7295,7 +7302,7 @@ export interface components {
         };
         /**
          * ServeResult
-         * @description What a served model answered in its time.
+         * @description Totals of a served model: requests and tokens.
          */
         ServeResult: {
             /**
@@ -7327,17 +7334,17 @@ export interface components {
         };
         /**
          * ServeTask
-         * @description Holds a model in memory and answers over HTTP on loopback until nobody asks any more.
+         * @description Keeps a model in memory and answers HTTP requests on loopback until it was idle for some minutes.
          */
         ServeTask: {
             /**
              * Model
-             * @description A run directory, a checkpoint, or a model folder.
+             * @description Path of a run directory, a checkpoint, or a model folder.
              */
             model: string;
             /**
              * Base
-             * @description The model it was tuned from; by default what the run says. An adapter alone needs it.
+             * @description Base model that was fine-tuned; the default is the base model of the run, and an adapter without a run requires it.
              */
             base: string | null;
             /**
@@ -7359,7 +7366,7 @@ export interface components {
         };
         /**
          * ServerOut
-         * @description What a signed-in person may know of this server.
+         * @description What signed-in users may know about this server.
          */
         ServerOut: {
             /** Version */
@@ -7476,7 +7483,7 @@ export interface components {
         };
         /**
          * Span
-         * @description An amount that is not known exactly.
+         * @description An estimate with a range.
          */
         Span: {
             /** Low */
@@ -7488,7 +7495,7 @@ export interface components {
         };
         /**
          * SpendingOut
-         * @description What was spent; days and months begin at midnight UTC.
+         * @description The amounts spent. Days and months begin at midnight UTC.
          */
         SpendingOut: {
             /**
@@ -7510,7 +7517,7 @@ export interface components {
         };
         /**
          * StartedMlJob
-         * @description `reasons`: why it runs there, and what is good to know.
+         * @description A queued script job. `reasons`: why the job runs there, and cautions.
          */
         StartedMlJob: {
             /**
@@ -7527,14 +7534,14 @@ export interface components {
             reasons: string[];
             /**
              * Ignored
-             * @description Fields of the request that change nothing here.
+             * @description Fields of the request that have no effect.
              * @default []
              */
             ignored: string[];
         };
         /**
          * StorageReady
-         * @description Whether there is a bucket for jobs elsewhere; without one nothing can be sent.
+         * @description Whether a storage bucket is configured. Jobs on rented machines need one.
          */
         StorageReady: {
             /** Ready */
@@ -7544,7 +7551,7 @@ export interface components {
         };
         /**
          * SummaryDelta
-         * @description The fields of a summary that changed. `values` and `system` by key; null: the key is gone.
+         * @description The fields of a summary that changed. In `values` and `system`, null means that the key was removed.
          */
         SummaryDelta: {
             /**
@@ -7554,7 +7561,7 @@ export interface components {
             phase?: string | null;
             /**
              * Waiting
-             * @description Why nothing runs yet, where somebody knows.
+             * @description Why the job is waiting, if known.
              */
             waiting?: string | null;
             /**
@@ -7564,7 +7571,7 @@ export interface components {
             step?: number | null;
             /**
              * Total Steps
-             * @description How many steps there will be.
+             * @description Planned number of steps.
              */
             total_steps?: number | null;
             /**
@@ -7574,77 +7581,77 @@ export interface components {
             epoch?: number | null;
             /**
              * Epochs
-             * @description How many epochs there will be.
+             * @description Planned number of epochs.
              */
             epochs?: number | null;
             /**
              * Eta Seconds
-             * @description Seconds left at the speed of the last minutes.
+             * @description Estimated seconds left, from the speed of the last minutes.
              */
             eta_seconds?: number | null;
             /**
              * Restart Count
-             * @description How often the run was started again.
+             * @description How often the run was restarted.
              */
             restart_count?: number;
             /**
              * Resumed From Step
-             * @description The step that this attempt resumed from.
+             * @description The step from which this attempt resumed.
              */
             resumed_from_step?: number | null;
             /**
              * Control Version
-             * @description The newest command that the run has applied.
+             * @description Version of the newest command that the run applied.
              */
             control_version?: number | null;
             /**
              * Updated At
-             * @description The run's last event; seconds since 1970.
+             * @description Time of the run's last event, in seconds since 1970.
              */
             updated_at?: number | null;
             /**
              * Facts
-             * @description What the run says about itself.
+             * @description Facts about the run, such as device and precision.
              */
             facts?: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
             /**
              * Dropped
-             * @description How many events the run could not record, by kind.
+             * @description Number of events that the run could not record, by kind.
              */
             dropped?: {
                 [key: string]: number;
             };
             /**
              * Damaged Lines
-             * @description Lines of the run's events that cannot be read.
+             * @description Number of unreadable lines in the run's events.
              */
             damaged_lines?: number;
             /** @description The exception that ended the run. */
             error?: components["schemas"]["RunError"] | null;
             /**
              * Marks
-             * @description Moments that charts mark, oldest first.
+             * @description Events that charts mark, oldest first.
              */
             marks?: components["schemas"]["Mark"][];
             /**
              * Findings
-             * @description What is wrong with the run, worst first.
+             * @description Problems of the run, worst first.
              */
             findings?: components["schemas"]["Finding"][];
-            /** @description What the job has cost; None: nothing was rented for it. */
+            /** @description The cost of the job. None if nothing was rented. */
             cost?: components["schemas"]["Cost"] | null;
             /**
              * Values
-             * @description Series with a newer value.
+             * @description Series with a new value.
              */
             values?: {
                 [key: string]: components["schemas"]["LastValue"] | null;
             };
             /**
              * System
-             * @description Telemetry with another value.
+             * @description Telemetry with a changed value.
              */
             system?: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity") | null;
@@ -7659,7 +7666,7 @@ export interface components {
         };
         /**
          * TemplateOut
-         * @description A folder that runs as it is; `provider`: where its values are meant for.
+         * @description A template folder that runs without changes. `provider`: the provider that its values are made for.
          */
         TemplateOut: {
             /** Name */
@@ -7686,55 +7693,55 @@ export interface components {
         };
         /**
          * TokenizerConfig
-         * @description How text becomes tokens: bytes, BPE trained on the run's own text, or a tokenizer.json.
+         * @description How text is split into tokens: bytes, BPE trained on the run's own text, or a tokenizer.json.
          */
         "TokenizerConfig-Input": {
             /**
              * Tokenizer
-             * @description With the weights of model.path the default is its own tokenizer.json.
+             * @description How text is split into tokens; a pretrained model uses its own tokenizer.json by default.
              * @default bytes
              * @enum {string}
              */
             kind?: "bytes" | "bpe" | "file";
             /**
              * Vocabulary size
-             * @description Number of tokens of a trained BPE.
+             * @description Number of tokens in the vocabulary of the BPE tokenizer.
              * @default 4096
              */
             vocab_size?: number;
             /**
              * Tokenizer file
-             * @description Path of a tokenizer.json, for kind file.
+             * @description Path of a tokenizer.json file; required with kind file.
              */
             path?: string | null;
         };
         /**
          * TokenizerConfig
-         * @description How text becomes tokens: bytes, BPE trained on the run's own text, or a tokenizer.json.
+         * @description How text is split into tokens: bytes, BPE trained on the run's own text, or a tokenizer.json.
          */
         "TokenizerConfig-Output": {
             /**
              * Tokenizer
-             * @description With the weights of model.path the default is its own tokenizer.json.
+             * @description How text is split into tokens; a pretrained model uses its own tokenizer.json by default.
              * @default bytes
              * @enum {string}
              */
             kind: "bytes" | "bpe" | "file";
             /**
              * Vocabulary size
-             * @description Number of tokens of a trained BPE.
+             * @description Number of tokens in the vocabulary of the BPE tokenizer.
              * @default 4096
              */
             vocab_size: number;
             /**
              * Tokenizer file
-             * @description Path of a tokenizer.json, for kind file.
+             * @description Path of a tokenizer.json file; required with kind file.
              */
             path: string | null;
         };
         /**
          * TrainConfig
-         * @description One training run, as asked for.
+         * @description The settings of one training run.
          */
         "TrainConfig-Input": {
             /**
@@ -7744,82 +7751,83 @@ export interface components {
              */
             version?: 1;
             /**
-             * Name of the run
+             * Run name
              * @default train
              */
             name?: string;
             /**
              * Seed
-             * @description Decides random weights and the order of rows.
+             * @description Random seed for initial weights and data order; the same seed repeats the run.
              * @default 0
              */
             seed?: number;
             /**
              * Epochs
-             * @description Passes over the training data.
+             * @description Number of passes over the training data.
              * @default 10
              */
             epochs?: number;
             /**
-             * Most steps
-             * @description Ends the run early.
+             * Max steps
+             * @description Stops the run after this many steps, even if epochs remain.
              */
             max_steps?: number | null;
             /**
              * Batch size
-             * @description Rows per process and micro-batch.
+             * @description Sequences per process in one micro-batch; lower it if memory is short.
              * @default 32
              */
             batch_size?: number;
             /**
-             * Processes
-             * @description Number of processes that train together, each with rows of its own: one GPU each, or a share of the CPU's cores. auto: on a CPU, as many as are measured fastest; they share the rows.
+             * Training processes
+             * @description Number of data-parallel processes: each gets its own batch and one GPU, or a share of the CPU cores. auto: on a CPU, the number that is measured as fastest; these processes share one batch.
              */
             processes?: number | "auto" | null;
             /**
              * Executor
-             * @description block: every process has the whole model; sharded: it is divided among them; auto: divided where it does not fit otherwise.
+             * @description block: every process holds the whole model; sharded: the model is split across the processes; auto: sharded only if the whole model does not fit.
              * @default auto
              * @enum {string}
              */
             executor?: "auto" | "block" | "sharded";
             /**
              * Cluster
-             * @description The processes run on the nodes of this cluster instead of on this machine; all of its nodes see the run directory and the data.
+             * @description Runs the processes on the nodes of this cluster instead of on this machine; every node must have access to the run directory and the data.
              */
             cluster?: "ray" | null;
             /**
              * Callbacks
-             * @description Plug-ins that are told what happens.
+             * @description Names of plug-ins that are called during training.
              * @default []
              */
             callbacks?: string[];
             /**
-             * Micro-batches per step
-             * @description Gradients of this many micro-batches make one step.
+             * Gradient accumulation steps
+             * @description Number of micro-batches whose gradients are added up for one optimizer step.
              * @default 1
              */
             accumulation?: number;
             /**
              * Learning rate
-             * @description Peak of the schedule.
+             * @description Peak learning rate of the schedule; lower it if the loss diverges.
              */
             learning_rate?: number | null;
             /**
              * Device
+             * @description Device to train on: auto, cpu, cuda or cuda:1; auto uses a GPU if there is one.
              * @default auto
              */
             device?: string;
             /**
              * Precision
-             * @description Trainable weights also keep an fp32 master copy.
+             * @description Number format of the computation; trainable weights also keep an fp32 master copy.
              * @default auto
              * @enum {string}
              */
             precision?: "auto" | "fp32" | "bf16" | "fp16";
             /**
-             * Compiled layers
-             * @description Faster after about a minute of compilation. Automatic: for long runs on GPUs; on a CPU only when asked for.
+             * Compile layers
+             * @description Compiles the layers, which takes about a minute and makes steps faster; automatic compiles only long runs on GPUs.
              * @default auto
              * @enum {string}
              */
@@ -7832,7 +7840,7 @@ export interface components {
             memory?: components["schemas"]["MemoryConfig-Input"];
             /**
              * Method
-             * @description What is trained: all weights, or adapters on frozen (4-bit) ones.
+             * @description Trains all weights, or only small adapters on frozen weights (in 4 bits for QLoRA).
              * @default full
              * @enum {string}
              */
@@ -7847,8 +7855,8 @@ export interface components {
              */
             lora?: components["schemas"]["LoraConfig-Input"];
             /**
-             * Trained by
-             * @description What trains: this engine, TRL, or TRL with Unsloth's kernels.
+             * Training backend
+             * @description Library that runs the training: GPU Bloom's engine, TRL, or TRL with Unsloth's kernels.
              * @default engine
              * @enum {string}
              */
@@ -7911,7 +7919,7 @@ export interface components {
         };
         /**
          * TrainConfig
-         * @description One training run, as asked for.
+         * @description The settings of one training run.
          */
         "TrainConfig-Output": {
             /**
@@ -7921,82 +7929,83 @@ export interface components {
              */
             version: 1;
             /**
-             * Name of the run
+             * Run name
              * @default train
              */
             name: string;
             /**
              * Seed
-             * @description Decides random weights and the order of rows.
+             * @description Random seed for initial weights and data order; the same seed repeats the run.
              * @default 0
              */
             seed: number;
             /**
              * Epochs
-             * @description Passes over the training data.
+             * @description Number of passes over the training data.
              * @default 10
              */
             epochs: number;
             /**
-             * Most steps
-             * @description Ends the run early.
+             * Max steps
+             * @description Stops the run after this many steps, even if epochs remain.
              */
             max_steps: number | null;
             /**
              * Batch size
-             * @description Rows per process and micro-batch.
+             * @description Sequences per process in one micro-batch; lower it if memory is short.
              * @default 32
              */
             batch_size: number;
             /**
-             * Processes
-             * @description Number of processes that train together, each with rows of its own: one GPU each, or a share of the CPU's cores. auto: on a CPU, as many as are measured fastest; they share the rows.
+             * Training processes
+             * @description Number of data-parallel processes: each gets its own batch and one GPU, or a share of the CPU cores. auto: on a CPU, the number that is measured as fastest; these processes share one batch.
              */
             processes: number | "auto" | null;
             /**
              * Executor
-             * @description block: every process has the whole model; sharded: it is divided among them; auto: divided where it does not fit otherwise.
+             * @description block: every process holds the whole model; sharded: the model is split across the processes; auto: sharded only if the whole model does not fit.
              * @default auto
              * @enum {string}
              */
             executor: "auto" | "block" | "sharded";
             /**
              * Cluster
-             * @description The processes run on the nodes of this cluster instead of on this machine; all of its nodes see the run directory and the data.
+             * @description Runs the processes on the nodes of this cluster instead of on this machine; every node must have access to the run directory and the data.
              */
             cluster: "ray" | null;
             /**
              * Callbacks
-             * @description Plug-ins that are told what happens.
+             * @description Names of plug-ins that are called during training.
              * @default []
              */
             callbacks: string[];
             /**
-             * Micro-batches per step
-             * @description Gradients of this many micro-batches make one step.
+             * Gradient accumulation steps
+             * @description Number of micro-batches whose gradients are added up for one optimizer step.
              * @default 1
              */
             accumulation: number;
             /**
              * Learning rate
-             * @description Peak of the schedule.
+             * @description Peak learning rate of the schedule; lower it if the loss diverges.
              */
             learning_rate: number | null;
             /**
              * Device
+             * @description Device to train on: auto, cpu, cuda or cuda:1; auto uses a GPU if there is one.
              * @default auto
              */
             device: string;
             /**
              * Precision
-             * @description Trainable weights also keep an fp32 master copy.
+             * @description Number format of the computation; trainable weights also keep an fp32 master copy.
              * @default auto
              * @enum {string}
              */
             precision: "auto" | "fp32" | "bf16" | "fp16";
             /**
-             * Compiled layers
-             * @description Faster after about a minute of compilation. Automatic: for long runs on GPUs; on a CPU only when asked for.
+             * Compile layers
+             * @description Compiles the layers, which takes about a minute and makes steps faster; automatic compiles only long runs on GPUs.
              * @default auto
              * @enum {string}
              */
@@ -8009,7 +8018,7 @@ export interface components {
             memory: components["schemas"]["MemoryConfig-Output"];
             /**
              * Method
-             * @description What is trained: all weights, or adapters on frozen (4-bit) ones.
+             * @description Trains all weights, or only small adapters on frozen weights (in 4 bits for QLoRA).
              * @default full
              * @enum {string}
              */
@@ -8024,8 +8033,8 @@ export interface components {
              */
             lora: components["schemas"]["LoraConfig-Output"];
             /**
-             * Trained by
-             * @description What trains: this engine, TRL, or TRL with Unsloth's kernels.
+             * Training backend
+             * @description Library that runs the training: GPU Bloom's engine, TRL, or TRL with Unsloth's kernels.
              * @default engine
              * @enum {string}
              */
@@ -8107,7 +8116,7 @@ export interface components {
         };
         /**
          * UserOut
-         * @description A person, as the person and admins see them.
+         * @description A user account, as the user and admins see it.
          */
         UserOut: {
             /**
@@ -8153,7 +8162,7 @@ export interface components {
         };
         /**
          * ModelFile
-         * @description A file of a model's folder that will be uploaded.
+         * @description A file of a model that will be uploaded.
          */
         gpubloom__server__models__schemas__ModelFile: {
             /** Path */
@@ -8188,7 +8197,7 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8218,7 +8227,7 @@ export interface operations {
                     "application/json": components["schemas"]["AuthState"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8252,7 +8261,7 @@ export interface operations {
                     "application/json": components["schemas"]["SignedIn"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8286,7 +8295,7 @@ export interface operations {
                     "application/json": components["schemas"]["SignedUp"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8320,7 +8329,7 @@ export interface operations {
                     "application/json": components["schemas"]["SignedIn"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8354,7 +8363,7 @@ export interface operations {
                     "application/json": components["schemas"]["Message"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8388,7 +8397,7 @@ export interface operations {
                     "application/json": components["schemas"]["SignedIn"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8422,7 +8431,7 @@ export interface operations {
                     "application/json": components["schemas"]["Message"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8454,7 +8463,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8486,7 +8495,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8519,7 +8528,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8551,7 +8560,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8585,7 +8594,7 @@ export interface operations {
                     "application/json": components["schemas"]["Curves"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8613,7 +8622,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8643,7 +8652,7 @@ export interface operations {
                     "application/json": components["schemas"]["UserOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8677,7 +8686,7 @@ export interface operations {
                     "application/json": components["schemas"]["UserOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8709,7 +8718,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8739,7 +8748,7 @@ export interface operations {
                     "application/json": components["schemas"]["Sessions"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8767,7 +8776,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8797,7 +8806,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8827,7 +8836,7 @@ export interface operations {
                     "application/json": components["schemas"]["ApiTokens"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8861,7 +8870,7 @@ export interface operations {
                     "application/json": components["schemas"]["CreatedApiToken"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8891,7 +8900,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8921,7 +8930,7 @@ export interface operations {
                     "application/json": components["schemas"]["HubTokenState"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8955,7 +8964,7 @@ export interface operations {
                     "application/json": components["schemas"]["HubTokenState"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -8983,7 +8992,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9017,7 +9026,7 @@ export interface operations {
                     "application/json": components["schemas"]["Projects"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9033,7 +9042,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeated by a client that sends the same request again. */
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
                 "idempotency-key"?: string | null;
             };
             path?: never;
@@ -9054,7 +9063,7 @@ export interface operations {
                     "application/json": components["schemas"]["ProjectOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9086,7 +9095,7 @@ export interface operations {
                     "application/json": components["schemas"]["ProjectOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9122,7 +9131,7 @@ export interface operations {
                     "application/json": components["schemas"]["ProjectOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9152,7 +9161,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9188,7 +9197,7 @@ export interface operations {
                     "application/json": components["schemas"]["ProjectOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9222,7 +9231,7 @@ export interface operations {
                     "application/json": components["schemas"]["Datasets"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9238,7 +9247,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeated by a client that sends the same request again. */
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
                 "idempotency-key"?: string | null;
             };
             path?: never;
@@ -9259,7 +9268,7 @@ export interface operations {
                     "application/json": components["schemas"]["DatasetOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9275,7 +9284,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeated by a client that sends the same request again. */
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
                 "idempotency-key"?: string | null;
             };
             path?: never;
@@ -9296,7 +9305,7 @@ export interface operations {
                     "application/json": components["schemas"]["DatasetOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9328,7 +9337,7 @@ export interface operations {
                     "application/json": components["schemas"]["DatasetOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9358,7 +9367,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9394,7 +9403,7 @@ export interface operations {
                     "application/json": components["schemas"]["DatasetOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9424,7 +9433,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9440,7 +9449,7 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The byte at which this piece begins. */
+                /** @description The byte offset at which this piece begins. */
                 "upload-offset": number;
             };
             path: {
@@ -9461,7 +9470,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9498,7 +9507,7 @@ export interface operations {
                     "application/json": components["schemas"]["PreviewOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9533,7 +9542,7 @@ export interface operations {
                     "application/json": components["schemas"]["RowProblems"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9563,7 +9572,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9593,7 +9602,7 @@ export interface operations {
                     "application/json": components["schemas"]["CatalogueOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9627,7 +9636,7 @@ export interface operations {
                     "application/json": components["schemas"]["Models"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9643,7 +9652,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeated by a client that sends the same request again. */
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
                 "idempotency-key"?: string | null;
             };
             path?: never;
@@ -9664,7 +9673,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModelOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9696,7 +9705,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModelOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9726,7 +9735,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9758,7 +9767,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModelOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9789,7 +9798,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9805,7 +9814,7 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The byte at which this piece begins. */
+                /** @description The byte offset at which this piece begins. */
                 "upload-offset": number;
             };
             path: {
@@ -9827,7 +9836,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9857,7 +9866,7 @@ export interface operations {
                     "application/json": components["schemas"]["Machines"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9887,7 +9896,7 @@ export interface operations {
                     "application/json": components["schemas"]["Backends"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9921,7 +9930,7 @@ export interface operations {
                     "application/json": components["schemas"]["PlanAnswer"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9955,7 +9964,7 @@ export interface operations {
                     "application/json": components["schemas"]["Script"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -9970,9 +9979,9 @@ export interface operations {
     list_jobs_api_jobs_get: {
         parameters: {
             query?: {
-                /** @description Trainings and scripts unless said; with parent_id, every kind of task. */
+                /** @description Kind of job. Default: training jobs and scripts; with parent_id, tasks of every kind. */
                 kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script")[] | null;
-                /** @description Only tasks about this job. */
+                /** @description Return only the tasks that belong to this job. */
                 parent_id?: string | null;
                 project_id?: string | null;
                 status?: ("queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed")[] | null;
@@ -9995,7 +10004,7 @@ export interface operations {
                     "application/json": components["schemas"]["Jobs"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10011,7 +10020,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeated by a client that sends the same request again. */
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
                 "idempotency-key"?: string | null;
             };
             path?: never;
@@ -10032,7 +10041,7 @@ export interface operations {
                     "application/json": components["schemas"]["QueuedJob"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10062,7 +10071,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobTotals"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10094,7 +10103,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10124,7 +10133,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10140,11 +10149,11 @@ export interface operations {
         parameters: {
             query?: {
                 series?: string[] | null;
-                /** @description First step. */
+                /** @description First step to return. */
                 from?: number | null;
-                /** @description Last step. */
+                /** @description Last step to return. */
                 to?: number | null;
-                /** @description Most points of one curve. */
+                /** @description Maximum number of points per curve. */
                 points?: number;
             };
             header?: never;
@@ -10164,7 +10173,7 @@ export interface operations {
                     "application/json": components["schemas"]["Curves"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10196,7 +10205,7 @@ export interface operations {
                     "application/json": components["schemas"]["Checkpoints"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10228,7 +10237,7 @@ export interface operations {
                     "application/json": components["schemas"]["Script"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10260,7 +10269,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10292,7 +10301,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10324,7 +10333,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10360,7 +10369,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10392,7 +10401,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10428,7 +10437,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10455,7 +10464,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Server-sent events: `delta`, or an empty `reset`. */
+            /** @description Server-sent events: `delta`, or `reset` without data. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -10464,7 +10473,7 @@ export interface operations {
                     "text/event-stream": components["schemas"]["JobUpdate"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10479,7 +10488,7 @@ export interface operations {
     read_logs_api_jobs__job_id__logs_get: {
         parameters: {
             query?: {
-                /** @description Byte position to go on from. */
+                /** @description Byte position to continue from. */
                 after?: number | null;
                 limit?: number;
             };
@@ -10500,7 +10509,7 @@ export interface operations {
                     "application/json": components["schemas"]["LogPage"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10535,7 +10544,7 @@ export interface operations {
                     "application/json": components["schemas"]["LogMatches"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10551,7 +10560,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeated by a client that sends the same request again. */
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
                 "idempotency-key"?: string | null;
             };
             path: {
@@ -10574,7 +10583,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10590,7 +10599,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeated by a client that sends the same request again. */
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
                 "idempotency-key"?: string | null;
             };
             path: {
@@ -10613,7 +10622,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10629,7 +10638,7 @@ export interface operations {
         parameters: {
             query?: {
                 project_id?: string | null;
-                /** @description Only the best one of each training. */
+                /** @description Return only the best checkpoint of each training job. */
                 best?: boolean;
                 search?: string;
                 limit?: number;
@@ -10650,7 +10659,7 @@ export interface operations {
                     "application/json": components["schemas"]["CheckpointPage"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10682,7 +10691,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModelFiles"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10714,7 +10723,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10747,7 +10756,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10779,7 +10788,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModelFiles"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10811,7 +10820,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10844,7 +10853,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10876,7 +10885,7 @@ export interface operations {
                     "application/json": components["schemas"]["Shares"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10908,7 +10917,7 @@ export interface operations {
                     "application/json": components["schemas"]["NewShare"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10939,7 +10948,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10974,7 +10983,7 @@ export interface operations {
                     "application/json": components["schemas"]["CamelJobs"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -10990,7 +10999,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeated by a client that sends the same request again. */
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
                 "idempotency-key"?: string | null;
             };
             path?: never;
@@ -11011,7 +11020,7 @@ export interface operations {
                     "application/json": components["schemas"]["CamelQueuedJob"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11043,7 +11052,7 @@ export interface operations {
                     "application/json": components["schemas"]["CamelJob"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11077,7 +11086,7 @@ export interface operations {
                     "application/json": components["schemas"]["MetricRows"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11113,7 +11122,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11143,7 +11152,7 @@ export interface operations {
                     "application/json": components["schemas"]["Playgrounds"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11177,7 +11186,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11209,7 +11218,7 @@ export interface operations {
                     "application/json": components["schemas"]["PlaygroundOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11245,7 +11254,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11281,7 +11290,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11296,7 +11305,7 @@ export interface operations {
     compare_api_compare_get: {
         parameters: {
             query: {
-                /** @description Two to eight trainings. */
+                /** @description IDs of two to eight training jobs. */
                 job: string[];
             };
             header?: never;
@@ -11314,7 +11323,7 @@ export interface operations {
                     "application/json": components["schemas"]["Comparison"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11348,7 +11357,7 @@ export interface operations {
                     "application/json": components["schemas"]["Requirements-Output"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11382,7 +11391,7 @@ export interface operations {
                     "application/json": components["schemas"]["NotebookText"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11416,7 +11425,7 @@ export interface operations {
                     "application/json": components["schemas"]["ScriptText"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11450,7 +11459,7 @@ export interface operations {
                     "application/json": components["schemas"]["NotebookText"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11480,7 +11489,7 @@ export interface operations {
                     "application/json": components["schemas"]["Templates"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11521,12 +11530,12 @@ export interface operations {
                     }[];
                     /**
                      * Entry
-                     * @description The file to run; by default train.py, or the only one.
+                     * @description The file to run. Default: train.py, or the only file.
                      */
                     entry?: string | null;
                     /**
                      * Arguments
-                     * @description The script's command line.
+                     * @description The command-line arguments of the script.
                      * @default []
                      */
                     arguments?: string[];
@@ -11534,12 +11543,12 @@ export interface operations {
                     name?: string | null;
                     /**
                      * Project Id
-                     * @description Without one: the project Scripts, made when needed.
+                     * @description Default: the project Scripts, which is created if needed.
                      */
                     project_id?: string | null;
                     /**
                      * Provider
-                     * @description A service, `local` for this server's machine; null: the recommended offer.
+                     * @description A provider, or `local` for the server's machine. Null: the recommended offer.
                      */
                     provider?: string | null;
                     offer?: {
@@ -11563,7 +11572,7 @@ export interface operations {
                     } | null;
                     /**
                      * Preferences
-                     * @description What must hold of an offer, and what is weighed.
+                     * @description Conditions that an offer must meet, and the priority for ranking offers.
                      * @default {
                      *       "gpus": [],
                      *       "spot": true,
@@ -11574,7 +11583,7 @@ export interface operations {
                     constraints?: {
                         /**
                          * Gpus
-                         * @description Kinds of GPU; empty: any.
+                         * @description GPU types. Empty: any type.
                          * @default []
                          */
                         gpus?: string[];
@@ -11593,7 +11602,7 @@ export interface operations {
                         spot?: boolean;
                         /**
                          * Credits
-                         * @description What is left at a service, by its name.
+                         * @description Remaining credits in US dollars, by provider name.
                          * @default {}
                          */
                         credits?: {
@@ -11619,23 +11628,23 @@ export interface operations {
                         multi_node?: boolean | null;
                         /**
                          * Timeout Seconds
-                         * @description The same as max_hours, which counts where both are given.
+                         * @description The same limit as max_hours, in seconds. If both are set, max_hours is used.
                          */
                         timeout_seconds?: number | null;
                         /**
                          * Framework
-                         * @description Changes nothing: the script's own imports say what it needs.
+                         * @description Ignored. The imports of the script decide which packages it needs.
                          */
                         framework?: string | null;
                     } | null;
                     /**
                      * Packages
-                     * @description What pip installs on a rented machine; null: what the script seems to need.
+                     * @description The packages that pip installs on a rented machine. Null: the packages that the script imports.
                      */
                     packages?: string[] | null;
                     /**
                      * Environment
-                     * @description Variables of the script; stored in plain text, so no secrets.
+                     * @description Environment variables of the script. They are stored as plain text: do not put secrets here.
                      * @default {}
                      */
                     environment?: {
@@ -11643,7 +11652,7 @@ export interface operations {
                     };
                     /**
                      * Datasets
-                     * @description Named datasets, put into data/NAME beside the script.
+                     * @description Named datasets, copied to data/NAME next to the script.
                      * @default []
                      */
                     datasets?: string[];
@@ -11653,13 +11662,13 @@ export interface operations {
                     max_hours?: number | null;
                     /**
                      * Network
-                     * @description Here only, and for admins: the machine's own network.
+                     * @description Network access on the server's machine. Admins only.
                      * @default false
                      */
                     network?: boolean;
                     /**
                      * Confirmed
-                     * @description An admin's word to run it here where no sandbox can be built.
+                     * @description An admin confirms that the script may run on the server's machine without a sandbox.
                      * @default false
                      */
                     confirmed?: boolean;
@@ -11676,7 +11685,7 @@ export interface operations {
                     "application/json": components["schemas"]["Quote"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11692,7 +11701,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeated by a client that sends the same request again. */
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
                 "idempotency-key"?: string | null;
             };
             path?: never;
@@ -11720,12 +11729,12 @@ export interface operations {
                     }[];
                     /**
                      * Entry
-                     * @description The file to run; by default train.py, or the only one.
+                     * @description The file to run. Default: train.py, or the only file.
                      */
                     entry?: string | null;
                     /**
                      * Arguments
-                     * @description The script's command line.
+                     * @description The command-line arguments of the script.
                      * @default []
                      */
                     arguments?: string[];
@@ -11733,12 +11742,12 @@ export interface operations {
                     name?: string | null;
                     /**
                      * Project Id
-                     * @description Without one: the project Scripts, made when needed.
+                     * @description Default: the project Scripts, which is created if needed.
                      */
                     project_id?: string | null;
                     /**
                      * Provider
-                     * @description A service, `local` for this server's machine; null: the recommended offer.
+                     * @description A provider, or `local` for the server's machine. Null: the recommended offer.
                      */
                     provider?: string | null;
                     offer?: {
@@ -11762,7 +11771,7 @@ export interface operations {
                     } | null;
                     /**
                      * Preferences
-                     * @description What must hold of an offer, and what is weighed.
+                     * @description Conditions that an offer must meet, and the priority for ranking offers.
                      * @default {
                      *       "gpus": [],
                      *       "spot": true,
@@ -11773,7 +11782,7 @@ export interface operations {
                     constraints?: {
                         /**
                          * Gpus
-                         * @description Kinds of GPU; empty: any.
+                         * @description GPU types. Empty: any type.
                          * @default []
                          */
                         gpus?: string[];
@@ -11792,7 +11801,7 @@ export interface operations {
                         spot?: boolean;
                         /**
                          * Credits
-                         * @description What is left at a service, by its name.
+                         * @description Remaining credits in US dollars, by provider name.
                          * @default {}
                          */
                         credits?: {
@@ -11818,23 +11827,23 @@ export interface operations {
                         multi_node?: boolean | null;
                         /**
                          * Timeout Seconds
-                         * @description The same as max_hours, which counts where both are given.
+                         * @description The same limit as max_hours, in seconds. If both are set, max_hours is used.
                          */
                         timeout_seconds?: number | null;
                         /**
                          * Framework
-                         * @description Changes nothing: the script's own imports say what it needs.
+                         * @description Ignored. The imports of the script decide which packages it needs.
                          */
                         framework?: string | null;
                     } | null;
                     /**
                      * Packages
-                     * @description What pip installs on a rented machine; null: what the script seems to need.
+                     * @description The packages that pip installs on a rented machine. Null: the packages that the script imports.
                      */
                     packages?: string[] | null;
                     /**
                      * Environment
-                     * @description Variables of the script; stored in plain text, so no secrets.
+                     * @description Environment variables of the script. They are stored as plain text: do not put secrets here.
                      * @default {}
                      */
                     environment?: {
@@ -11842,7 +11851,7 @@ export interface operations {
                     };
                     /**
                      * Datasets
-                     * @description Named datasets, put into data/NAME beside the script.
+                     * @description Named datasets, copied to data/NAME next to the script.
                      * @default []
                      */
                     datasets?: string[];
@@ -11852,13 +11861,13 @@ export interface operations {
                     max_hours?: number | null;
                     /**
                      * Network
-                     * @description Here only, and for admins: the machine's own network.
+                     * @description Network access on the server's machine. Admins only.
                      * @default false
                      */
                     network?: boolean;
                     /**
                      * Confirmed
-                     * @description An admin's word to run it here where no sandbox can be built.
+                     * @description An admin confirms that the script may run on the server's machine without a sandbox.
                      * @default false
                      */
                     confirmed?: boolean;
@@ -11875,7 +11884,7 @@ export interface operations {
                     "application/json": components["schemas"]["StartedMlJob"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11907,7 +11916,7 @@ export interface operations {
                     "application/json": components["schemas"]["MlJobStatus"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11937,7 +11946,7 @@ export interface operations {
                     "application/json": components["schemas"]["PricesOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -11971,7 +11980,7 @@ export interface operations {
                     "application/json": components["schemas"]["OffersOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12001,7 +12010,7 @@ export interface operations {
                     "application/json": components["schemas"]["Connections"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12037,7 +12046,7 @@ export interface operations {
                     "application/json": components["schemas"]["ConnectionOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12067,7 +12076,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12099,7 +12108,7 @@ export interface operations {
                     "application/json": components["schemas"]["ConnectionOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12129,7 +12138,7 @@ export interface operations {
                     "application/json": components["schemas"]["Reconciled"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12144,7 +12153,7 @@ export interface operations {
     list_rentals_api_rentals_get: {
         parameters: {
             query?: {
-                /** @description Only those that are billed now, or only others. */
+                /** @description True: only machines that are billed now. False: only the others. */
                 running?: boolean | null;
                 search?: string;
                 limit?: number;
@@ -12165,7 +12174,7 @@ export interface operations {
                     "application/json": components["schemas"]["Rentals"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12195,7 +12204,7 @@ export interface operations {
                     "application/json": components["schemas"]["SpendingOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12225,7 +12234,7 @@ export interface operations {
                     "application/json": components["schemas"]["Budgets"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12259,7 +12268,7 @@ export interface operations {
                     "application/json": components["schemas"]["BudgetOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12289,7 +12298,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12325,7 +12334,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12355,7 +12364,7 @@ export interface operations {
                     "application/json": components["schemas"]["ServerOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12385,7 +12394,7 @@ export interface operations {
                     "application/json": components["schemas"]["People"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12421,7 +12430,7 @@ export interface operations {
                     "application/json": components["schemas"]["UserOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12455,7 +12464,7 @@ export interface operations {
                     "application/json": components["schemas"]["InvitationOut"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12489,7 +12498,7 @@ export interface operations {
                     "application/json": components["schemas"]["AuditEvents"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12519,7 +12528,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModelList"];
                 };
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12551,7 +12560,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -12583,7 +12592,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description A problem */
+            /** @description Error */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
