@@ -120,7 +120,7 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_packed_rows_are_refused(refusals: list[str]) -> None:
-    assert refusals[0] == "Unsloth does not support packing here: open the data with packing set to false."
+    assert refusals[0] == "Backend unsloth does not support packing: set data.packing to false."
 
 
 def test_without_a_gpu_it_is_refused_before_anything_is_loaded(refusals: list[str]) -> None:

@@ -134,7 +134,7 @@ def test_every_old_name_was_a_command_or_a_group_of_the_version_before() -> None
 
 def test_a_note_names_the_new_command() -> None:
     assert note("watch") == (
-        "note: `bloom watch` is now `bloom runs watch`; the old name goes away in the next version."
+        "note: `bloom watch` is now `bloom runs watch`; the next version removes the old name."
     )
 
 

@@ -163,7 +163,7 @@ def test_an_array_that_is_cut_off_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('[{"a": 1}, {"a": 2')
     assert read(path)[0].values == {"a": 1}
-    assert "the file ends inside its array" in problems(path)[-1][1]
+    assert "the array is not closed with ]" in problems(path)[-1][1]
 
 
 def test_json_lines_named_json_and_a_single_object_are_read_and_announced(tmp_path: Path) -> None:

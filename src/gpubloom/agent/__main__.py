@@ -30,7 +30,7 @@ def main() -> None:
         "--device", type=int, action="append", default=[], help="file descriptor of a device lock"
     )
     parser.add_argument(
-        "--announce", type=int, help="file descriptor that receives whether the attempt started"
+        "--announce", type=int, help="file descriptor to which the agent writes whether the attempt started"
     )
     options = parser.parse_args()
     run_dir = options.run_dir.absolute()

@@ -70,7 +70,7 @@ class AgentRecord:
             )
         except (KeyError, TypeError) as problem:
             raise InputError(
-                "damaged_record", f"no agent record: {type(problem).__name__} at {problem}"
+                "damaged_record", f"the agent record is damaged: {type(problem).__name__} at {problem}"
             ) from problem
 
 

@@ -138,7 +138,7 @@ class ExitRecord:
             if reason not in get_args(Reason):
                 raise InputError(
                     "damaged_record",
-                    f"the reason must be one of {', '.join(get_args(Reason))}; not {reason!r}",
+                    f"the reason must be one of {', '.join(get_args(Reason))}, but it is {reason!r}",
                 )
             return cls(
                 attempt=int(content["attempt"]),
@@ -152,7 +152,7 @@ class ExitRecord:
             )
         except (KeyError, TypeError) as problem:
             raise InputError(
-                "damaged_record", f"no exit record: {type(problem).__name__} at {problem}"
+                "damaged_record", f"the exit record is damaged: {type(problem).__name__} at {problem}"
             ) from problem
 
 

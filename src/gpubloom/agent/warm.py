@@ -185,7 +185,9 @@ def _threads_after_a_fork() -> str | None:
     os.waitpid(pid, 0)
     threads = thread_count()
     return (
-        None if threads == 1 else f"{threads - 1} threads run after the imports, and a fork would lose them"
+        None
+        if threads == 1
+        else f"{threads - 1} threads still run after the imports; a forked process would not have them"
     )
 
 

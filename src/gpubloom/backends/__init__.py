@@ -43,7 +43,7 @@ def open_trainer(
             # other would be trained without anybody noticing.
             raise InputError(
                 "packing_not_supported",
-                "Unsloth does not support packing here: open the data with packing set to false.",
+                "Backend unsloth does not support packing: set data.packing to false.",
             )
         from gpubloom.backends.unsloth import load_with_unsloth as load
     elif config.backend == "trl":

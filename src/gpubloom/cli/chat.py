@@ -149,7 +149,7 @@ def chat(
     ] = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens per answer.")] = 512,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Random seed; the same seed repeats an answer.")
+        int | None, typer.Option(min=0, help="Random seed; the same seed gives the same answer.")
     ] = None,
     device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
@@ -279,7 +279,7 @@ def generate(
     top_k: Annotated[
         int, typer.Option(min=0, help="Sample from the k most likely tokens; 0: from all tokens.")
     ] = 40,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed repeats a text.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same text.")] = 0,
     base_model: Annotated[
         Path | None,
         typer.Option(help="Folder of the base model. Required if MODEL is only an adapter."),

@@ -63,7 +63,7 @@ def downgrade(
             f"Downgrade the database to {revision}? Data that this revision cannot store is lost.", abort=True
         )
     migrate.downgrade(_address(), revision)
-    typer.echo(f"The database is at {revision}.")
+    typer.echo(f"The database now has the schema revision {revision}.")
 
 
 @app.command()
@@ -82,14 +82,16 @@ def moved() -> None:
 def copied() -> None:
     """Confirm that this database is a copy.
 
-    Run this command when the server asks for it. This server does not touch the instances of the original.
+    Run this command when the server asks for it. This server does not use or stop the instances
+    of the original server.
     """
     from gpubloom.server.rentals.installation import become_another
 
     paused = _settled(become_another)
     typer.echo(
-        f"This database is now a separate installation. Paused jobs that continue at the original: {paused}. "
-        "Set another bucket or another BLOOM_STORAGE_PREFIX than the original."
+        "This database is now a separate installation. Jobs that are paused here because they continue on "
+        f"the original server: {paused}. Set a bucket or a BLOOM_STORAGE_PREFIX that the original server "
+        "does not use."
     )
 
 

@@ -22,12 +22,12 @@ MapOption = Annotated[
     typer.Option(
         "--map",
         metavar="FIELD=COLUMN",
-        help="Column of a field, such as prompt=question or text=body; repeat it for each field.",
+        help="Column of a field, such as prompt=question or text=body; repeat the option for each field.",
     ),
 ]
 TokenizerOption = Annotated[
     Path | None,
-    typer.Option(help="Model folder or tokenizer.json: count its tokens and apply its chat template."),
+    typer.Option(help="Model folder or tokenizer.json, to count tokens and apply the chat template."),
 ]
 EncodingOption = Annotated[
     str | None,
@@ -337,7 +337,7 @@ def problem_lines(problems: "ProblemLog") -> "list[Text | str]":
     lines += [f"  {problem.where} {_printable(problem.reason)}." for problem in problems.first]
     more = problems.rows_refused + problems.remarks - len(problems.first)
     if more:
-        lines.append(f"  and {more:,} more. All by kind:")
+        lines.append(f"  and {more:,} more. Number of problems by kind:")
         kinds = sorted(problems.kinds.items(), key=lambda kind: -kind[1])
         lines += [f"  {count:,} × {_printable(kind)}" for kind, count in kinds[:10]]
     return lines

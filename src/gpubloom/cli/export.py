@@ -206,5 +206,6 @@ def convert(
     typer.echo(f"Wrote {target} as {written['form']}: {size}")
     if written["can_continue"] and to in {"block", "sharded"}:
         typer.echo(
-            "To resume a run from this checkpoint, move it to the run's checkpoints folder with its old name."
+            "To resume a run from this checkpoint, move it to the checkpoints folder of the run and give it "
+            "the name of the original checkpoint."
         )

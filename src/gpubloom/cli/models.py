@@ -75,7 +75,8 @@ def pull(
     to: Annotated[
         Path | None,
         typer.Option(
-            help="New folder for the model. [default: a folder in BLOOM_HOME; ORG/NAME then finds it]"
+            help="New folder for the model. [default: a folder in BLOOM_HOME, where other commands find the "
+            "model by ORG/NAME]"
         ),
     ] = None,
 ) -> None:
@@ -107,7 +108,7 @@ def pull(
 
 
 def _licence(model: "CatalogueModel") -> str:
-    return f"{model.licence}{' (accept it on Hugging Face first)' if model.gated else ''}"
+    return f"{model.licence}{' (accept the licence on Hugging Face first)' if model.gated else ''}"
 
 
 def _line(*cells: str) -> str:

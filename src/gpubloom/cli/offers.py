@@ -25,7 +25,7 @@ def offers(
     ] = None,
     memory: Annotated[float | None, typer.Option(help="Memory of one GPU in GB.", min=0)] = None,
     hours: Annotated[
-        float | None, typer.Option(help="Duration of the job in hours on the GPU type of --on.", min=0)
+        float | None, typer.Option(help="Duration of the job in hours, on the GPU type set with --on.", min=0)
     ] = None,
     on: Annotated[
         str | None, typer.Option(help="GPU type that --hours refers to. [default: the smallest that fits]")
@@ -54,7 +54,7 @@ def offers(
     ] = None,
     priority: Annotated[Priority, typer.Option(help="Priority of the recommendation.")] = "balanced",
     every: Annotated[
-        bool, typer.Option("--all", help="Show all offers, and the reasons for excluded ones.")
+        bool, typer.Option("--all", help="Show all offers, and why other offers are excluded.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -210,7 +210,9 @@ def _show(need: "Need", found: "Offers", *, every: bool) -> None:
     elif not need.wants_gpu:
         console.print(Text("\nThe job needs no GPU. It can run on this machine.", style="bold"))
     elif found.offers:
-        console.print(Text("\nNo offer is recommended: each of them requires a user at a browser."))
+        console.print(
+            Text("\nNo offer is recommended: each offer requires a person who keeps a browser page open.")
+        )
     if found.excluded and (every or not found.offers):
         console.print(Text("\nExcluded offers"))
         for each in found.excluded:

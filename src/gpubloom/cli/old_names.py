@@ -63,4 +63,4 @@ def with_new_name(words: list[str], *, quiet: bool = False) -> list[str]:
 
 def note(old: str) -> str:
     """What an old name prints."""
-    return f"note: `bloom {old}` is now `bloom {OLD_NAMES[old]}`; the old name goes away in the next version."
+    return f"note: `bloom {old}` is now `bloom {OLD_NAMES[old]}`; the next version removes the old name."

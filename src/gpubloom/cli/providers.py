@@ -91,9 +91,9 @@ def replicate_model(
         typer.Option(help="Python package in the image; may be repeated. [default: torch, numpy]"),
     ] = None,
 ) -> None:
-    """Write the Replicate model that runs training jobs.
+    """Write the files of a Replicate model that runs training jobs.
 
-    Push it to Replicate once, with Cog.
+    Push the model to Replicate once, with Cog.
     """
     from gpubloom.providers.replicate.cog_model import model_files
 

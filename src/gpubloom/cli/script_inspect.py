@@ -37,7 +37,9 @@ def inspect_script(
         list[str] | None,
         typer.Argument(help="Command line of the script, after --: config files, --batch_size=32 and so on."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all lines of evidence.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, with the script lines that each value comes from.")
+    ] = False,
 ) -> None:
     """Detect the GPUs, memory, hours and packages that a script requires.
 
@@ -79,7 +81,9 @@ def _show(found: "Requirements") -> None:
         resumes = f"resumes with {saved.resumes_with}" if saved.resumes_with else "cannot resume"
         console.print(f"checkpoints: {saved.saves_with}; {resumes}", soft_wrap=True, markup=False)
     if found.reference_gpu is not None:
-        console.print(f"The hours are for {found.reference_gpu}.", soft_wrap=True, markup=False)
+        console.print(
+            f"The hours are estimated for the GPU type {found.reference_gpu}.", soft_wrap=True, markup=False
+        )
     for note in found.notes:
         console.print(note, soft_wrap=True, markup=False)
 

@@ -152,7 +152,7 @@ def _refused(problem: urllib.error.HTTPError, remote: Remote, target: Path, have
         if told == str(have):
             return  # It was whole already.
         target.unlink()
-        raise _Cut("The file on the server became shorter.")
+        raise _Cut("The file on the server is now shorter than the downloaded part.")
     if problem.code in {408, 429} or problem.code >= 500:
         raise _Cut(f"The server responded with HTTP status {problem.code}.")
     if problem.code in {404, 410}:

@@ -138,7 +138,9 @@ def read_json_array(
             return
         if first == "":
             if layout.kind == "array":
-                yield Row(number, line, offset, None, "is missing: the file ends inside its array")
+                yield Row(
+                    number, line, offset, None, "is the end of the file, but the array is not closed with ]"
+                )
             return
         size_before = characters.offset
         # A bracket that closes nothing is an element without content; it must be passed all the same.

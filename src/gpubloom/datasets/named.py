@@ -250,15 +250,16 @@ def _table(rows: Any, where: str) -> dict[str, NamedDataset]:
         if not _NAME.fullmatch(dataset.name) or not names or len(set(names)) < len(names):
             raise FetchProblem(
                 "refused",
-                f"{where}{dataset.name!r} is not a valid dataset name, or its files do not have different "
-                "names.",
+                f"{where}{dataset.name!r} is not a valid dataset name, or the dataset has no files or two "
+                "files with the same name.",
             )
         for file in dataset.files:
             plain = _FILE.fullmatch(file.name) and file.name != _RECORD
             if not plain or not file.address.startswith(("https://", "http://")):
                 raise FetchProblem(
                     "refused",
-                    f"{where}{dataset.name}/{file.name}: a file needs a plain name and an http(s) address.",
+                    f"{where}{dataset.name}/{file.name}: a file needs a name without folders and an http(s) "
+                    "address.",
                 )
     return {
         dataset.name: replace(

@@ -76,7 +76,7 @@ class BaseNeeded(CodedError, ValueError):
     code = "base_needed"
 
     def __init__(self, named: object) -> None:
-        hint = f" The adapter's {CONFIG_FILE} names {str(named)[:200]!r}." if named else ""
+        hint = f" The adapter's {CONFIG_FILE} names the base model {str(named)[:200]!r}." if named else ""
         super().__init__(
             "This folder contains an adapter, and its base model is unknown: pass the folder of the base "
             f"model (--base; --base-model for bloom chat and bloom models generate).{hint}"

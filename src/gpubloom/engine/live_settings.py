@@ -51,5 +51,5 @@ def _refusal(name: str, value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         return f"{value!r} is not a number of at least 0"
     if name == "learning_rate" and not 0 < value <= 10:
-        return f"{value!r} is not in the range above 0 and up to 10"
+        return f"{value!r} is not a number above 0 and up to 10"
     return None

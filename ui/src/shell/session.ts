@@ -11,7 +11,7 @@ export const CurrentUser = createContext<User | null>(null);
 /** Whose work this is. Only for pages of the app, which are never shown to somebody who is not signed in. */
 export function useCurrentUser(): User {
   const user = use(CurrentUser);
-  if (user === null) throw new Error("This page needs a signed-in person around it.");
+  if (user === null) throw new Error("This page can only be shown to a signed-in user.");
   return user;
 }
 

@@ -185,7 +185,7 @@ class OutputFollower:
                 self._turn()
                 self._conclude()
         except Exception:
-            logger.exception("Stopped following the output")
+            logger.exception("Stopped reading metrics from the output of the script")
         finally:
             if self._recorder is not None:
                 self._recorder.close()
@@ -257,7 +257,7 @@ class OutputFollower:
         try:
             self._recorder = Recorder.open(self._spec.run_dir, self._spec.attempt)
         except (OSError, RunInUseError) as problem:
-            logger.warning("The output is not followed: %s", problem)
+            logger.warning("Metrics are not read from the output of the script: %s", problem)
             self._be_silent()
             return False
         if self._spec.attempt > 1 and first_step > 0:

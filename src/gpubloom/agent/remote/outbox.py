@@ -74,7 +74,7 @@ class Outbox:
                 if last == len(addresses):
                     raise
             except ValueError:
-                raise Unavailable("the mailbox is damaged") from None
+                raise Unavailable("the list of upload URLs is damaged") from None
         self._read_at = self._clock()
         if found["serial"] != self._mailbox.get("serial"):
             self._mailbox = found
@@ -125,17 +125,17 @@ class Outbox:
             serial = self._mailbox.get("serial")
             self.read_mailbox()
             if self._mailbox.get("serial") == serial:
-                raise NoSlot("the bucket no longer accepts the upload addresses") from None
+                raise NoSlot("the bucket no longer accepts the presigned upload URLs") from None
             try:
                 self._link.put(self._slot(), body)
             except Rejected:
-                raise NoSlot("the bucket does not accept the upload addresses") from None
+                raise NoSlot("the bucket does not accept the presigned upload URLs") from None
 
     def _slot(self) -> str:
         index = self._next - int(self._mailbox.get("first", 1))
         slots = self._mailbox.get("slots", ())
         if not 0 <= index < len(slots):
-            raise NoSlot("all upload addresses are used up")
+            raise NoSlot("all presigned upload URLs are used")
         return str(slots[index])
 
     def _outgoing(self) -> Path:

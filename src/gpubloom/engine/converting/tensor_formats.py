@@ -97,8 +97,8 @@ class TorchFile:
         if not isinstance(held, dict) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
             raise InputError(
                 "not_tensors",
-                f"{file} does not contain a dictionary of named tensors, but for example a whole module: "
-                "save a state dict.",
+                f"{file} does not contain a state dict, that is, a dictionary of named tensors: save the "
+                "state dict of the model instead of the whole model.",
             )
         self._tensors: dict[str, Tensor] = held
 

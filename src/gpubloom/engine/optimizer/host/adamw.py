@@ -120,7 +120,7 @@ class Arrays:
         if self.kind not in KINDS:
             raise InputError(
                 "invalid_argument",
-                f"The host AdamW has no kernel for {kind_name(self.kind)}: gradient, copy.",
+                f"The host AdamW has no kernel for these data types (gradient_copy): {kind_name(self.kind)}.",
             )
         pointers = [self.master.data_ptr(), self.first.data_ptr(), self.second.data_ptr()]
         pointers.append(self.gradient.data_ptr())
