@@ -52,6 +52,7 @@ def _findings(page: Page, path: str) -> list[str]:
     return flaws_on_every_screen(page)
 
 
+@pytest.mark.long
 def test_no_page_has_an_accessibility_violation(new_page: NewPage, own_server: LiveServer) -> None:
     page = new_page()
     findings = [finding for path in STRANGERS for finding in _findings(page, path)]

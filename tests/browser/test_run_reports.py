@@ -32,6 +32,7 @@ def server(studio: LiveApp) -> LiveServer:
     return studio.server
 
 
+@pytest.mark.long
 def test_the_job_page_says_which_rows_are_used_while_it_trains_and_once_it_is_completed(
     new_page: NewPage, studio: LiveApp, tmp_path: Path
 ) -> None:

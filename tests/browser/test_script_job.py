@@ -118,7 +118,9 @@ def test_a_training_job_for_a_rented_machine_says_what_it_lacks(
     ("path", "shown", "question", "field", "value"),
     [
         ("/jobs/new", "This job fits", "**/api/plan", "Batch size", "64"),
-        ("/script", "derived", "**/api/requirements", "Arguments", "--n_layer=2"),
+        pytest.param(
+            *("/script", "derived", "**/api/requirements", "Arguments", "--n_layer=2"), marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_result_stays_readable_while_the_next_one_is_computed(

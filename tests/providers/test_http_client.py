@@ -236,6 +236,7 @@ def test_a_launch_fails_by_its_name_and_leaves_nothing(
 ) -> None:
     async def submit() -> None:
         rented = provider_spec(known.name).open(known.service.credentials)
+        rented._pause_seconds = 0.01  # type: ignore[attr-defined]
         try:
             await rented.submit(known.launch)
         finally:

@@ -203,7 +203,9 @@ def test_a_machine_that_comes_back_goes_on_with_the_jobs_that_nobody_took(
     assert _gone_at(first) is None
 
 
-@pytest.mark.parametrize("returns", ["the same worker", "another worker"])
+@pytest.mark.parametrize(
+    "returns", ["the same worker", pytest.param("another worker", marks=pytest.mark.long)]
+)
 def test_a_machine_that_comes_back_ends_the_trainings_that_it_lost(first: Machine, returns: str) -> None:
     job_id = first.add_job(toy=HELD)
     with _worker_process(first) as worker:
@@ -237,6 +239,7 @@ def test_a_machine_that_comes_back_ends_the_trainings_that_it_lost(first: Machin
     )
 
 
+@pytest.mark.long
 def test_a_machine_that_comes_back_leaves_alone_what_its_successor_runs(
     first: Machine, second: Machine
 ) -> None:

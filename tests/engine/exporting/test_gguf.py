@@ -40,7 +40,9 @@ def pairs_of_neighbours(weight: np.ndarray[Any, Any], heads: int) -> np.ndarray[
     return weight[order]
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "family", ["llama", "mistral", pytest.param("qwen2", marks=pytest.mark.long), "qwen3"]
+)
 def test_a_gguf_file_holds_the_merged_tensors_and_answers_as_before(
     tiny: Make, adapter_of: Callable[..., Path], tmp_path: Path, family: str
 ) -> None:
@@ -115,7 +117,9 @@ def test_transformers_reads_the_file_as_the_model_it_was(
     assert torch.allclose(ours, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize(("dtype", "kind"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [("bf16", torch.bfloat16), pytest.param("fp16", torch.float16, marks=pytest.mark.long)]
+)
 def test_matrices_are_rounded_and_norms_stay_exact(
     tiny: Make, tmp_path: Path, dtype: str, kind: torch.dtype
 ) -> None:
