@@ -37,7 +37,7 @@ def load(group: Group, name: str) -> Callable[..., Any]:
     """The plug-in itself; PluginProblem says why there is none."""
     known = _found(group)
     if name not in known:
-        there = f"available: {', '.join(sorted(known))}" if known else "no installed package provides one"
+        there = f"available: {', '.join(sorted(known))}" if known else "no plug-in of this kind is installed"
         raise PluginProblem("plugin_not_found", f"Unknown {_WORDS[group]} {name!r}; {there}.")
     try:
         plugin = known[name].load()

@@ -417,9 +417,9 @@ class Trainer:
     def _out_of_memory(self) -> str:
         planned = (self.on_devices.plan.gpu_reserved_bytes or 0) / 1e9
         return (
-            f"The GPU ran out of memory at step {self.step}; the plan for this run is {planned:.1f} GB, and "
-            f"another process may use some of the rest. Free that memory, or {self._go_on()} a smaller "
-            "batch_size, a lower memory.gpu_budget_gb, or memory stream."
+            f"The GPU ran out of memory at step {self.step}. The plan for this run is {planned:.1f} GB; "
+            "another process may use memory that the run needs. Free that memory, or "
+            f"{self._go_on()} a smaller batch_size, a lower memory.gpu_budget_gb, or memory.mode stream."
         )
 
     def _go_on(self) -> str:

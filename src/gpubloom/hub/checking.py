@@ -100,7 +100,7 @@ def read_header(path: Path) -> dict[str, HeldTensor]:
             begin, stop = (int(offset) for offset in about["data_offsets"])
             bits = _BITS.get(about["dtype"])
             if min(shape, default=0) < 0 or (bits and stop - begin != math.prod(shape) * bits // 8):
-                raise InputError("invalid_safetensors", f"tensor {name} has impossible offsets")
+                raise InputError("invalid_safetensors", f"tensor {name} has invalid offsets")
             tensors[str(name)] = HeldTensor(str(name), str(about["dtype"]), shape, path.name)
             end = max(end, stop)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
@@ -351,7 +351,7 @@ def _check_shapes(tensors: dict[str, HeldTensor], shape: DecoderShape, tell: Tel
         tell(
             "tensor_missing",
             "error",
-            f"The weights lack tensors of config.json: {_listed(absent)}.",
+            f"The weights lack tensors that config.json requires: {_listed(absent)}.",
         )
     if misshapen:
         tell(
@@ -364,7 +364,7 @@ def _check_shapes(tensors: dict[str, HeldTensor], shape: DecoderShape, tell: Tel
         tell(
             "weights_incomplete",
             "error",
-            f"The files hold {held:,} values, but config.json requires {shape.parameters:,}.",
+            f"The files hold {held:,} parameters, but config.json requires {shape.parameters:,}.",
         )
 
 

@@ -61,7 +61,7 @@ def _check_explicit_weights(folder: Path) -> None:
     named = config.get("transformers_weights") if isinstance(config, dict) else None
     if named is not None and not _is_plain(str(named)):
         raise UnsafeModelError(
-            "weights_outside", "transformers_weights in config.json must be the plain name of a file."
+            "weights_outside", "transformers_weights in config.json must be a file name without a folder."
         )
 
 

@@ -53,7 +53,9 @@ class Guard:
         if _HOST.fullmatch(host) is None or not self._is_ours(_name_of(host)):
             raise Rejected(
                 421,
-                f"{host[:100] or 'A request without a host'} is not an address of this server.",
+                f"{host[:100]} is not an address of this server."
+                if host
+                else "The request has no Host header.",
                 code="host_not_allowed",
             )
         origin = request.headers.get("origin")

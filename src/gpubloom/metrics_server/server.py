@@ -255,7 +255,7 @@ def _revision(text: str | None) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise Rejected(422, "after must be the revision of an earlier answer.", code="invalid_revision")
+        raise Rejected(422, "after must be the revision of an earlier response.", code="invalid_revision")
     return int(text)
 
 

@@ -88,7 +88,8 @@ class Need:
             span = hours_of(operations, reference, gpus)
         else:
             raise InputError(
-                "need_without_duration", "Give the number of hours or the number of operations of the job."
+                "need_without_duration",
+                "Give the number of hours or the number of floating-point operations of the job.",
             )
         return cls(
             memory_gb=Span.of(memory_gb),

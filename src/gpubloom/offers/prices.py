@@ -40,7 +40,8 @@ class Span:
         if not self.low <= self.likely <= self.high:
             raise InputError(
                 "invalid_price_span",
-                f"The three figures of a range must increase: {self.low}, {self.likely}, {self.high} do not.",
+                "The low, likely and high value of a range must be in ascending order, not "
+                f"{self.low}, {self.likely}, {self.high}.",
             )
 
     @classmethod
@@ -91,7 +92,7 @@ class Three(_Entry):
     @model_validator(mode="after")
     def _goes_up(self) -> "Three":
         if not self.low <= self.likely <= self.high:
-            raise PydanticCustomError("invalid_price_span", "the three figures must increase")
+            raise PydanticCustomError("invalid_price_span", "low, likely and high must be in ascending order")
         return self
 
     @property
@@ -152,7 +153,8 @@ class ProviderFacts(_Entry):
     source: str = Field(min_length=1, max_length=1_000)
     read_on: date
     through: Name | None = Field(
-        None, description="Name of the engine through which the provider is used, if not directly."
+        None,
+        description="Name of the tool that rents from this provider, if GPU Bloom does not do so directly.",
     )
     billing: Granularity
     start_up_seconds: Three

@@ -470,7 +470,7 @@ class MemoryConfig(Part):
         "auto",
         title="Model placement",
         description="Keeps all layers in GPU memory, or offloads decoder layers to host memory; automatic "
-        "takes the fastest placement that fits, and the result is the same.",
+        "takes the fastest placement that fits. The placement does not change the training result.",
         json_schema_extra=shown(
             choices={"auto": "Automatic", "resident": "All in GPU memory", "stream": "Layers in host memory"}
         ),
@@ -691,7 +691,7 @@ class TrainConfig(Part):
 
     @model_validator(mode="after")
     def _learned_weights_keep_their_tokenizer(self) -> "TrainConfig":
-        """Weights that were trained mean nothing under other tokens: the folder's are taken unless said."""
+        """Trained weights need their own tokenizer: the default is the tokenizer of the model folder."""
         folder, tokenizer = self.model.path, self.data.tokenizer
         belongs = not self.model.random_weights or self.data.kind == "examples"
         if folder is not None and belongs and "kind" not in tokenizer.model_fields_set:
@@ -783,7 +783,7 @@ class TrainConfig(Part):
 
     @property
     def said_processes(self) -> int:
-        """The number that was asked for; 1 where the machine decides."""
+        """The number in the config; 1 if the config has no number."""
         return self.processes if isinstance(self.processes, int) else 1
 
     @property
@@ -792,7 +792,7 @@ class TrainConfig(Part):
 
     @property
     def peak_learning_rate(self) -> float:
-        """The rate asked for, or what suits the method."""
+        """The learning rate of the config, or the default of the method."""
         return self._default(_LEARNING_RATES) if self.learning_rate is None else self.learning_rate
 
     def _default(self, defaults: Mapping[Situation, _Value]) -> _Value:

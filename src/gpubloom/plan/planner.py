@@ -296,7 +296,8 @@ def _assumptions(asked: PlanRequest, tokens_per_epoch: int | None) -> tuple[str,
     known = [*asked.timed.rates.assumptions]
     if asked.config.backend != "engine":
         known.append(
-            f"the engine's memory and time for {asked.config.backend}, which keeps all tensors on the device"
+            f"the same memory and time for {asked.config.backend} as for the engine with all tensors on the "
+            "device"
         )
     there, used = len(asked.hardware.gpus), asked.config.said_processes
     if asked.gpu is not None and there > used:

@@ -43,14 +43,14 @@ class OfAModel(Part):
     base: str | None = Field(
         None,
         min_length=1,
-        description="Base model that was fine-tuned; the default is the base model of the run, and an "
-        "adapter without a run requires it.",
+        description="Base model that was fine-tuned; the default is the base model of the run. "
+        "Required for an adapter without a run.",
     )
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
 
 
 class ServeTask(OfAModel):
-    """Keeps a model in memory and answers HTTP requests on loopback until it was idle for some minutes."""
+    """Keeps a model in memory and answers HTTP requests on loopback until it is idle for some minutes."""
 
     kind: Literal["serve"] = "serve"
     idle_minutes: float = Field(10.0, gt=0, le=10_080)

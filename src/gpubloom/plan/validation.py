@@ -33,10 +33,10 @@ class Part(BaseModel):
 
     @classmethod
     def own_names(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields with their names in snake_case, at every depth; what is not known stays as it is.
+        """The fields with their names in snake_case, at every depth; unknown names do not change.
 
-        Without it, fields of two spellings could not be merged. A field that is given in both keeps its
-        second name, under which validation refuses it.
+        Without this, fields of two spellings could not be merged. If a field is given in both spellings,
+        the camelCase name stays, and validation rejects it.
         """
         aliases = {to_camel(name): name for name in cls.model_fields}
         renamed: dict[str, Any] = {}

@@ -97,7 +97,7 @@ class Work:
 
     @cached_property
     def masks(self) -> int:
-        """Bytes that say which positions see which, where rows hold several documents; all micro-batches."""
+        """Bytes of the attention masks, needed if rows hold several documents; all micro-batches."""
         kinds = len({layer.window for layer in self.shape.layers})
         return kinds * self.step_tokens * self.length if self.packed else 0
 

@@ -83,9 +83,9 @@ def user_data_script(launch: Launch, *, idle_seconds: int = _IDLE_SECONDS) -> st
     """For a shell, as root, on a fresh machine; doing it again changes nothing."""
     for text in (launch.command, launch.start_address):
         if _END in text or "\0" in text:
-            raise InputError("invalid_argument", "the command and the address of a launch are plain text")
+            raise InputError("invalid_argument", "the command and the address of a launch must be plain text")
     if "\n" in launch.start_address:
-        raise InputError("invalid_argument", "the address of a launch is one line")
+        raise InputError("invalid_argument", "the address of a launch must be one line")
     longest = launch.longest_seconds
     return _SCRIPT.format(
         end=_END,

@@ -120,7 +120,7 @@ class ServiceHttp:
             field_path = ".".join(str(part) for part in problem.errors(include_input=False)[0]["loc"])
         raise Fault(
             "unavailable",
-            f"{self.title} sent an answer in an unknown format (at {field_path or 'the top level'}).",
+            f"{self.title} sent a response in an unknown format (at {field_path or 'the top level'}).",
         )
 
     async def call(
@@ -144,7 +144,7 @@ class ServiceHttp:
             sentence = f"{self.title} did not answer within {self._timeout_seconds:g} seconds."
             fault = Fault("timed_out", sentence, uncertain=not repeatable)
         except httpx2.HTTPError:
-            sentence = f"The connection to {self.title} broke before the answer arrived."
+            sentence = f"The connection to {self.title} broke before the response arrived."
             fault = Fault("unavailable", sentence, uncertain=not repeatable)
         else:
             return self._answer(response, (self._key, *hide), repeatable)
@@ -162,7 +162,10 @@ class ServiceHttp:
         if not response.is_success:
             raise self._fault(response, found, secrets, repeatable)
         if not readable:
-            sentence = f"{self.title} sent an answer that is not JSON. Check whether a proxy is in between."
+            sentence = (
+                f"{self.title} sent a response that is not JSON. Check whether a proxy between this server "
+                f"and {self.title} changes responses."
+            )
             raise Fault("unavailable", sentence, uncertain=not repeatable)
         return found
 

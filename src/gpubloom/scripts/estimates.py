@@ -246,7 +246,7 @@ def _hours(
     plan = _planned(work, reference) if work.size.shape is not None else None
     if plan is not None:
         seconds = iterations.value * work.micro_batches * plan.step_seconds
-        how = f"{iterations.value:,} steps, with the time per step planned for {reference}."
+        how = f"{iterations.value:,} steps, with the estimated time per step on {reference}."
     else:
         factor = _FP32_SHARE if work.dtype is None or work.dtype.value == "fp32" else 1.0
         seconds = operations / (GPU_KINDS[reference].flops * _EFFICIENCY * factor)

@@ -102,7 +102,7 @@ def gpus(script: Script, needed: Detected[bool]) -> Detected[int]:
     )
     if several is not None:
         reason = (
-            "The script can use several GPUs; their number is set at the start (torchrun --nproc-per-node)."
+            "The script can use several GPUs; set their number when you start it (torchrun --nproc-per-node)."
         )
         return Detected(value=1, confidence="assumed", evidence=script.evidence(several), reason=reason)
     return Detected(

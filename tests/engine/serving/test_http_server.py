@@ -181,7 +181,7 @@ REFUSALS = [
         {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
         400,
         "messages",
-        "images and sounds",
+        "images and audio",
     ),
     (QUESTION | {"temperature": 3}, 400, "temperature", "above the limit of 2"),
     (QUESTION | {"top_p": 0}, 400, "top_p", "greater than 0"),
@@ -189,7 +189,7 @@ REFUSALS = [
     (QUESTION | {"max_tokens": 513}, 400, "max_tokens", "context holds only 512 tokens"),
     (QUESTION | {"n": 2}, 400, "n", "n is not supported"),
     (QUESTION | {"tools": [{"type": "function"}]}, 400, "tools", "tools is not supported"),
-    (QUESTION | {"stop": ["x"] * 17}, 400, "stop", "At most 16 stop texts"),
+    (QUESTION | {"stop": ["x"] * 17}, 400, "stop", "At most 16 stop sequences"),
     (QUESTION | {"model": "gpt"}, 404, "model", "'gpt' does not exist. Available models: base, tuned"),
     ({"messages": [{"role": "user", "content": "word " * 600}]}, 400, None, "leaves no room for an answer"),
 ]

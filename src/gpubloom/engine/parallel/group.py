@@ -98,8 +98,8 @@ class Group:
                 raise PeerFailed(failed) from problem
             if "timed out" in str(problem).lower():
                 raise GroupLost(
-                    f"Rank {self.rank} waited {STEP_SECONDS:.0f} s for another of the {self.size} processes "
-                    "of this run. Resume the run from its newest checkpoint."
+                    f"Rank {self.rank} waited {STEP_SECONDS:.0f} s without a response from another of the "
+                    f"{self.size} processes of this run. Resume the run from its newest checkpoint."
                 ) from problem
             raise GroupLost(
                 f"Rank {self.rank} lost the connection to another of the {self.size} processes of this run: "

@@ -185,14 +185,19 @@ def judge(problem: BaseException) -> int:
     """A process that refused, or failed by an error of its own, ends the run; all else is tried again."""
     ended = [found for found in _causes(problem) if isinstance(found, ProcessEnded)]
     for refused in (found for found in ended if found.code == REFUSED):
-        unsaid = error_line("rank_failed", f"Rank {refused.rank} rejected its input.")
+        sentence = (
+            f"Rank {refused.rank} rejected the config or the data: see its output in "
+            f"logs/rank-{refused.rank}.log."
+        )
+        unsaid = error_line("rank_failed", sentence)
         return _end(refused.words or unsaid, REFUSED)
     for failed in (found for found in ended if found.code > 0 and found.code != LOST):
         words = failed.words or f"see its output in logs/rank-{failed.rank}.log."
         return _end(f"Rank {failed.rank} failed: {words}", 1)
     if ended:
         who = min(ended, key=lambda found: found.code)
-        how = f"was terminated by signal {-who.code}" if who.code < 0 else "lost another process"
+        lost = "lost the connection to another process"
+        how = f"was terminated by signal {-who.code}" if who.code < 0 else lost
         return _end(f"Rank {who.rank} {how} on the Ray cluster.", LOST)
     first = (str(problem).splitlines() or [""])[0]
     return _end(f"A node of the Ray cluster was lost ({type(problem).__name__}: {first}).", LOST)

@@ -122,7 +122,7 @@ def _not_authenticated(*_: object) -> Response:
 async def _no_such_route(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     sentence = (
-        f"There is nothing at {request.method} {request.url.path}; there are GET /health, GET /v1/models, "
+        f"{request.method} {request.url.path} does not exist. Available: GET /health, GET /v1/models, "
         "POST /v1/chat/completions and POST /v1/completions."
     )
     code = "method_not_allowed" if problem.status_code == 405 else "not_found"

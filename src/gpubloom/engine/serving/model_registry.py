@@ -96,7 +96,10 @@ class ModelRegistry:
         if not found.four_bit:
             return "full precision: the adapter has no record of a 4-bit base model"
         if self.compute.device.type == "cpu":
-            return "4-bit values in full precision: the adapter was trained on them; a CPU decodes too slowly"
+            return (
+                "4-bit values, stored in full precision: the adapter was trained on 4-bit values, and a CPU "
+                "decodes them too slowly"
+            )
         return "4-bit: the adapter was trained on a 4-bit base model"
 
 

@@ -80,7 +80,7 @@ class GenerationRequest(SamplingSettings):
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if len(stops) > _MOST_STOPS:
             raise Rejected(
-                f"At most {_MOST_STOPS} stop texts can be given, not {len(stops)}.",
+                f"At most {_MOST_STOPS} stop sequences can be given, not {len(stops)}.",
                 param="stop",
                 code="too_many_stops",
             )
@@ -119,7 +119,7 @@ class _Message(BaseModel):
             is_text = isinstance(part, dict) and part.get("type") == "text"
             if not is_text or not isinstance(part.get("text"), str):
                 raise PydanticCustomError(
-                    "not_text", "a message part must be text; images and sounds are not supported"
+                    "not_text", "a message part must be text; images and audio are not supported"
                 )
         return "".join(part["text"] for part in content)
 

@@ -67,7 +67,10 @@ def find_model(path: Path, base: Path | None = None) -> ResolvedModel:
         return ResolvedModel(folder, _base_of_adapter(folder, config), run_dir, config)
     started_from = _start_of(config)
     if started_from is not None and not started_from.is_dir():
-        note = f"The base model {started_from} no longer exists, so it cannot be compared with."
+        note = (
+            f"The base model {started_from} no longer exists, so the trained model cannot be compared "
+            "with it."
+        )
         return ResolvedModel(folder, None, run_dir, config, (note,))
     return ResolvedModel(folder, started_from, run_dir, config)
 
@@ -146,7 +149,7 @@ def _base_of_adapter(folder: Path, config: TrainConfig | None) -> Path:
     if not started_from.is_dir():
         raise InputError(
             "model_not_found",
-            f"The folder {started_from} of the base model does not exist: restore it, or give the present "
+            f"The folder {started_from} of the base model does not exist: restore it, or give the new "
             "folder of the base model.",
         )
     return started_from

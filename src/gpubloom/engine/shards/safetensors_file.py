@@ -144,7 +144,7 @@ class TensorFileReader:
         for entry in found:
             if entry.begin != end or entry.end - entry.begin != _FLOAT_BYTES * math.prod(entry.shape):
                 raise InputError(
-                    "invalid_safetensors", f"the header gives tensor {entry.name} an impossible position"
+                    "invalid_safetensors", f"the header has invalid offsets for tensor {entry.name}"
                 )
             end = entry.end
         if _LENGTH_BYTES + length + end != file_bytes:

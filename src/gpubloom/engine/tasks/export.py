@@ -173,8 +173,8 @@ def _write_gguf(folder: Path, task: ExportTask, found: ResolvedModel, session: T
         reason = reason or f"GPU Bloom cannot write models of type {family} as GGUF."
         raise InputError(
             "unsupported_by_gguf",
-            f"{reason} Supported are {', '.join(ARCHITECTURES)} with common tokenizers; for other models set "
-            f"{VARIABLE} to llama.cpp's convert_hf_to_gguf.py, or put that script on the PATH.",
+            f"{reason} Supported types: {', '.join(ARCHITECTURES)}, with common tokenizers. For other "
+            f"models, set {VARIABLE} to llama.cpp's convert_hf_to_gguf.py, or put that script on the PATH.",
         )
     merged = folder / "merged"
     merged.mkdir()
@@ -196,7 +196,10 @@ def _replay(
         return compare(prompts, before, answers_after(folder, found, prompts, compute, go_on))
     if not can_write(found):
         return Replay(
-            notes=["Another program wrote the GGUF file, so answers before and after were not compared."]
+            notes=[
+                "Another program wrote the GGUF file, so the answers before and after the export were not "
+                "compared."
+            ]
         )
     planned = gguf_tensors(ExportWeights.of(found), merged_config(found, task.dtype))
     before = answers_before(found, prompts, compute, go_on)

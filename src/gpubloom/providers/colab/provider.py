@@ -66,7 +66,7 @@ def capabilities(set_up: bool) -> Capabilities:
         live_prices=Capability(False, "Colab sells compute units and does not publish a price per hour."),
         several_gpus=Capability(False, "A Colab session has one GPU."),
         several_nodes=Capability(False, "Colab sessions cannot be combined for one job."),
-        spot=Capability(False, "Colab has no spot machines. It can end any session at any time."),
+        spot=Capability(False, "Colab has no spot instances. It can end any session at any time."),
         longest_seconds=_LONGEST_SECONDS,
     )
 

@@ -65,7 +65,7 @@ CAPABILITIES = Capabilities(
     live_prices=Capability(True),
     several_gpus=Capability(True),
     several_nodes=Capability(False, "Machines are rented one by one and cannot be combined for one job."),
-    spot=Capability(False, "Lambda has on-demand prices only. There are no spot machines."),
+    spot=Capability(False, "Lambda has on-demand prices only. There are no spot instances."),
 )
 
 

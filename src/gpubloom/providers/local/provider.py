@@ -130,7 +130,7 @@ def _needs_no_start(files: AgentFiles, spec: JobSpec) -> bool:
     if started > spec.attempt:
         raise ProviderError(
             "attempt_out_of_order",
-            f"Attempt {started} was already started, so attempt {spec.attempt} is too late.",
+            f"Attempt {started} was already started, so attempt {spec.attempt} can no longer start.",
         )
     return started == spec.attempt or (is_held(files.lock) and _runs_here(files, spec))
 

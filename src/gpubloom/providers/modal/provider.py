@@ -70,7 +70,7 @@ _CAPABILITIES = Capabilities(
     ),
     several_gpus=Capability(True),
     several_nodes=Capability(False, "A Modal sandbox is one container on one machine."),
-    spot=Capability(False, "Modal has one price per GPU type. There are no spot machines."),
+    spot=Capability(False, "Modal has one price per GPU type. There are no spot instances."),
     longest_seconds=_LONGEST_SECONDS,
 )
 

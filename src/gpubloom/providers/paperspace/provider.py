@@ -51,7 +51,7 @@ CAPABILITIES = Capabilities(
     live_prices=Capability(False, "Paperspace shows the price of a machine only after it is rented."),
     several_gpus=Capability(True),
     several_nodes=Capability(False, "Machines are rented one by one and cannot be combined for one job."),
-    spot=Capability(False, "Paperspace has on-demand prices only. There are no spot machines."),
+    spot=Capability(False, "Paperspace has on-demand prices only. There are no spot instances."),
 )
 
 

@@ -66,7 +66,7 @@ CAPABILITIES = Capabilities(
         False, "A training uses the hardware of its model, and the model asks for one GPU."
     ),
     several_nodes=Capability(False, "A training at Replicate runs on one machine."),
-    spot=Capability(False, "Replicate bills by the second at one price. There are no spot machines."),
+    spot=Capability(False, "Replicate bills by the second at one price. There are no spot instances."),
 )
 
 
