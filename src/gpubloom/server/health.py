@@ -16,7 +16,7 @@ router = APIRouter(tags=["health"])
 
 
 class HealthProblem(Schema):
-    """Why a worker does not start jobs. `code` is stable. The machine is not named."""
+    """Why a worker does not start jobs. Programs can rely on `code`. The machine's name is left out."""
 
     code: str
     message: str

@@ -37,7 +37,8 @@ class NeedIn(Schema):
     )
     reference_gpu: _Name | None = Field(
         None,
-        description="The GPU that hours refers to. If empty: the smallest common GPU with enough memory.",
+        description="The GPU type that `hours` refers to. If empty: the smallest common GPU with enough "
+        "memory.",
     )
     gpus: Annotated[Whole, Field(ge=1, le=1_024)] = 1
     multi_node: Flag = False
@@ -161,7 +162,7 @@ class ExcludedOut(Schema):
 
 
 class OffersOut(Schema):
-    """The offers, recommended offer first. `archetype`: kind of work; `usual`: its usual provider."""
+    """The offers, recommended offer first. `usual`: usual provider for this kind of work (`archetype`)."""
 
     need: NeedOut
     offers: list[OfferOut]

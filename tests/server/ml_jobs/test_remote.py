@@ -35,7 +35,7 @@ def test_the_recommended_offer_is_taken_once_it_is_connected(
     refused = post(ada)
     assert refused.status_code == 422
     assert "not connected" in refused.json()["detail"]
-    assert "choose provider local" in refused.json()["detail"]
+    assert "choose the provider `local`" in refused.json()["detail"]
     connect(ada)
     quote = post(ada, "/api/ml-jobs/quote").json()
     assert quote["offer"] == {

@@ -49,7 +49,7 @@ def test_what_a_hub_refuses_fails_with_its_reason(
     browser = server.signed_in(member)
     missing = _fetched_model(server, browser, repository="acme/secret")
     assert missing["status"] == "failed"
-    assert "in your settings" in str(missing["problem"])
+    assert "under Settings, add a token" in str(missing["problem"])
     pickles = _fetched_model(server, browser, repository="acme/pickles")
     assert "no weights in safetensors" in str(pickles["problem"])
     assert str(server.settings.home) not in json.dumps([missing, pickles])

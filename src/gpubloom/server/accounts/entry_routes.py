@@ -52,7 +52,7 @@ def _signed_in(request: Request, user: User, opened: OpenedSession) -> SignedIn:
 async def read_state(
     request: Request, database: CurrentDatabase, settings: CurrentSettings, mailer: CurrentMailer
 ) -> AuthState:
-    """Return whether a user is signed in, and which ways to sign in or sign up are open."""
+    """Return whether a user is signed in, and which ways to sign in or sign up are available."""
     try:
         principal = await find_principal(request)
     except NotSignedIn:

@@ -60,7 +60,7 @@ class AuditEvents(Schema):
 
 
 class ServerOut(Schema):
-    """What signed-in users may know about this server."""
+    """Information about this server for signed-in users."""
 
     version: str
     signup: str

@@ -77,7 +77,7 @@ class LengthsOut(Schema):
         list[tuple[int, int]], Field(description="Row number and length of the longest rows, longest first.")
     ]
     half_below: int
-    most_below: Annotated[int, Field(description="95 of 100 rows are shorter than this length.")]
+    most_below: Annotated[int, Field(description="95 % of the rows are shorter than this length.")]
     histogram: list[Bar]
     too_long: int
     first_too_long: list[int]

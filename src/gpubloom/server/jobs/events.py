@@ -116,7 +116,7 @@ class JobUpdate(Schema):
     model_config = _PARTIAL
 
     since: int | None = Field(
-        None, description="The position that this update builds on. If left out, `job` contains every field."
+        None, description="The position before this update. If left out, `job` contains every field."
     )
     job: JobDelta | None = Field(None, description="Left out if unchanged.")
     series: list[LiveSeries] = Field([], description="New points of curves.")

@@ -239,7 +239,7 @@ async def decide(
         if not candidates:
             raise CannotRun.for_field(
                 "host_memory",
-                f"No machine of this server has {host_memory} GB of memory. The largest has "
+                f"No machine of this server has {host_memory} GB of RAM. The largest has "
                 f"{largest / _GIGABYTE:.0f} GB.",
                 code="not_enough_host_memory",
             )

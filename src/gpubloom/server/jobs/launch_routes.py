@@ -71,7 +71,7 @@ async def list_machines(session: ReadSession) -> Machines:
 
 @router.get("/backends")
 async def list_backends() -> Backends:
-    """List the training backends. A backend that cannot run here says what to install."""
+    """List the training backends. If a backend cannot run here, `reason` says what to install."""
     found = await anyio.to_thread.run_sync(available_backends)
     return Backends(
         items=[

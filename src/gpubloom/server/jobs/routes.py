@@ -48,8 +48,8 @@ async def list_jobs(
     kind: Annotated[
         list[Kind] | None,
         Query(
-            description="Kind of job. Default: training jobs and scripts; with parent_id, tasks of "
-            "every kind."
+            description="Kind of job. Default: training jobs and scripts. If parent_id is set, the "
+            "default is tasks of every kind."
         ),
     ] = None,
     parent_id: Annotated[
@@ -118,7 +118,7 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
 async def read_script(
     job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> Script:
-    """Return the script of this job and its requirements. Run by hand, it gives the same result."""
+    """Return the script of this job and its requirements. You can run it yourself with the same result."""
     job, _ = await service.get_job(session, principal, job_id)
     if job.kind == "script":
         return await anyio.to_thread.run_sync(_own_script, run_directory(settings, job.id), job.config)
@@ -238,7 +238,7 @@ async def delete_job(
     settings: CurrentSettings,
     after: BackgroundTasks,
 ) -> None:
-    """Delete an ended job together with its run directory, checkpoints, model and tasks."""
+    """Delete an ended or paused job together with its run directory, checkpoints, model and tasks."""
     job, _ = await service.get_job(session, principal, job_id)
     was_remote = read_summary(job.summary).cost is not None
     gone = await service.delete_job(session, principal, job_id, machine_timeout=settings.machine_timeout)

@@ -79,7 +79,7 @@ class NewJob(PlanRequest):
 
 
 class Nearest(Schema):
-    """The nearest settings that fit, and their plan."""
+    """The most similar settings with which the job fits on a machine, and their plan."""
 
     changes: dict[str, JsonValue] = Field(
         description="The config fields to change, by path, with their new values."
@@ -89,7 +89,7 @@ class Nearest(Schema):
 
 
 class PlanAnswer(Schema):
-    """Whether the job fits, and its plan. If it does not fit, see `reason` and `nearest`."""
+    """Whether the job fits on a machine, and its plan. If it does not fit, see `reason` and `nearest`."""
 
     fits: bool
     code: str | None = None
@@ -261,7 +261,7 @@ class JobOut(Schema):
         "version cannot read."
     )
     requested_config: dict[str, JsonValue] = Field(
-        description="The fields that the user set. The defaults are only in config."
+        description="The config fields that the user set. `config` also contains the defaults."
     )
     task: Task | ScriptTask | None = Field(description="The parameters of a task or a script.")
     plan: Plan | None

@@ -95,7 +95,7 @@ async def search_logs(
     text: Annotated[str, Query(min_length=1, max_length=200), Storable],
     limit: Annotated[int, Query(ge=1, le=2_000)] = 500,
 ) -> LogMatches:
-    """Return the newest lines of the output that contain a text."""
+    """Search the output of a job. Return the newest lines that contain `text`."""
     found, more = await anyio.to_thread.run_sync(
         lambda: search_output(run_directory(settings, job_id), text, most=limit)
     )

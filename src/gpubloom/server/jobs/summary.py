@@ -96,13 +96,13 @@ class RunError(Tolerant):
 
 
 class Mark(Tolerant):
-    """An event that charts mark."""
+    """An event that is marked in charts."""
 
     kind: str = Field("", description="resumed, applied (live settings), or budget (a warning).")
     attempt: Whole = Field(1, description="The attempt in which the event happened.")
     step: Whole = Field(0, description="The step at which the event happened.")
     settings: Annotated[dict[str, Number], BeforeValidator(_only_numbers)] = Field(
-        {}, description="Only for applied: the live settings in force."
+        {}, description="Only for applied: the live settings that are now in effect."
     )
     refused: dict[str, str] = Field(
         {}, description="Only for applied: the settings that the trainer did not accept, and why."
@@ -178,7 +178,7 @@ class SummaryFields(Tolerant):
     damaged_lines: Whole = Field(0, description="Number of unreadable lines in the run's events.")
     error: RunError | None = Field(None, description="The exception that ended the run.")
     marks: Annotated[list[Mark], BeforeValidator(_only_objects)] = Field(
-        [], description="Events that charts mark, oldest first."
+        [], description="Events that are marked in charts, oldest first."
     )
     findings: Annotated[list[Finding], BeforeValidator(_only_objects)] = Field(
         [], description="Problems of the run, worst first."

@@ -67,7 +67,7 @@ class NewExport(Schema, ExportSettings):
 
 
 class BackendOut(Schema):
-    """A trainer, and why it cannot run here."""
+    """A training backend. If it cannot run here, `reason` says why."""
 
     name: Literal["engine", "trl", "unsloth"]
     available: bool

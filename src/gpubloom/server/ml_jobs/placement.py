@@ -170,7 +170,7 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
         raise first
     raise InvalidInput.for_field(
         "provider",
-        f"{first.detail} Connect a provider under Providers, or choose provider local.",
+        f"{first.detail} Connect a provider under Providers, or choose the provider `local`.",
         code=first.errors[0].code if first.errors else first.code,
     )
 

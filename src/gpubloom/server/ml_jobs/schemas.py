@@ -103,7 +103,7 @@ class NewMlJob(Schema):
 
 
 class StartedMlJob(Schema):
-    """A queued script job. `reasons`: why the job runs there, and cautions."""
+    """A queued script job. `reasons`: why this provider was chosen, and warnings."""
 
     job_id: UUID
     provider: str
@@ -151,7 +151,7 @@ class TemplateFileOut(Schema):
 
 
 class TemplateOut(Schema):
-    """A template folder that runs without changes. `provider`: the provider that its values are made for."""
+    """A template folder that runs without changes. `provider`: the provider that it is intended for."""
 
     name: str
     title: str

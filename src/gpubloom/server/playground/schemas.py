@@ -26,7 +26,7 @@ class OpenPlayground(Schema):
 
 
 class PlaygroundOut(Schema):
-    """A model that is loaded or loading. `models`: the names that a request may use, once it is ready."""
+    """A model that is loaded or loading. `models`: the names to use in requests, once it is loaded."""
 
     job: JobOut
     state: State

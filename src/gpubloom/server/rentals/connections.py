@@ -142,8 +142,8 @@ async def forget(session: AsyncSession, principal: Principal, provider: str) -> 
     )
     if await session.scalar(select(running)):
         raise Conflict(
-            "Your machines at this provider are still running, and could no longer be terminated. "
-            "Cancel their jobs first.",
+            "Your machines at this provider are still running. Without the credentials, they could not "
+            "be terminated. Cancel their jobs first.",
             code="machines_running",
         )
     await session.execute(

@@ -37,7 +37,7 @@ class InstallationMoved(CodedError):
 
 
 async def settle(database: Database) -> None:
-    """Called before anything starts. Raises FoundElsewhere until the operator says what happened."""
+    """Called before anything starts. Raises InstallationMoved until the operator says what happened."""
     async with database.write() as session:
         installation = await _installation(session)
         here = await _identity(session, database)
@@ -49,8 +49,8 @@ async def settle(database: Database) -> None:
                 raise InstallationMoved(
                     f"This database has rented machines, and its location changed from {before} to "
                     f"{here}. If you moved the database, run `bloom server database moved`. If it is a "
-                    "copy, run `bloom server database copied`: the copy then leaves the machines to "
-                    "the original."
+                    "copy, run `bloom server database copied`: only the original then manages these "
+                    "machines."
                 )
             installation.id = uuid4()
         installation.lies_at = here

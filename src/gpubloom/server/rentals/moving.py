@@ -38,7 +38,7 @@ async def move_job(
     settings: CurrentSettings,
     offer_service: CurrentOfferService,
 ) -> JobOut:
-    """Move a job that is waiting, paused or ended to another machine. Its history is kept."""
+    """Move a queued, paused, failed or cancelled job to another machine. Its history is kept."""
     async with database.read() as session:
         job, _ = await get_job(session, principal, job_id)
         _check_can_move(job)

@@ -42,7 +42,10 @@ async def list_budgets(principal: CurrentPrincipal, session: ReadSession) -> Bud
 
 @router.put("/budgets")
 async def set_budget(body: BudgetIn, principal: CurrentPrincipal, session: WriteSession) -> BudgetOut:
-    """Set a budget. Jobs get warnings at 50, 80 and 100 %, and pause with a checkpoint when it is spent."""
+    """Set a budget. Jobs get warnings at 50, 80 and 100 %.
+
+    Before the budget is exceeded, jobs save a checkpoint and pause.
+    """
     return await service.set_budget(session, principal, body)
 
 

@@ -21,7 +21,7 @@ class CapabilityOut(Schema):
 
 
 class CapabilitiesOut(Schema):
-    """How providers differ. `longest_seconds`: maximum lifetime of a machine."""
+    """Features that only some providers have. `longest_seconds`: maximum lifetime of a machine."""
 
     runs_unattended: CapabilityOut
     live_prices: CapabilityOut
@@ -120,13 +120,13 @@ class SpendingOut(Schema):
 
 
 class BudgetIn(Schema):
-    """A budget for the whole account, a project, or a job. Replaces an earlier budget for the same."""
+    """A budget for the whole account, a project, or a job. Replaces its earlier budget."""
 
     scope: Literal["user", "project", "job"]
     project_id: UUID | None = None
     job_id: UUID | None = None
     limit: _Amount
-    period: Period = Field("total", description="For a job: always total.")
+    period: Period = Field("total", description="The budget of a job always has the period `total`.")
 
 
 class BudgetOut(Schema):

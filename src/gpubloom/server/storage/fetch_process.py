@@ -22,8 +22,8 @@ _CPU_SECONDS = 24 * 3600
 _TELL_EVERY_SECONDS = 0.5
 # The library speaks to people with a terminal.
 _FOR_PEOPLE_WITH_A_BROWSER = {
-    "(HF_TOKEN)": "in your settings",
-    "set HF_TOKEN": "store it in your settings",
+    "set HF_TOKEN to": "under Settings, add",
+    "set HF_TOKEN": "store it under Settings",
 }
 
 
