@@ -87,7 +87,7 @@ class ScriptTask(Part):
         (), max_length=20, description="Named datasets that are copied into the folder of the script."
     )
     total_steps: int | None = Field(
-        None, ge=1, description="Number of training steps, if the script contains it."
+        None, ge=1, description="Number of training steps, if known from the script."
     )
     resumes: bool = Field(False, description="Whether the script can resume from its checkpoints.")
     resume_arguments: tuple[str, ...] = Field(

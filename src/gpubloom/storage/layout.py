@@ -18,7 +18,7 @@ class JobLayout:
     def __post_init__(self) -> None:
         if not _JOB_ID.fullmatch(self.job_id):
             raise InputError(
-                "invalid_job_id", f"a job id may contain only letters, digits, - and _; not {self.job_id!r}"
+                "invalid_job_id", f"{self.job_id!r} is not a job id: use only letters, digits, - and _"
             )
 
     @property

@@ -49,7 +49,8 @@ class ControlFile:
         """Tell the run to run, to pause (save and stop), or to cancel."""
         if state not in get_args(Want):
             raise InputError(
-                "invalid_control", f"a run can be told to {', '.join(get_args(Want))}; not {state!r}"
+                "invalid_control",
+                f"unknown command {state!r}; the known commands are {', '.join(get_args(Want))}",
             )
         return self._change(want=state)
 

@@ -33,13 +33,13 @@ _CAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ("nccl", "gloo", "connection reset by peer", "connection closed by peer", "process group",
          "socket timeout", "rendezvous", "childfailederror"),
         "Another process of this run stopped answering. Check the last events of the other ranks to "
-        "find out which process and why.",
+        "find out which process stopped, and why.",
     ),
     (
         "nan_loss",
         ("nan", "not finite", "non-finite", "nonfinite", "loss is inf"),
         "The loss is no longer a finite number. Resume from the last checkpoint with a lower learning "
-        "rate, and check the data of that step.",
+        "rate, and check the data of the step that failed.",
     ),
 )  # fmt: skip
 

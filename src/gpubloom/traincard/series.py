@@ -287,7 +287,7 @@ class Curve:
         if any(str in set(map(type, column)) for column in columns):
             columns = [[decode_number(number) for number in column] for column in columns]
         if len({len(column) for column in columns}) != 1:
-            raise InputError("damaged_series", "the columns of a stored curve are not of one length")
+            raise InputError("damaged_series", "the columns of a stored curve have different lengths")
         for name, column in zip(COLUMNS, columns, strict=True):
             getattr(self, name).extend(array(getattr(self, name).typecode, column))
         self._make_room_for(max(self.count, default=1))

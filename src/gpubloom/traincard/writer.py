@@ -187,7 +187,7 @@ class Writer:
             except Exception:
                 # A bug here must cost at most a turn's events, never the training process; tried again, the
                 # same events would fail again, and be written again each time.
-                logger.exception("TrainCard's writer failed; it continues")
+                logger.exception("TrainCard could not write some events; later events are still written")
                 self._drop(_BUG, Counter(record.kind for record in self._pending))
                 self._pending.clear()
             for request in requests:

@@ -80,7 +80,7 @@ def judge(ending: Ending) -> Verdict:
     without_progress = 0 if ending.has_newer_checkpoint else ending.attempts_without_progress + 1
     if without_progress >= ending.max_attempts:
         how = (
-            "The agent disappeared without recording an exit."
+            "The agent ended without recording how the job ended."
             if ending.exit is None
             else ending.exit.sentence
         )

@@ -99,7 +99,9 @@ class LostMachines:
                 async with self._database.write() as session:
                     failed = await fail_lost(session, job.id, lost)
                 if failed:
-                    log.warning("failed a job of a machine that is gone", job=str(job.id), machine=lost)
+                    log.warning(
+                        "marked a job as failed because its machine is gone", job=str(job.id), machine=lost
+                    )
 
     async def _take(self, job: TrainingJob, lost: str, machine: str | None) -> None:
         has_run = await asyncio.to_thread(run_directory(self._settings, job.id).is_dir)

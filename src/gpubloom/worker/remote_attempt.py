@@ -132,7 +132,12 @@ class RentedInstance:
 
     def unseen(self) -> Instance:
         """An instance that only its agent has reported."""
-        return Instance("", self.key, "running", "The provider did not answer, but the agent reported.")
+        return Instance(
+            "",
+            self.key,
+            "running",
+            "The provider did not answer, but the agent on the instance sent reports.",
+        )
 
     async def status(self) -> Instance:
         provider = await self._open()

@@ -112,7 +112,7 @@ class RemoteProvider:
                 await self._terminate()
             else:
                 await self._spending.end(
-                    self._instance.rental_id, "The provider was not asked for an instance."
+                    self._instance.rental_id, "No instance was requested from the provider."
                 )
             self._over = True
             return False
@@ -185,7 +185,7 @@ class RemoteProvider:
             self._bucket_answers = False
         else:
             if not self._bucket_answers:
-                self.log.info("receiving the run again from the start")
+                self.log.info("receiving data from the instance again")
             self._bucket_answers = True
             if new := set(arrival.left_out) - self._left_out:
                 self._left_out |= new

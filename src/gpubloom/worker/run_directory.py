@@ -288,8 +288,8 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
         size = path.stat().st_size
         if size > LARGEST_RESULT_BYTES:
             return _only_noted(
-                f"The result is {size / 1e6:.1f} MB, too large to store. It stays in {RESULT_FILE} of "
-                "the task."
+                f"The result is {size / 1e6:.1f} MB, too large for the database. It is in {RESULT_FILE} "
+                "in the run directory of the task."
             )
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -100,9 +100,7 @@ class Run:
         values, self._waiting = {**self._waiting, **_flat(data)}, {}
         numbers = {name: value for name, value in values.items() if _is_number(value)}
         for name in values.keys() - numbers.keys():
-            self._warn(
-                name, f"{name!r} is a {type(values[name]).__name__}, which is not recorded: only numbers are"
-            )
+            self._warn(name, f"{name!r} is not recorded: it is a {type(values[name]).__name__}, not a number")
         if numbers:
             self.reporter.metrics(numbers, self.step)
             self.summary.quietly(numbers)
