@@ -76,8 +76,9 @@ async def require_room(session: AsyncSession, principal: Principal, settings: Se
     quota = settings.user_quota_gb * GIGABYTE
     if kept + size > quota:
         raise TooLarge(
-            f"Your datasets and models use {gigabytes(kept)} of {gigabytes(quota)}, but {gigabytes(size)} more "
-            "are needed. Delete a dataset or a model, or ask the operator to raise BLOOM_USER_QUOTA_GB.",
+            f"Your datasets and models use {gigabytes(kept)} of {gigabytes(quota)}, but {gigabytes(size)} "
+            "more are needed. Delete a dataset or a model, or ask the operator to raise "
+            "BLOOM_USER_QUOTA_GB.",
             code="quota_exceeded",
         )
     coming = 0
