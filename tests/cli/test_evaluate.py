@@ -38,7 +38,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_is_shown_beside_its_base(adapter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, prompts = (str(adapter.parent / name) for name in ("text.txt", "prompts.txt"))
     options = ("--data", text, "--prompts", prompts, "--max-new-tokens", "5", "--device", "cpu")
-    options = (str(adapter), "--base", str(adapter.parent / "base"), *options)
+    options = (str(adapter), "--base-model", str(adapter.parent / "base"), *options)
     told = evaluate(*options, "--json")
     assert (told.returncode, told.stderr) == (0, "Evaluating …\n" if told.stderr else "")
     result = json.loads(told.stdout)

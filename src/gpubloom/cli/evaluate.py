@@ -24,7 +24,9 @@ def evaluate(
     ] = None,
     base: Annotated[
         Path | None,
-        typer.Option(help="Folder of the base model. [default: the base model of the run]"),
+        typer.Option(
+            "--base-model", "--base", help="Folder of the base model. [default: the base model of the run]"
+        ),
     ] = None,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, max=4096, help="Maximum number of tokens per answer.")

@@ -38,7 +38,10 @@ def export(
         Literal["bf16", "fp16", "fp32"], typer.Option(help="Data type of the weights.")
     ] = "bf16",
     base: Annotated[
-        Path | None, typer.Option(help="Folder of the base model. Set it if the base model was moved.")
+        Path | None,
+        typer.Option(
+            "--base-model", "--base", help="Folder of the base model. Set it if the base model was moved."
+        ),
     ] = None,
     prompt: Annotated[
         list[str] | None,
