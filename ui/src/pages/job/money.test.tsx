@@ -73,7 +73,7 @@ describe("moving to another machine", () => {
     const sent = serveNothing();
     const onClose = vi.fn();
     within(<MoveDialog job={job({ kind: "train", status: "paused", budget: 10 })} onClose={onClose} />);
-    expect(screen.getByText(/Say how much memory/)).toBeDefined();
+    expect(screen.getByText(/Enter the required GPU memory/)).toBeDefined();
     const budget = screen.getByRole("textbox", { name: /^Budget/ });
     await userEvent.clear(budget);
     await userEvent.type(budget, "25");
