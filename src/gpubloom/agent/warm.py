@@ -184,10 +184,10 @@ def _threads_after_a_fork() -> str | None:
         os._exit(0)
     os.waitpid(pid, 0)
     threads = thread_count()
+    if threads == 1:
+        return None
     return (
-        None
-        if threads == 1
-        else f"{threads - 1} threads still run after the imports; a forked process would not have them"
+        f"threads that still run after the imports, and that a forked process would not have: {threads - 1}"
     )
 
 

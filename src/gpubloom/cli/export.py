@@ -169,7 +169,7 @@ def convert(
 ) -> None:
     """Convert a checkpoint or model to another format.
 
-    Every format can be converted back.
+    The weights can be converted back from every format. Only block and sharded keep the optimizer state.
     """
     from gpubloom.cli.child_process import child_environment, must_have_torch
 

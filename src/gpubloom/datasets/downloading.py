@@ -156,7 +156,7 @@ def _refused(problem: urllib.error.HTTPError, remote: Remote, target: Path, have
     if problem.code in {408, 429} or problem.code >= 500:
         raise _Cut(f"The server responded with HTTP status {problem.code}.")
     if problem.code in {404, 410}:
-        raise FetchProblem("not_found", f"The file {remote.address} no longer exists.")
+        raise FetchProblem("not_found", f"The file {remote.address} does not exist.")
     raise FetchProblem(
         "refused", f"The server refused the download of {remote.address}: HTTP status {problem.code}."
     )

@@ -105,7 +105,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class Budget:
-    """US dollars that a job, a project or a user may spend. `spent_elsewhere` is what other jobs that count
+    """US dollars that a job, a project or a user may spend. `spent_by_others` is what other jobs that count
     against it have cost so far, and `told` the percentages that were warned of already."""
 
     limit: float

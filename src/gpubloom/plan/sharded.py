@@ -96,7 +96,8 @@ def sharded_sentence(asked: PlanRequest, placement: Placement) -> str:
         if kept == len(layers)
         else f"; {len(layers) - kept} of {len(layers)} layers recompute their activations"
     )
-    return f"{text}; the weights of a layer are gathered before it runs{again}."
+    gathered = "" if devices == 1 else "; the weights of a layer are gathered before it runs"
+    return f"{text}{gathered}{again}."
 
 
 def _candidates(asked: PlanRequest) -> Iterator[Placement]:

@@ -186,8 +186,8 @@ export function RunCard({ draft, packages, mistakes, onChange }: RunCardProps) {
         {text("arguments", { label: "Arguments", placeholder: "--batch_size=12 --max_iters=2000", help: "Command-line arguments for the script.", wide: true })}
         {text("name", { label: "Job name", placeholder: "the script’s name" })}
         <Field label="Project">{(control) => <Select {...control} value={draft.project} options={options} onChange={(event) => onChange({ project: event.target.value })} />}</Field>
-        {text("budget", { label: "Budget, in US dollars", placeholder: "no limit", numeric: true, help: "At this amount the job saves a checkpoint and then stops. You get warnings at 50 % and 80 %." })}
-        {text("maxHours", { label: "Time limit, in hours", placeholder: "no limit", numeric: true, help: "After this time the job saves a checkpoint and then stops." })}
+        {text("budget", { label: "Budget, in US dollars", placeholder: "no limit", numeric: true, help: "At this amount the script gets SIGTERM, so that it can save a checkpoint, and the job stops. You get warnings at 50 % and 80 %." })}
+        {text("maxHours", { label: "Time limit, in hours", placeholder: "no limit", numeric: true, help: "After this time the script gets SIGTERM, so that it can save a checkpoint, and the job stops." })}
         {text("packages", { label: "Packages", placeholder: packages.join(", ") || "none", help: "Packages that pip installs on a rented instance. If empty, the detected packages are installed." })}
         {text("datasets", { label: "Well-known datasets", placeholder: "shakespeare", help: "Each dataset is placed next to the script, in data/NAME." })}
       </div>
