@@ -28,7 +28,7 @@ describe("project rules", () => {
 
   it("keep the size between nothing and ten trillion", () => {
     expect(sizeMessage("")).toContain("Enter the size");
-    expect(sizeMessage("0")).toContain("more than 0");
+    expect(sizeMessage("0")).toContain("greater than 0");
     expect(sizeMessage("10000.1")).toContain("at most 10,000");
   });
 

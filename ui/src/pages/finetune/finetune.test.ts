@@ -55,9 +55,9 @@ describe("what is missing before there can be a plan", () => {
   it("is said one thing at a time", () => {
     expect(whatIsMissing({ model_id: "", dataset_id: "" }, undefined, undefined)).toBe("Choose a model.");
     expect(whatIsMissing({ model_id: "hub:a/b", dataset_id: "d1" }, undefined, undefined)).toBe("Download the model.");
-    expect(whatIsMissing(chosen, model("fetching"), dataset("ready"))).toContain("on its way");
-    expect(whatIsMissing(chosen, model("ready"), dataset("inspecting"))).toContain("on its way");
-    expect(whatIsMissing(chosen, model("ready"), dataset("ready", null))).toContain("which column is what");
+    expect(whatIsMissing(chosen, model("fetching"), dataset("ready"))).toBe("Wait until the model is ready.");
+    expect(whatIsMissing(chosen, model("ready"), dataset("inspecting"))).toBe("Wait until the dataset is ready.");
+    expect(whatIsMissing(chosen, model("ready"), dataset("ready", null))).toContain("Assign the columns");
     expect(whatIsMissing(chosen, model("ready"), dataset("ready"))).toBeNull();
   });
 });

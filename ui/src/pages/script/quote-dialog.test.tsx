@@ -37,7 +37,7 @@ it("says what it would cost, why there and where the bill ends, before anything 
   const start = vi.fn(async () => undefined);
   show({ budget: "5", maxHours: "2" }, start);
   expect(await screen.findByText("Lambda · A10 · us-east-1")).toBeDefined();
-  for (const text of ["$0.40–0.90", "The cheapest that fits.", "when it is done, at $5 or after 2 h"]) expect(screen.getByText(text)).toBeDefined();
+  for (const text of ["$0.40–0.90", "The cheapest that fits.", "when the job is done, at $5 or after 2 h"]) expect(screen.getByText(text)).toBeDefined();
   expect(start).not.toHaveBeenCalled();
   await userEvent.click(screen.getByRole("button", { name: "Rent and start" }));
   expect(start).toHaveBeenCalledOnce();
@@ -45,7 +45,7 @@ it("says what it would cost, why there and where the bill ends, before anything 
 
 it("stays open with what the server says when it cannot be started", async () => {
   show({ budget: "", maxHours: "" }, () => Promise.reject(new ApiProblem("Lambda has none left.", { status: 409, code: "sold_out", fieldErrors: [] })));
-  expect(screen.getByText("when it is done; no budget is set")).toBeDefined();
+  expect(screen.getByText("when the job is done; no budget is set")).toBeDefined();
   await userEvent.click(screen.getByRole("button", { name: "Rent and start" }));
   expect((await screen.findByRole("alert")).textContent).toBe("Lambda has none left.");
 });
