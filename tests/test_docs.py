@@ -10,7 +10,8 @@ A page shows output in a `console` block, where a line that begins with `$ ` is 
 
 `…` stands for any text of a line, and alone in a line for any lines; spaces and empty lines are not compared.
 The commands of a page run one after the other in one folder that looks like a checkout. A comment
-`<!-- long -->` in front of a block leaves it to `make test-long`. Blocks without any output are not run.
+`<!-- long -->` in front of a block leaves it to `make test-long`. Blocks without any output are not run. A
+command that fails on purpose has the comment `# exit code N` behind it.
 """
 
 import ast
@@ -175,9 +176,11 @@ def test_commands_print_what_a_page_shows(page: Path, with_long: bool, tmp_path:
                 encoding="utf-8",
                 check=False,
             )
+            failing = re.search(r" # exit code (\d+)$", command)
+            expected = int(failing[1]) if failing else 0
+            assert done.returncode == expected, f"{page.name}: `{command}` prints\n{done.stdout}"
             assert same_output(shown, done.stdout), (
-                f"{page.name}: `{command}` (exit status {done.returncode}) prints\n{done.stdout}\n"
-                f"and the page shows\n{shown}"
+                f"{page.name}: `{command}` prints\n{done.stdout}\nand the page shows\n{shown}"
             )
 
 
