@@ -156,7 +156,7 @@ def _pages_with_output() -> Iterator[Any]:
             yield pytest.param(page, True, id=f"{page.name}-long", marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize(("page", "with_long"), _pages_with_output())
+@pytest.mark.parametrize(("page", "with_long"), list(_pages_with_output()))
 def test_commands_print_what_a_page_shows(page: Path, with_long: bool, tmp_path: Path) -> None:
     for name in ("README.md", "docs", "examples", "src"):
         (tmp_path / name).symlink_to(ROOT / name)

@@ -73,7 +73,7 @@ def test_the_editor_can_be_used_and_left_by_keyboard(new_page: NewPage, live_app
     page = new_page()
     set_up(page, live_app)
     page.goto("/script")
-    page.get_by_role("button", name="Write or paste one").click()
+    page.get_by_role("button", name="Write or paste a script").click()
     editor(page).focus()
     page.keyboard.type("for i in range(3):")
     page.keyboard.press("Enter")

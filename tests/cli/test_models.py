@@ -55,7 +55,7 @@ def test_a_check_says_what_is_wrong_and_ends_with_one(model: Path, tmp_path: Pat
     (broken / "tokenizer.json").unlink()
     told = RUNNER.invoke(app, ["models", "check", str(broken)])
     assert told.exit_code == 1
-    assert "✗ There is no tokenizer.json" in told.output
+    assert "✗ tokenizer.json is missing" in told.output
     as_json = json.loads(RUNNER.invoke(app, ["models", "check", str(broken), "--json"]).output)
     assert as_json["findings"][0]["code"] == "tokenizer_missing"
 

@@ -33,7 +33,7 @@ def test_an_empty_file_is_refused_in_a_sentence(tmp_path: Path, suffix: str) -> 
 def test_a_file_with_only_a_byte_order_mark_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\xef\xbb\xbf")
-    assert "empty" in refused(path)
+    assert "only a byte order mark" in refused(path)
 
 
 def test_a_missing_file_and_another_kind_of_file_are_named(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
         monkeypatch.delenv("HF_TOKEN", raising=False)
         # What the library read when it was imported.
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", running.url)
+        template = running.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
         yield running

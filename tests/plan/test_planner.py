@@ -65,9 +65,9 @@ def test_a_gpu_is_used_when_there_is_one_and_bf16_has_a_reason() -> None:
 
 
 def test_a_gpu_that_is_not_there_is_refused_by_name() -> None:
-    with raises(ValueError, code="device_not_found", match="cuda:1 .*box has 1 "):
+    with raises(ValueError, code="device_not_found", match="cuda:1.* of box is 1"):
         plan(TrainConfig(device="cuda:1"), H200)
-    with raises(ValueError, code="device_not_found", match="laptop has 0 "):
+    with raises(ValueError, code="device_not_found", match="of laptop is 0"):
         plan(TrainConfig(device="cuda"), LAPTOP)
 
 
@@ -75,7 +75,7 @@ def test_what_cannot_fit_is_refused_with_the_memory_it_needs() -> None:
     with raises(
         ValueError,
         code="does_not_fit",
-        match=r"16\.0 GB .*2..\.. GB.*model.preset 125m",
+        match=r"16\.0 GB.*2..\.. GB.*model.preset 125m",
     ):
         plan(TrainConfig(model=ModelConfig(preset="8b")), LAPTOP)
 

@@ -277,7 +277,7 @@ def test_a_damaged_batch_is_kept_and_named(both: Both, bucket: S3Server) -> None
     both.turns(4)
     (stored,) = bucket.folder.rglob("00000001")
     stored.write_bytes(stored.read_bytes()[:-1] + b"?")
-    with pytest.raises(DamagedBatchError, match="00000001 cannot be applied: its content is damaged"):
+    with pytest.raises(DamagedBatchError, match="00000001 cannot be applied: the content is damaged"):
         both.receiver.once()
     assert both.arrived() == ""
     assert stored.exists()

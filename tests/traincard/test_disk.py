@@ -41,7 +41,7 @@ def test_a_folder_that_cannot_be_made_costs_one_warning_and_is_used_once_it_can(
     wait_until(lambda: caplog.records)
     assert reporter.is_on
     assert len(caplog.records) == 1
-    assert "Training goes on" in caplog.text
+    assert "Training continues" in caplog.text
     blocker.unlink()
     wait_until(lambda: (blocker / "run" / "traincard" / "latest.json").exists())
     reporter.metric("loss", 2.0, 300)

@@ -71,7 +71,7 @@ def test_what_is_not_a_number_is_said_once_and_the_rest_recorded(
         wandb.log({"image": object(), "loss": 1.0})
     run.finish()
     messages = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert sum("'image' is a object" in message for message in messages) == 1
+    assert sum("'image' is not recorded" in message for message in messages) == 1
     assert sum("define_metric is ignored" in message for message in messages) == 1
     assert sum("init ignores the arguments tags" in message for message in messages) == 1
     assert len(points(run.dir, "train/loss")) == 3

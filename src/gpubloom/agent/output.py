@@ -30,6 +30,7 @@ class OutputLog:
         self._unsaid_bytes = 0
         self._rotated_bytes = 0
         self._lost_bytes = 0
+        self._ends_line = True
 
     @property
     def dropped_bytes(self) -> int:
@@ -44,20 +45,28 @@ class OutputLog:
         if not self._ready():
             self._lose(len(data))
             return
+        begins_line, self._ends_line = self._ends_line, data.endswith(b"\n")
         rest = memoryview(data)
+        is_new_file = False
         while len(rest):
             room = self._half - self._size
             if len(rest) <= room:
                 self._append(rest)
                 return
-            # Files change between two lines where there is a line end to change at.
-            cut = data.rfind(b"\n", len(data) - len(rest), len(data) - len(rest) + max(room, 0)) + 1
-            part = cut - (len(data) - len(rest)) if cut else max(room, 0)
+            start = len(data) - len(rest)
+            # Files change between two lines; only a line that is longer than a file is cut.
+            if cut := data.rfind(b"\n", start, start + max(room, 0)) + 1:
+                part = cut - start
+            elif (data[start - 1 : start] == b"\n" if start else begins_line) and not is_new_file:
+                part = 0
+            else:
+                part = max(room, 0)
             self._append(rest[:part])
             rest = rest[part:]
             if not self._rotate():
                 self._lose(len(rest))
                 return
+            is_new_file = True
 
     def close(self) -> None:
         if self._descriptor is not None:

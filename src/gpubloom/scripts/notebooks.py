@@ -85,7 +85,7 @@ def to_notebook(
 
 def _read(text: str) -> tuple[list[Cell], bool]:
     # Imported late: it brings a schema validator, which most commands do not need.
-    from nbformat import reader
+    from nbformat import ValidationError, reader
 
     if len(text) > MOST_NOTEBOOK_CHARACTERS:
         raise ScriptProblem(
@@ -106,7 +106,7 @@ def _read(text: str) -> tuple[list[Cell], bool]:
         ) from None
     except ScriptProblem:
         raise
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, ValidationError):
         raise ScriptProblem(
             "not_a_notebook",
             "The file is not a notebook of version 4. Open it in Jupyter and save it again.",
