@@ -111,7 +111,7 @@ def test_files_of_other_kinds_are_joined_as_json_lines_and_lost_rows_are_told(
     found = fetch_dataset("org/data", tmp_path / "d", token=ANONYMOUS)
     assert found.path.suffix == ".jsonl"
     assert rows_of(found.path) == [{"prompt": "a", "completion": "b"}, {"prompt": "c", "completion": "d\nd"}]
-    assert "1 rows of train-2.csv cannot be read" in found.notes[1]
+    assert "1 unreadable rows of train-2.csv are left out" in found.notes[1]
 
 
 def test_parquet_shards_with_other_columns_are_joined_as_json_lines(hub: FakeHub, tmp_path: Path) -> None:
