@@ -149,4 +149,6 @@ def test_a_fine_tuning_sends_no_figure_that_nobody_typed(
         ("Max sequence length", "512"),
     ):
         _shows(page, label, placeholder)
+    # The form is complete only when the server has read the file.
+    expect(page.get_by_label("Plan").get_by_text("This job fits")).to_be_visible()
     assert _start(page)["config"] == {"method": "lora"}
