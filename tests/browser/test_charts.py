@@ -177,7 +177,7 @@ def test_the_card_and_the_job_page_of_a_long_run_show_the_same_true_numbers(
     assert in_card == on_page
     assert in_card is not None
     words = re.search(
-        r"last ([\d.]+), lowest ([\d.]+), highest ([\d.]+), drawn as .* to ([\d.]+)\.$", in_card
+        r"last ([\d.]+), lowest ([\d.]+), highest ([\d.]+), the chart shows means .* to ([\d.]+)\.$", in_card
     )
     assert words is not None, in_card
     last, lowest, highest, line = map(float, words.groups())

@@ -51,7 +51,7 @@ def test_where_nothing_can_be_compiled_training_goes_on_and_says_why(
         while not said and time.monotonic() < deadline:
             assert step(number) == plain(number)
             number += 1
-        assert said == [f"layers are not compiled and run slower: {REASON}"]
+        assert said == [f"the layers are not compiled and run slower: {REASON}"]
         assert [step(number + more) for more in range(3)] == [plain(number + more) for more in range(3)]
     assert len(said) == 1
 

@@ -109,7 +109,7 @@ def test_an_adapter_whose_base_is_gone_says_which_folder_is_missing(
     with pytest.raises(SystemExit) as ended:
         main([str(run.folder), "x"])
     assert ended.value.code == 2
-    assert f"The model folder {folder} does not exist" in capsys.readouterr().err
+    assert f"The folder {folder} of the base model does not exist" in capsys.readouterr().err
 
 
 def test_streamed_words_keep_their_spaces_where_a_space_belongs_to_the_word_after_it(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_an_outage_is_one_warning_and_costs_nothing_but_time(
             time.sleep(0.005)
         wait_until(lambda: "cannot be mirrored" in caplog.text)
         server.start()
-        wait_until(lambda: "mirrored to s3://bucket/runs/first again" in caplog.text)
+        wait_until(lambda: "Mirroring the run to s3://bucket/runs/first works again" in caplog.text)
         reporter.finish()
         reporter.close()
         assert mirror.finish(20)

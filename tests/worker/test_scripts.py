@@ -235,7 +235,7 @@ def test_what_is_added_to_resume_is_the_newest_checkpoint_of_the_script_itself(t
     assert "--resume_from_checkpoint=out/checkpoint-1000" in note
     given = script_task({**path, "arguments": words})
     assert resume_words(tmp_path, given, 2)[0] == ()
-    assert "begins anew" in resume_words(tmp_path, script_task({}), 2)[1]
+    assert "starts from the beginning" in resume_words(tmp_path, script_task({}), 2)[1]
 
 
 @on_sqlite

@@ -191,7 +191,7 @@ def test_a_full_fine_tune_whose_base_is_gone_can_still_be_asked(
     (run / "config.json").write_text(make_config(model={"path": str(tmp_path / "gone")}).to_json())
     found = find_model(run)
     assert found.base is None
-    assert "there is no base to compare with" in found.notes[0]
+    assert "cannot be compared with it" in found.notes[0]
 
 
 def test_an_adapter_of_another_model_is_refused(tmp_path: Path, adapter: Path) -> None:

@@ -303,7 +303,7 @@ def test_a_gpu_of_this_machine_is_taken_where_one_is_large_enough(
     job = installation.get(TrainingJob, UUID(started["job_id"]))
     assert job is not None
     assert (job.target, job.gpus) == ("local", 1)
-    assert any("costs nothing" in reason for reason in started["reasons"])
+    assert any("at no cost" in reason for reason in started["reasons"])
     started = submit(ada, code=script, requirements={"gpu_memory_gb": 80})
     job = installation.get(TrainingJob, UUID(started["job_id"]))
     assert job is not None

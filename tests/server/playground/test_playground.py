@@ -106,7 +106,7 @@ def test_the_way_to_ready_is_told_and_bytes_pass_through(
     waiting = ada.post(chat, json=body)
     assert (waiting.status_code, waiting.json()["code"]) == (503, "not_ready")
     assert waiting.headers["Retry-After"] == "5"
-    assert "waits for a device" in waiting.json()["detail"]
+    assert "waiting for a free device" in waiting.json()["detail"]
     installation.change(job, status="running")
     assert "being loaded" in ada.post(chat, json=body).json()["detail"]
     assert ada.get(address).json()["state"] == "loading"

@@ -126,5 +126,5 @@ def test_a_server_with_a_copied_folder_asks_before_it_starts(migrated_sqlite: Pa
     assert "bloom server database copied" in refused.stderr
     answered = _bloom(copy, "server", "database", "copied")
     assert answered.returncode == 0
-    assert "original: 1." in answered.stdout
+    assert "on the original server: 1." in answered.stdout
     assert _name(Installation(copy, f"sqlite+aiosqlite:///{copy / 'bloom.db'}")) != _name(original)

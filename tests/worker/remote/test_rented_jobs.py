@@ -188,7 +188,7 @@ def test_a_full_disk_of_the_worker_delays_what_a_rented_machine_sends_and_loses_
             await renter.at_step(job_id, 10)
             ballast = fill(home)
             async with asyncio.timeout(60):
-                while not any("cannot be written" in line["event"] for line in lines):
+                while not any("could not write received data" in line["event"] for line in lines):
                     await asyncio.sleep(0.05)
             ballast.unlink()
             return await renter.until(job_id, "completed", "failed")

@@ -96,7 +96,7 @@ export function CodeEditor({ label, text, onChange, language, marked, jump, desc
   const markedText = [...marked].toSorted((a, b) => a - b).join(",");
   const properties = useMemo(
     () => [
-      EditorView.contentAttributes.of({ "aria-label": label, "aria-describedby": describedBy ? `${hintId} ${describedBy}` : hintId }),
+      EditorView.contentAttributes.of({ tabindex: "0", "aria-label": label, "aria-describedby": describedBy ? `${hintId} ${describedBy}` : hintId }),
       markLines(markedText.split(",").filter(Boolean).map(Number)),
     ],
     [label, describedBy, hintId, markedText],
