@@ -22,7 +22,7 @@ export function LandingPage() {
         <main>
           <section className="pt-10 pb-10 sm:pt-14 lg:pb-9">
             <h1 className="max-w-3xl text-[clamp(34px,6vw,60px)] leading-[1.05] font-[680] tracking-[-0.035em] text-balance text-white">
-              Train and fine-tune language models on your own or rented GPUs
+              Train and <span className="whitespace-nowrap">fine-tune</span> language models on your own or rented GPUs
             </h1>
             <p className="mt-5 max-w-2xl text-[17px] leading-relaxed text-dim text-pretty">
               GPU Bloom is a self-hosted training platform. Upload a dataset, choose a model, start training, and watch the
