@@ -20,7 +20,7 @@ const licence: Plugin = {
 
 export default defineConfig({
   plugins: [react(), tailwindcss(), licence],
-  define: { __VERSION__: JSON.stringify(info.version) },
+  define: { APP_VERSION: JSON.stringify(info.version) },
   resolve: { alias: { "@": here("./src") } },
   build: {
     // The Python package serves this folder, so that one wheel holds the whole product.

@@ -22,7 +22,7 @@ found.sort((a, b) => (a[0] === b[0] ? a[1] - b[1] : a[0] < b[0] ? -1 : 1));
 console.log(JSON.stringify(found));
 
 function read(path) {
-  const source = ts.createSourceFile(path, readFileSync(path, "utf8"), ts.ScriptTarget.Latest, true, /x$/.test(path) ? ts.ScriptKind.TSX : ts.ScriptKind.TS);
+  const source = ts.createSourceFile(path, readFileSync(path, "utf8"), ts.ScriptTarget.Latest, true, path.endsWith("x") ? ts.ScriptKind.TSX : ts.ScriptKind.TS);
   const add = (node, text) => {
     const line = source.getLineAndCharacterOfPosition(node.getStart(source)).line + 1;
     found.push([relative(root, path), line, text.split(/\s+/).join(" ").trim()]);

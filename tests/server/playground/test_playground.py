@@ -108,7 +108,7 @@ def test_the_way_to_ready_is_told_and_bytes_pass_through(
     assert waiting.headers["Retry-After"] == "5"
     assert "waiting for a free device" in waiting.json()["detail"]
     installation.change(job, status="running")
-    assert "being loaded" in ada.post(chat, json=body).json()["detail"]
+    assert "is loading" in ada.post(chat, json=body).json()["detail"]
     assert ada.get(address).json()["state"] == "loading"
     process.announce(installation.home, job.id)
     shown = ada.get(address).json()

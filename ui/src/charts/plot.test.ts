@@ -4,9 +4,10 @@ import { motionAlong } from "./plot";
 /** A scale of 800 pixels that reached to `before` and now reaches to `after`. */
 const grown = (before: number, after: number) => motionAlong(0, (before / after) * 800, 800);
 
+const position = (step: number, last: number) => (step / last) * 800;
+
 it("lets a drawing begin where every value lay on the earlier scale", () => {
   const motion = grown(100, 110);
-  const position = (step: number, last: number) => (step / last) * 800;
   for (const step of [0, 40, 100]) {
     expect((motion?.shift ?? NaN) + (motion?.stretch ?? NaN) * position(step, 110)).toBeCloseTo(position(step, 100));
   }

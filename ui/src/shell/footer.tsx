@@ -2,7 +2,7 @@
 import { cn } from "@/components/class-names";
 
 /** Put in by the build, from openapi.json. */
-declare const __VERSION__: string;
+declare const APP_VERSION: string;
 
 const LINKS = [
   { href: "/api/openapi.json", text: "API description" },
@@ -12,7 +12,7 @@ const LINKS = [
 export function Footer({ className }: { className?: string }) {
   return (
     <footer className={cn("flex flex-wrap justify-between gap-x-6 gap-y-1.5 border-t border-line py-4 text-xs text-dim", className)}>
-      <span>GPU Bloom {__VERSION__}</span>
+      <span>GPU Bloom {APP_VERSION}</span>
       <ul className="flex flex-wrap gap-x-5 gap-y-1.5">
         {LINKS.map(({ href, text }) => (
           <li key={href}>

@@ -98,8 +98,9 @@ export function CodeEditor({ label, text, onChange, language, marked, jump, desc
     () => [
       EditorView.contentAttributes.of({ tabindex: "0", "aria-label": label, "aria-describedby": describedBy ? `${hintId} ${describedBy}` : hintId }),
       markLines(markedText.split(",").filter(Boolean).map(Number)),
+      language === "python" ? pythonLanguage : [],
     ],
-    [label, describedBy, hintId, markedText],
+    [label, describedBy, hintId, markedText, language],
   );
 
   useEffect(() => {
@@ -110,17 +111,17 @@ export function CodeEditor({ label, text, onChange, language, marked, jump, desc
       current.current.text = state.doc.toString();
       current.current.onChange(current.current.text);
     });
-    const view = new EditorView({ parent, doc: current.current.text, extensions: [basics, language === "python" ? pythonLanguage : [], changeable.of([]), report] });
+    const view = new EditorView({ parent, doc: current.current.text, extensions: [basics, changeable.of([]), report] });
     editor.current = view;
     return () => {
       editor.current = null;
       view.destroy();
     };
-  }, [changeable, language]);
+  }, [changeable]);
 
   useEffect(() => {
     editor.current?.dispatch({ effects: changeable.reconfigure(properties) });
-  }, [changeable, language, properties]);
+  }, [changeable, properties]);
 
   useEffect(() => {
     current.current.onChange = onChange;
