@@ -33,7 +33,7 @@ export interface paths {
         };
         /**
          * Read State
-         * @description Return whether a user is signed in, and which ways to sign in or sign up are open.
+         * @description Return whether a user is signed in, and which ways to sign in or sign up are available.
          */
         get: operations["read_state_api_auth_state_get"];
         put?: never;
@@ -797,7 +797,7 @@ export interface paths {
         };
         /**
          * List Backends
-         * @description List the training backends. A backend that cannot run here says what to install.
+         * @description List the training backends. If a backend cannot run here, `reason` says what to install.
          */
         get: operations["list_backends_api_backends_get"];
         put?: never;
@@ -908,7 +908,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Job
-         * @description Delete an ended job together with its run directory, checkpoints, model and tasks.
+         * @description Delete an ended or paused job together with its run directory, checkpoints, model and tasks.
          */
         delete: operations["delete_job_api_jobs__job_id__delete"];
         options?: never;
@@ -965,7 +965,7 @@ export interface paths {
         };
         /**
          * Read Script
-         * @description Return the script of this job and its requirements. Run by hand, it gives the same result.
+         * @description Return the script of this job and its requirements. You can run it yourself with the same result.
          */
         get: operations["read_script_api_jobs__job_id__script_get"];
         put?: never;
@@ -1149,7 +1149,7 @@ export interface paths {
         };
         /**
          * Search Logs
-         * @description Return the newest lines of the output that contain a text.
+         * @description Search the output of a job. Return the newest lines that contain `text`.
          */
         get: operations["search_logs_api_jobs__job_id__logs_search_get"];
         put?: never;
@@ -1915,7 +1915,9 @@ export interface paths {
         get: operations["list_budgets_api_budgets_get"];
         /**
          * Set Budget
-         * @description Set a budget. Jobs get warnings at 50, 80 and 100 %, and pause with a checkpoint when it is spent.
+         * @description Set a budget. Jobs get warnings at 50, 80 and 100 %.
+         *
+         *     Before the budget is exceeded, jobs save a checkpoint and pause.
          */
         put: operations["set_budget_api_budgets_put"];
         post?: never;
@@ -1956,7 +1958,7 @@ export interface paths {
         put?: never;
         /**
          * Move Job
-         * @description Move a job that is waiting, paused or ended to another machine. Its history is kept.
+         * @description Move a queued, paused, failed or cancelled job to another machine. Its history is kept.
          */
         post: operations["move_job_api_jobs__job_id__move_post"];
         delete?: never;
@@ -2263,7 +2265,7 @@ export interface components {
         };
         /**
          * BackendOut
-         * @description A trainer, and why it cannot run here.
+         * @description A training backend. If it cannot run here, `reason` says why.
          */
         BackendOut: {
             /**
@@ -2354,7 +2356,7 @@ export interface components {
         };
         /**
          * BudgetIn
-         * @description A budget for the whole account, a project, or a job. Replaces an earlier budget for the same.
+         * @description A budget for the whole account, a project, or a job. Replaces its earlier budget.
          */
         BudgetIn: {
             /**
@@ -2370,7 +2372,7 @@ export interface components {
             limit: number;
             /**
              * Period
-             * @description For a job: always total.
+             * @description The budget of a job always has the period `total`.
              * @default total
              * @enum {string}
              */
@@ -2625,7 +2627,7 @@ export interface components {
         };
         /**
          * CapabilitiesOut
-         * @description How providers differ. `longest_seconds`: maximum lifetime of a machine.
+         * @description Features that only some providers have. `longest_seconds`: maximum lifetime of a machine.
          */
         CapabilitiesOut: {
             runs_unattended: components["schemas"]["CapabilityOut"];
@@ -3796,7 +3798,7 @@ export interface components {
             model: string;
             /**
              * Base
-             * @description Base model that was fine-tuned; the default is the base model of the run, and an adapter without a run requires it.
+             * @description Base model that was fine-tuned; the default is the base model of the run. Required for an adapter without a run.
              */
             base: string | null;
             /**
@@ -3972,7 +3974,7 @@ export interface components {
             model: string;
             /**
              * Base
-             * @description Base model that was fine-tuned; the default is the base model of the run, and an adapter without a run requires it.
+             * @description Base model that was fine-tuned; the default is the base model of the run. Required for an adapter without a run.
              */
             base: string | null;
             /**
@@ -4150,7 +4152,7 @@ export interface components {
         };
         /**
          * FindingOut
-         * @description `error`: the model cannot be trained. `warning`: it can, but with a caveat. `note`: how it is read.
+         * @description `error`: the model cannot be trained. `warning`: training has a limitation. `note`: how it is read.
          */
         FindingOut: {
             /** Code */
@@ -4186,7 +4188,7 @@ export interface components {
         };
         /**
          * HealthProblem
-         * @description Why a worker does not start jobs. `code` is stable. The machine is not named.
+         * @description Why a worker does not start jobs. Programs can rely on `code`. The machine's name is left out.
          */
         HealthProblem: {
             /** Code */
@@ -4478,7 +4480,7 @@ export interface components {
             config: components["schemas"]["TrainConfig-Output"] | null;
             /**
              * Requested Config
-             * @description The fields that the user set. The defaults are only in config.
+             * @description The config fields that the user set. `config` also contains the defaults.
              */
             requested_config: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -4585,7 +4587,7 @@ export interface components {
         JobUpdate: {
             /**
              * Since
-             * @description The position that this update builds on. If left out, `job` contains every field.
+             * @description The position before this update. If left out, `job` contains every field.
              */
             since?: number | null;
             /** @description Left out if unchanged. */
@@ -4659,7 +4661,7 @@ export interface components {
             half_below: number;
             /**
              * Most Below
-             * @description 95 of 100 rows are shorter than this length.
+             * @description 95 % of the rows are shorter than this length.
              */
             most_below: number;
             /** Histogram */
@@ -4853,7 +4855,7 @@ export interface components {
         };
         /**
          * Mark
-         * @description An event that charts mark.
+         * @description An event that is marked in charts.
          */
         Mark: {
             /**
@@ -4876,7 +4878,7 @@ export interface components {
             step: number;
             /**
              * Settings
-             * @description Only for applied: the live settings in force.
+             * @description Only for applied: the live settings that are now in effect.
              * @default {}
              */
             settings: {
@@ -4946,7 +4948,7 @@ export interface components {
         "MemoryConfig-Input": {
             /**
              * Model placement
-             * @description Keeps all layers in GPU memory, or offloads decoder layers to host memory; automatic takes the fastest placement that fits, and the result is the same.
+             * @description Keeps all layers in GPU memory, or offloads decoder layers to host memory; automatic takes the fastest placement that fits. The placement does not change the training result.
              * @default auto
              * @enum {string}
              */
@@ -4969,7 +4971,7 @@ export interface components {
         "MemoryConfig-Output": {
             /**
              * Model placement
-             * @description Keeps all layers in GPU memory, or offloads decoder layers to host memory; automatic takes the fastest placement that fits, and the result is the same.
+             * @description Keeps all layers in GPU memory, or offloads decoder layers to host memory; automatic takes the fastest placement that fits. The placement does not change the training result.
              * @default auto
              * @enum {string}
              */
@@ -5335,7 +5337,7 @@ export interface components {
         };
         /**
          * Nearest
-         * @description The nearest settings that fit, and their plan.
+         * @description The most similar settings with which the job fits on a machine, and their plan.
          */
         Nearest: {
             /**
@@ -5371,7 +5373,7 @@ export interface components {
             operations?: number | null;
             /**
              * Reference Gpu
-             * @description The GPU that hours refers to. If empty: the smallest common GPU with enough memory.
+             * @description The GPU type that `hours` refers to. If empty: the smallest common GPU with enough memory.
              */
             reference_gpu?: string | null;
             /**
@@ -5743,7 +5745,7 @@ export interface components {
         };
         /**
          * OffersOut
-         * @description The offers, recommended offer first. `archetype`: kind of work; `usual`: its usual provider.
+         * @description The offers, recommended offer first. `usual`: usual provider for this kind of work (`archetype`).
          */
         OffersOut: {
             need: components["schemas"]["NeedOut"];
@@ -6100,7 +6102,7 @@ export interface components {
         };
         /**
          * PlanAnswer
-         * @description Whether the job fits, and its plan. If it does not fit, see `reason` and `nearest`.
+         * @description Whether the job fits on a machine, and its plan. If it does not fit, see `reason` and `nearest`.
          */
         PlanAnswer: {
             /** Fits */
@@ -6159,7 +6161,7 @@ export interface components {
         };
         /**
          * PlaygroundOut
-         * @description A model that is loaded or loading. `models`: the names that a request may use, once it is ready.
+         * @description A model that is loaded or loading. `models`: the names to use in requests, once it is loaded.
          */
         PlaygroundOut: {
             job: components["schemas"]["JobOut"];
@@ -6535,7 +6537,7 @@ export interface components {
             config: components["schemas"]["TrainConfig-Output"] | null;
             /**
              * Requested Config
-             * @description The fields that the user set. The defaults are only in config.
+             * @description The config fields that the user set. `config` also contains the defaults.
              */
             requested_config: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -7029,7 +7031,7 @@ export interface components {
             error: components["schemas"]["RunError"] | null;
             /**
              * Marks
-             * @description Events that charts mark, oldest first.
+             * @description Events that are marked in charts, oldest first.
              * @default []
              */
             marks: components["schemas"]["Mark"][];
@@ -7271,7 +7273,7 @@ export interface components {
             datasets: string[];
             /**
              * Total Steps
-             * @description Number of training steps, if the script contains it.
+             * @description Number of training steps, if known from the script.
              */
             total_steps: number | null;
             /**
@@ -7334,7 +7336,7 @@ export interface components {
         };
         /**
          * ServeTask
-         * @description Keeps a model in memory and answers HTTP requests on loopback until it was idle for some minutes.
+         * @description Keeps a model in memory and answers HTTP requests on loopback until it is idle for some minutes.
          */
         ServeTask: {
             /**
@@ -7344,7 +7346,7 @@ export interface components {
             model: string;
             /**
              * Base
-             * @description Base model that was fine-tuned; the default is the base model of the run, and an adapter without a run requires it.
+             * @description Base model that was fine-tuned; the default is the base model of the run. Required for an adapter without a run.
              */
             base: string | null;
             /**
@@ -7366,7 +7368,7 @@ export interface components {
         };
         /**
          * ServerOut
-         * @description What signed-in users may know about this server.
+         * @description Information about this server for signed-in users.
          */
         ServerOut: {
             /** Version */
@@ -7517,7 +7519,7 @@ export interface components {
         };
         /**
          * StartedMlJob
-         * @description A queued script job. `reasons`: why the job runs there, and cautions.
+         * @description A queued script job. `reasons`: why this provider was chosen, and warnings.
          */
         StartedMlJob: {
             /**
@@ -7632,7 +7634,7 @@ export interface components {
             error?: components["schemas"]["RunError"] | null;
             /**
              * Marks
-             * @description Events that charts mark, oldest first.
+             * @description Events that are marked in charts, oldest first.
              */
             marks?: components["schemas"]["Mark"][];
             /**
@@ -7666,7 +7668,7 @@ export interface components {
         };
         /**
          * TemplateOut
-         * @description A template folder that runs without changes. `provider`: the provider that its values are made for.
+         * @description A template folder that runs without changes. `provider`: the provider that it is intended for.
          */
         TemplateOut: {
             /** Name */
@@ -9979,7 +9981,7 @@ export interface operations {
     list_jobs_api_jobs_get: {
         parameters: {
             query?: {
-                /** @description Kind of job. Default: training jobs and scripts; with parent_id, tasks of every kind. */
+                /** @description Kind of job. Default: training jobs and scripts. If parent_id is set, the default is tasks of every kind. */
                 kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script")[] | null;
                 /** @description Return only the tasks that belong to this job. */
                 parent_id?: string | null;
