@@ -48,7 +48,7 @@ export function DropArea({ onDrop, text = "Drop to upload", children }: DropArea
   return (
     // oxlint-disable-next-line jsx-a11y/no-static-element-interactions -- the button next to it does the same by keyboard
     <div
-      className="relative"
+      className="relative min-w-0"
       onDragEnter={(event) => carriesFiles(event) && setInside((depth) => depth + 1)}
       onDragLeave={(event) => carriesFiles(event) && setInside((depth) => Math.max(0, depth - 1))}
       onDragOver={(event) => carriesFiles(event) && event.preventDefault()}
