@@ -62,7 +62,7 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
             <Button size="small" aria-label={`Check ${provider.title}`} pending={checking} onClick={() => void check()}>
               Check
             </Button>
-            <Button size="small" aria-label={`Replace the key of ${provider.title}`} onClick={() => setConnecting(true)}>
+            <Button size="small" aria-label={`Replace key of ${provider.title}`} onClick={() => setConnecting(true)}>
               Replace key
             </Button>
             <Button size="small" aria-label={`Disconnect ${provider.title}`} onClick={() => setLeaving(true)}>
