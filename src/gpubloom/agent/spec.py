@@ -58,7 +58,7 @@ class JobSpec:
         if Path(self.folder).is_absolute() or ".." in Path(self.folder).parts:
             raise InputError(
                 "invalid_job",
-                f"The folder of the command must be inside the run directory, not {self.folder}.",
+                f"The working directory of the command must be inside the run directory, not {self.folder}.",
             )
 
     @property

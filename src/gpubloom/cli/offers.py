@@ -52,7 +52,9 @@ def offers(
             help="Remaining credit at a provider, such as modal=30; may be repeated.",
         ),
     ] = None,
-    priority: Annotated[Priority, typer.Option(help="Priority of the recommendation.")] = "balanced",
+    priority: Annotated[
+        Priority, typer.Option(help="What matters most for the recommendation.")
+    ] = "balanced",
     every: Annotated[
         bool, typer.Option("--all", help="Show all offers, and why other offers are excluded.")
     ] = False,

@@ -35,7 +35,7 @@ def inspect_script(
     file: Annotated[Path, typer.Argument(help="Script or notebook.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="Command line of the script, after --: config files, --batch_size=32 and so on."),
+        typer.Argument(help="Arguments of the script, after --: such as config files or --batch_size=32."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, with the script lines that each value comes from.")

@@ -22,7 +22,7 @@ _ENDED = {"completed", "failed", "cancelled", "paused"}
 def run_script(
     path: Annotated[Path, typer.Argument(help="Folder, script or notebook.", exists=True)],
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="Command line of the script, after --.", show_default=False)
+        list[str] | None, typer.Argument(help="Arguments of the script, after --.", show_default=False)
     ] = None,
     entry: Annotated[
         str | None, typer.Option(help="File to run. [default: train.py, or the only script]")

@@ -196,7 +196,9 @@ def on_disk(folder: Path) -> Iterator[None]:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             for part in folder.glob(".*.part"):
                 part.unlink(missing_ok=True)
-            raise FetchProblem("disk_full", f"The disk of {folder} is full: free disk space.") from None
+            raise FetchProblem(
+                "disk_full", f"The disk of {folder} is full: delete files to make space."
+            ) from None
         if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise FetchProblem(
                 "cannot_write", f"The folder {folder} cannot be written to: {problem.strerror}."

@@ -181,9 +181,9 @@ def _load(
         planned = (found.gpu_reserved_bytes or 0) / 1e9
         raise InputError(
             "gpu_out_of_memory",
-            f"The GPU ran out of memory while loading the model; the plan for this run is {planned:.1f} GB. "
-            "Another process may use the rest: free that memory, or set memory.gpu_budget_gb to the free "
-            "GPU memory.",
+            f"The GPU ran out of memory while loading the model. The run needs {planned:.1f} GB by its plan. "
+            "Another process may use GPU memory: stop that process, or set memory.gpu_budget_gb to the "
+            "free GPU memory.",
         ) from problem
 
 

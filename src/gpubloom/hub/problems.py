@@ -37,8 +37,8 @@ def hub_sentences(repository: str, endpoint: str) -> Iterator[None]:
     except errors.GatedRepoError:
         raise HubProblem(
             "no_access",
-            f"{repository} is gated: accept its terms at {endpoint}/{repository}, then set HF_TOKEN to a "
-            "token of that account.",
+            f"{repository} is gated: accept its terms at {endpoint}/{repository} with your account, then "
+            "set HF_TOKEN to a token of the same account.",
         ) from None
     except errors.RepositoryNotFoundError:
         raise HubProblem(

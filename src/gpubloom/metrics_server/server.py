@@ -76,14 +76,16 @@ def _no_number(text: str) -> NoReturn:
 
 def _check(want: object, save: object, settings: object) -> None:
     if want not in (None, "run", "pause"):
-        raise Rejected(422, "want must be run or pause.", code="invalid_control")
+        raise Rejected(422, "The field want must be run or pause.", code="invalid_control")
     if not isinstance(save, bool):
-        raise Rejected(422, "save must be true or false.", code="invalid_control")
+        raise Rejected(422, "The field save must be true or false.", code="invalid_control")
     if settings is None:
         return
     if not isinstance(settings, dict) or len(settings) > _MAX_SETTINGS:
         raise Rejected(
-            422, f"set must be an object of at most {_MAX_SETTINGS} settings.", code="invalid_control"
+            422,
+            f"The field set must be an object with at most {_MAX_SETTINGS} settings.",
+            code="invalid_control",
         )
     for name, value in settings.items():
         is_plain = value is None or isinstance(value, str | bool | int | float)
@@ -255,7 +257,9 @@ def _revision(text: str | None) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise Rejected(422, "after must be the revision of an earlier response.", code="invalid_revision")
+        raise Rejected(
+            422, "The parameter after must be the revision of an earlier response.", code="invalid_revision"
+        )
     return int(text)
 
 

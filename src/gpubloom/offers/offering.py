@@ -247,7 +247,7 @@ def _cautions(
     if need.interactive and not facts.interactive:
         yield "Interactive work is not possible while the job runs."
     if not facts.runs_scripts:
-        yield "Before the script can run on this provider, you must build and push a model."
+        yield "Before the script can run there, push the model that bloom providers replicate-model writes."
     if asked.max_cost is not None and figures.cost.total.high > asked.max_cost:
         yield (
             f"The job may cost up to ${figures.cost.total.high:.2f}, more than your limit of "

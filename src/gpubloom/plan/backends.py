@@ -36,8 +36,9 @@ _BRINGS: Mapping[BackendName, str] = {
         "checkpoints during training, and resumes exactly."
     ),
     "trl": (
-        "Hugging Face's SFTTrainer with PEFT and bitsandbytes, on the same tokens in the same order, for "
-        "results that must come from these libraries. The model must fit on one GPU."
+        "Hugging Face's SFTTrainer with PEFT and bitsandbytes, on the same tokens in the same order as "
+        "GPU Bloom's engine. Choose it if your results must come from these libraries. The model must fit on "
+        "one GPU."
     ),
     "unsloth": (
         "TRL with Unsloth's kernels: usually faster and with less memory than plain TRL, on one CUDA GPU, "

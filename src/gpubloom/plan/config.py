@@ -113,7 +113,8 @@ class DataConfig(Part):
         None,
         min_length=1,
         title="Training data",
-        description="Text: a file, a folder, a glob or .bin token files; examples: one file.",
+        description="With kind text: a file, a folder, a glob pattern or .bin token files. With kind "
+        "examples: one file.",
     )
     eval_path: str | None = Field(
         None,

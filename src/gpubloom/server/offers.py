@@ -91,7 +91,7 @@ class ConstraintsIn(Preferences):
 
 
 class AskForOffers(Schema):
-    """Send either requirements, as the inspection of a script returned them, or needs."""
+    """Send either `requirements` (as returned by the inspection of a script) or `needs`."""
 
     requirements: Requirements | None = None
     needs: NeedIn | None = None

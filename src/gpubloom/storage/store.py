@@ -128,7 +128,7 @@ class Store:
         if not 0 < life_seconds <= LONGEST_LIFE_SECONDS:
             raise InputError(
                 "invalid_argument",
-                f"{life_seconds} seconds is not allowed: a presigned address is valid for at most one week",
+                f"{life_seconds} seconds is not allowed: a presigned URL is valid for at most one week",
             )
         signed = self._calls.sign(self._store, method, list(names), timedelta(seconds=life_seconds))
         return [str(address) for address in signed]

@@ -24,7 +24,10 @@ def parent_beneath(top: Path, name: str, *, make: bool = False) -> Iterator[tupl
     """
     *folders, last = name.split("/")
     if any(part in {"", ".", ".."} or "\0" in part for part in (*folders, last)):
-        raise InputError("path_outside_folder", f"{name!r} is not a path inside a folder")
+        raise InputError(
+            "path_outside_folder",
+            f"{name!r} is not a plain relative path: it must not be absolute or contain '..'",
+        )
     folder_fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for folder in folders:

@@ -2192,7 +2192,7 @@ export interface components {
         };
         /**
          * AskForOffers
-         * @description Send either requirements, as the inspection of a script returned them, or needs.
+         * @description Send either `requirements` (as returned by the inspection of a script) or `needs`.
          */
         AskForOffers: {
             requirements?: components["schemas"]["Requirements-Input"] | null;
@@ -3210,7 +3210,7 @@ export interface components {
             kind?: "text" | "examples";
             /**
              * Training data
-             * @description Text: a file, a folder, a glob or .bin token files; examples: one file.
+             * @description With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file.
              */
             train_path?: string | null;
             /**
@@ -3291,7 +3291,7 @@ export interface components {
             kind: "text" | "examples";
             /**
              * Training data
-             * @description Text: a file, a folder, a glob or .bin token files; examples: one file.
+             * @description With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file.
              */
             train_path: string | null;
             /**
@@ -4152,7 +4152,7 @@ export interface components {
         };
         /**
          * FindingOut
-         * @description `error`: the model cannot be trained. `warning`: training has a limitation. `note`: how it is read.
+         * @description `error`: the model cannot be trained. `warning`: a limitation. `note`: how the model is read.
          */
         FindingOut: {
             /** Code */
@@ -4243,7 +4243,7 @@ export interface components {
         };
         /**
          * InvitationOut
-         * @description The response also contains the link, so that an admin can pass it on without email.
+         * @description An invitation. The response contains the link, so that an admin can pass it on without email.
          */
         InvitationOut: {
             /** Email */
@@ -4997,7 +4997,7 @@ export interface components {
         };
         /**
          * MetricRow
-         * @description One step with its metrics in columns, in camelCase.
+         * @description The metrics of one step, one field per metric. Field names are in camelCase.
          */
         MetricRow: {
             /**

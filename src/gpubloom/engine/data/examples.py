@@ -261,7 +261,7 @@ class _Reading:
             raise InputError(
                 "all_held_out",
                 f"All {counts['eval']} examples of {name} were held out for evaluation: "
-                "set data.eval_fraction to 0, or add more different examples.",
+                "set data.eval_fraction to 0, or add examples that are not duplicates.",
             )
         if alone and self._config.eval_fraction > 0 and not counts["eval"]:
             self._notes.append(

@@ -57,7 +57,7 @@ class LoraSettings:
 def with_lora(model: BlockModel, settings: LoraSettings, seed: int = 0) -> "LoraBlocks":
     """The model with adapters; ValueError when a target names nothing. `seed` is that of dropout."""
     if not hasattr(model, "templates"):
-        raise TypeError(f"{type(model).__name__} has no layer templates, which LoRA needs.")
+        raise TypeError(f"{type(model).__name__} does not support LoRA: it has no layer templates.")
     return LoraBlocks(cast(TemplatedModel, model), settings, seed)
 
 

@@ -97,8 +97,8 @@ class ModelRegistry:
             return "full precision: the adapter has no record of a 4-bit base model"
         if self.compute.device.type == "cpu":
             return (
-                "4-bit values, stored in full precision: the adapter was trained on 4-bit values, and a CPU "
-                "decodes them too slowly"
+                "dequantized from 4-bit to full precision: the adapter was trained on a 4-bit base model, "
+                "and 4-bit weights are too slow on a CPU"
             )
         return "4-bit: the adapter was trained on a 4-bit base model"
 

@@ -184,7 +184,8 @@ def _living(run_dir: Path) -> tuple[AgentFiles, AgentRecord] | None:
     if record is None:
         raise ProviderError(
             "run_in_use",
-            f"A process holds the lock {files.lock}, but {files.agent} does not name the process.",
+            f"An unknown process holds the lock {files.lock} ({files.agent} has no record of it): wait until "
+            "the process ends, or end it yourself.",
         )
     return files, record
 

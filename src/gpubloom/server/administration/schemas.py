@@ -30,7 +30,7 @@ class InvitationIn(Schema):
 
 
 class InvitationOut(Schema):
-    """The response also contains the link, so that an admin can pass it on without email."""
+    """An invitation. The response contains the link, so that an admin can pass it on without email."""
 
     email: str
     role: Role

@@ -204,7 +204,7 @@ async def create_job(
         )
     if body.finder is not None and body.kind != "find_learning_rate":
         raise InvalidInput.for_field(
-            "finder", "Send finder only together with kind find_learning_rate.", code="contradictory_fields"
+            "finder", "Send the field finder only if kind is find_learning_rate.", code="contradictory_fields"
         )
     data_path = (
         body.project.training_data_path if body.project else await _project_data(body, principal, database)

@@ -397,7 +397,7 @@ class Curves(Schema):
 
 
 class MetricRow(Schema):
-    """One step with its metrics in columns, in camelCase."""
+    """The metrics of one step, one field per metric. Field names are in camelCase."""
 
     model_config = CAMEL_CASE
 

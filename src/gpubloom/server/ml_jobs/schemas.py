@@ -29,7 +29,7 @@ class FileIn(Schema):
 
 
 class Overrides(Schema):
-    """Values that replace those found in the script."""
+    """Requirements, such as GPU memory and hours, that replace those found in the script."""
 
     gpu_memory_gb: Annotated[Number, Field(ge=0, le=100_000, allow_inf_nan=False)] | None = Field(
         None, validation_alias=AliasChoices("gpu_memory_gb", "gpu_memory")

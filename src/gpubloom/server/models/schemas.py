@@ -72,7 +72,7 @@ def _check_files(names: list[str]) -> None:
 
 
 class FindingOut(Schema):
-    """`error`: the model cannot be trained. `warning`: training has a limitation. `note`: how it is read."""
+    """`error`: the model cannot be trained. `warning`: a limitation. `note`: how the model is read."""
 
     code: str
     severity: Literal["error", "warning", "note"]

@@ -137,9 +137,13 @@ class RequestGuard:
             return None
         origin = headers.get("origin")
         if origin is not None and not self._same_site(origin, host):
-            return Forbidden("This request came from a page of another site.", code="cross_site")
+            return Forbidden(
+                "This request was rejected because it came from a page of another website.", code="cross_site"
+            )
         if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-            return Forbidden("This request came from a page of another site.", code="cross_site")
+            return Forbidden(
+                "This request was rejected because it came from a page of another website.", code="cross_site"
+            )
         return None
 
     def _same_site(self, origin: str, host: str) -> bool:

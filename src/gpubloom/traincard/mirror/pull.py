@@ -53,7 +53,7 @@ class Puller:
         if not is_inside(name):
             raise MirrorError(
                 "path_outside_folder",
-                f"{self._url} contains {name!r}, which is outside the folder. The download was stopped.",
+                f"{self._url} contains {name!r}, which points outside the folder. The download was stopped.",
             )
         return self._weights or not name.startswith(LARGE_FOLDERS)
 

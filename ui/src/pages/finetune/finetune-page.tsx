@@ -68,7 +68,7 @@ function Finetune({ like }: { like?: Job }) {
       <ConfigTabs job={job}>
         <FinetuneFields request={job.request} complete={complete} finder={<RateFinder ready={complete} bodyOf={job.bodyOf} />} />
       </ConfigTabs>
-      <JobCard form={job.form} inProject={false} usualName={usualName(model, dataset) ?? "model on dataset"} />
+      <JobCard form={job.form} inProject={false} usualName={usualName(model, dataset) ?? "names of model and dataset"} />
     </JobFrame>
   );
 }

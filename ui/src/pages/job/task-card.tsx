@@ -69,7 +69,7 @@ export function TaskCard({ job, kind, anchor, title, icon, invitation, action, p
           if (!current) {
             return (
               <EmptyState icon={icon} title={invitation.title} action={possible && start("primary")} small={!possible}>
-                {possible ? invitation.text : "Available when the run is finished. Before that, use one of its checkpoints."}
+                {possible ? invitation.text : "The final model is available when the run is finished. Until then, use a checkpoint of this run."}
               </EmptyState>
             );
           }

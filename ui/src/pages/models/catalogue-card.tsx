@@ -149,7 +149,7 @@ function Need({ bytes, available }: { bytes: number | undefined; available: numb
   if (bytes === undefined) return "–";
   const tooMuch = available !== null && bytes > available;
   return (
-    <span className={tooMuch ? "text-faint" : undefined} title={tooMuch ? "More than this machine has" : undefined}>
+    <span className={tooMuch ? "text-faint" : undefined} title={tooMuch ? "Needs more memory than this machine has" : undefined}>
       {bytesText(bytes)}
       {tooMuch && <span className="sr-only">, more than this machine has</span>}
     </span>

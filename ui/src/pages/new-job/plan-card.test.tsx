@@ -47,7 +47,7 @@ it("shows both memories by kind, the step by phase, and what limits it", () => {
   expect(screen.getByText("96 GB / 128 GB")).toBeDefined();
   expect(screen.getByRole("row", { name: /weights 2 GB 90 GB/ })).toBeDefined();
   expect(screen.getByRole("img", { name: "forward 1 s, busy: GPU 500 ms, link 800 ms, host 1 s. backward 2 s, busy: GPU 2 s, link 250 ms." })).toBeDefined();
-  expect(screen.getByText("Limited by the host optimizer.").parentElement?.textContent).toContain("A larger batch hides this wait.");
+  expect(screen.getByText("The step time is limited by the host optimizer.").parentElement?.textContent).toContain("A larger batch hides this wait.");
 });
 
 it("shows no link where nothing crosses it", () => {

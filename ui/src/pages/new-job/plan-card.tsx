@@ -137,7 +137,7 @@ function PlanFigures({ plan }: { plan: Plan }) {
       <StepTimeline plan={plan} />
       {plan.limited_by && (
         <p className="text-xs text-dim">
-          <span className="font-[560] text-text">Limited by {plan.limited_by}.</span> {plan.limits.join(" ")}
+          <span className="font-[560] text-text">The step time is limited by {plan.limited_by}.</span> {plan.limits.join(" ")}
         </p>
       )}
       <Facts facts={factsOf(plan)} />

@@ -45,7 +45,7 @@ export function WhereCard(rent: WhereCardProps) {
           placeholder="as much as the job needs"
           registration={register("host_memory")}
           error={error("host_memory")}
-          help={largest > 0 ? `The largest machine of this server has ${bytesText(largest)}.` : undefined}
+          help={largest > 0 ? `The largest machine connected to this server has ${bytesText(largest)} of host memory.` : undefined}
         />
       </div>
       <RentAccordion {...rent} />
@@ -99,7 +99,7 @@ function Rent({ answer, onTake }: RentAccordionProps) {
   return (
     <div className="mt-3">
       <RentalFields rental={rental} fitsHere={answer?.fits} />
-      {rental.choice.offer && <p className="mt-3 text-xs text-dim">The plan on this page is for a machine of this server. When the job starts, a new plan is made for the instance you chose. If the job does not fit there, it is rejected.</p>}
+      {rental.choice.offer && <p className="mt-3 text-xs text-dim">The plan on this page is for a machine connected to this server, not for the rented instance. When the job starts, a new plan is made for the instance you chose. If the job does not fit on that instance, it is rejected.</p>}
     </div>
   );
 }

@@ -43,7 +43,7 @@ export function offerLine(offer: Offer): string {
   const had = AVAILABILITY[offer.availability];
   if (had) parts.push(had);
   if (offer.region) parts.push(offer.region);
-  if (offer.relaunches > 0) parts.push(offer.relaunches === 1 ? "restarts once from a checkpoint" : `restarts ${offer.relaunches} times from a checkpoint`);
+  if (offer.relaunches > 0) parts.push(offer.relaunches === 1 ? "the job will restart once from a checkpoint" : `the job will restart ${offer.relaunches} times from a checkpoint`);
   return parts.join(" · ");
 }
 

@@ -129,7 +129,8 @@ class Arrays:
         if len(self.master) > 0 and len(set(pointers)) != len(pointers):
             raise InputError(
                 "invalid_argument",
-                "The host AdamW got the same memory twice: the copy must not be the master weights.",
+                "The host AdamW got the same memory twice: weights, moments, gradient and copy must not "
+                "share memory.",
             )
 
     def _copy_overwrites_gradient(self, copy: Tensor) -> bool:

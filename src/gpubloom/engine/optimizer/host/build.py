@@ -92,7 +92,9 @@ def _private_cache() -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = folder.stat()
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise PermissionError(f"Other users can write to {folder}.")
+        raise PermissionError(
+            f"Other users can change files in {folder}: become its owner, and run chmod go-w on it."
+        )
     return folder
 
 
