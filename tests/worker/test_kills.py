@@ -53,7 +53,7 @@ class LiveApp:
             self._parent.kill()
             self._parent.wait()
             return True
-        word = {"server": "serve", "worker": "worker"}[name]
+        word = {"server": "start", "worker": "worker"}[name]
         with suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self._parent.pid).children():
                 with suppress(psutil.NoSuchProcess):
