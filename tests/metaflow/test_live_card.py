@@ -60,10 +60,10 @@ def _updates(frame: Frame, count: int) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _training(flow: Flow) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def _training(flow: Flow, *options: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A step that trains until the file is there: a browser takes its time on a busy machine."""
     seen_enough = flow.folder / "seen-enough"
-    with flow.start("run", "--until", str(seen_enough)) as running:
+    with flow.start("run", "--until", str(seen_enough), *options) as running:
         try:
             yield running, seen_enough
         finally:
@@ -106,12 +106,13 @@ def test_a_running_step_updates_its_card_in_place_every_few_seconds(
 @pytest.mark.long
 def test_a_failing_step_shows_its_failure_on_the_open_page(chromium: Browser, tmp_path: Path) -> None:
     flow = Flow("training", tmp_path)
-    with flow.start("run", "--seconds", "8", "--fail", "always") as running:
+    with _training(flow, "--fail", "always") as (running, seen_enough):
         wait_until(lambda: list(flow.cards_root.glob("**/cards/train-traincard-*.html")))
         with flow.server() as address:
             page, loads = _open(chromium, address)
             frame = _card_frame(page, flow)
             before = len(loads)
+            seen_enough.touch()
             failure = frame.locator("#failure")
             expect(failure).to_contain_text("MemoryError", timeout=60_000)
             expect(failure).to_contain_text("Likely cause: the machine ran out of memory")
