@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gpubloom.cli.finetune import usual_settings
+from gpubloom.cli.train_config import build_config
 from tests.cli.test_train import bloom
 from tests.errors import printed
 from tests.tiny_models import ALTERNATING, make_tiny_model, mostly_refused_rows
@@ -43,6 +45,24 @@ def test_a_model_and_a_file_are_enough(model: Path, data: Path, tmp_path: Path) 
     assert (tmp_path / "run" / ".examples" / "examples.json").is_file()
     said = "".join(path.read_text() for path in (tmp_path / "run" / "traincard").rglob("*.jsonl"))
     assert "the whole run has only 3 steps of 1 rows" in said
+
+
+@pytest.mark.parametrize(("flag", "used"), [(None, "full"), ("qlora", "qlora")])
+def test_the_method_is_that_of_the_flag_then_of_the_config_file(
+    model: Path, data: Path, tmp_path: Path, flag: str | None, used: str
+) -> None:
+    config_file = tmp_path / "config.json"
+    config_file.write_text('{"method": "full"}')
+    flags = {"model.path": str(model), "data.kind": "examples", "data.train_path": str(data), "method": flag}
+    config = build_config(
+        flags=flags,
+        assignments=[],
+        config_file=config_file,
+        environment={},
+        folder=tmp_path,
+        defaults=usual_settings(flags, [], config_file),
+    )
+    assert config.method == used
 
 
 @pytest.mark.long

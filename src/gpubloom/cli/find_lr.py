@@ -110,7 +110,7 @@ def _tuning(
         "model.path": str(folder_of(model, console)),
         "data.kind": "examples",
         "data.train_path": data,
-        "method": method or "lora",
+        "method": method,
     }
 
 

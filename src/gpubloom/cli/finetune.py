@@ -27,12 +27,12 @@ def finetune(
     model: Annotated[str, typer.Argument(help="Model folder, run directory, or ORG/NAME on Hugging Face.")],
     data: Annotated[str, typer.Argument(help="Dataset file: .jsonl, .json, .csv, .tsv, .txt or .parquet.")],
     method: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Fine-tuning method: lora, qlora (4-bit base model) or full (all weights).",
+            help="Fine-tuning method: lora, qlora (4-bit base model) or full (all weights). [default: lora]",
             rich_help_panel=SETTINGS,
         ),
-    ] = "lora",
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="Number of epochs. [env EPOCHS] [default: 3]", rich_help_panel=SETTINGS)
     ] = None,
@@ -127,14 +127,14 @@ def folder_of(named: str, console: "Console") -> Path:
 
 
 def usual_settings(flags: dict[str, Any], assignments: list[str], config_file: Path | None) -> dict[str, Any]:
-    """Defaults for settings that were not given: the largest batch size that fits in memory, up to 8 rows."""
+    """Defaults of settings that were not given: LoRA, and the largest batch that fits, up to 8 rows."""
     from gpubloom.cli.train_config import build_config
     from gpubloom.plan import DoesNotFit, detect_hardware, estimate_tokens, plan
     from gpubloom.plan.config import folder_context_length
     from gpubloom.plan.families import read_decoder
 
     positions = read_decoder(Path(flags["model.path"])).max_positions
-    defaults: dict[str, Any] = {"model.context_length": folder_context_length(positions)}
+    defaults: dict[str, Any] = {"method": "lora", "model.context_length": folder_context_length(positions)}
 
     def asked(**more: Any) -> "TrainConfig":
         return build_config(
