@@ -6,6 +6,7 @@ command is looked up. The next version removes this file.
 
 import typer
 
+# The name of a group stands for all its commands.
 OLD_NAMES = {
     "sample": "models generate",
     "eval": "models eval",
@@ -18,14 +19,8 @@ OLD_NAMES = {
     "mirror": "runs mirror",
     "serve-metrics": "runs serve",
     "tensorboard": "runs tensorboard",
-    "tensorboard export": "runs tensorboard export",
-    "tensorboard import": "runs tensorboard import",
     "config schema": "runs config-schema",
     "data": "datasets",
-    "data inspect": "datasets inspect",
-    "data preview": "datasets preview",
-    "data convert": "datasets convert",
-    "data pull": "datasets pull",
     "data fetch": "datasets pull",
     "requirements": "scripts inspect",
     "submit": "scripts run",
@@ -33,14 +28,7 @@ OLD_NAMES = {
     "serve": "server start",
     "worker": "server worker",
     "db": "server database",
-    "db status": "server database status",
-    "db upgrade": "server database upgrade",
-    "db downgrade": "server database downgrade",
-    "db moved": "server database moved",
-    "db copied": "server database copied",
     "machines": "server machines",
-    "machines list": "server machines list",
-    "machines forget": "server machines forget",
     "openapi": "server openapi",
     "login": "auth login",
     "logout": "auth logout",
