@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from gpubloom.cli.finetune import usual_settings
+from gpubloom.cli.app import app
 from gpubloom.cli.train_config import build_config
 from tests.cli.test_train import bloom
 from tests.errors import printed
@@ -47,22 +49,28 @@ def test_a_model_and_a_file_are_enough(model: Path, data: Path, tmp_path: Path) 
     assert "the whole run has only 3 steps of 1 rows" in said
 
 
-@pytest.mark.parametrize(("flag", "used"), [(None, "full"), ("qlora", "qlora")])
-def test_the_method_is_that_of_the_flag_then_of_the_config_file(
-    model: Path, data: Path, tmp_path: Path, flag: str | None, used: str
+@pytest.mark.parametrize(("options", "used"), [([], "full"), (["--method", "qlora"], "qlora")])
+def test_the_method_is_that_of_the_option_then_of_the_config_file(
+    model: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    used: str,
 ) -> None:
+    started = []
+
+    def start(flags: Any, assignments: Any, config_file: Any, run_dir: Any, console: Any, usual: Any) -> None:
+        given = {"flags": flags, "assignments": assignments, "config_file": config_file, "defaults": usual}
+        started.append(build_config(**given, environment={}, folder=tmp_path))
+
+    monkeypatch.setattr("gpubloom.cli.train.start", start)
     config_file = tmp_path / "config.json"
     config_file.write_text('{"method": "full"}')
-    flags = {"model.path": str(model), "data.kind": "examples", "data.train_path": str(data), "method": flag}
-    config = build_config(
-        flags=flags,
-        assignments=[],
-        config_file=config_file,
-        environment={},
-        folder=tmp_path,
-        defaults=usual_settings(flags, [], config_file),
-    )
-    assert config.method == used
+    command = ["finetune", str(model), str(data), "--config", str(config_file), *options]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert [config.method for config in started] == [used]
 
 
 @pytest.mark.long
