@@ -14,15 +14,17 @@ from tests.agent.runs import TIMEOUT_SECONDS, Run
 from tests.small_disk import small_disk
 
 
-def test_the_newest_lines_are_kept_whole_and_the_rest_is_counted(tmp_path: Path) -> None:
-    log = OutputLog(tmp_path / "logs" / "output.log", limit_bytes=20_000)
+# A file is full at every place of the seven lines of 11 bytes that are written at once.
+@pytest.mark.parametrize("limit", range(20_000, 20_154, 14))
+def test_the_newest_lines_are_kept_whole_and_the_rest_is_counted(tmp_path: Path, limit: int) -> None:
+    log = OutputLog(tmp_path / "logs" / "output.log", limit_bytes=limit)
     lines = [f"line {number:05d}\n".encode() for number in range(10_000)]
     for start in range(0, len(lines), 7):
         log.write(b"".join(lines[start : start + 7]))
     log.close()
     older = (tmp_path / "logs" / "output.1.log").read_bytes()
     newer = (tmp_path / "logs" / "output.log").read_bytes()
-    assert len(older) + len(newer) <= 20_000
+    assert len(older) + len(newer) <= limit
     kept = [
         line for line in (older + newer).splitlines(keepends=True) if not line.startswith(b"[bloom-agent]")
     ]
