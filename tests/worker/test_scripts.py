@@ -189,7 +189,7 @@ def test_without_a_sandbox_a_script_fails_with_what_to_do_unless_an_admin_waived
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reason = "Bubblewrap is not installed here. Install it."
-    monkeypatch.setattr("gpubloom.worker.run_directory.why_no_sandbox", lambda: reason)
+    monkeypatch.setattr("gpubloom.worker.confinement.why_no_sandbox", lambda: reason)
     sandboxed, free = add_script(machine), add_script(machine, task={"sandboxed": False})
 
     async def scenario() -> None:

@@ -54,6 +54,8 @@ class Settings(BaseSettings):
     google_client_id: str | None = None
     google_client_secret: SecretStr | None = None
     log_format: Literal["text", "json"] = "text"
+    # Unset: require on a server with a public address, otherwise prefer.
+    sandbox: Literal["require", "prefer", "off"] | None = None
     prices: Path | None = None
     storage_bucket: str | None = None
     storage_key: str | None = None
@@ -61,6 +63,11 @@ class Settings(BaseSettings):
     storage_endpoint: str = ""
     storage_region: str = "us-east-1"
     storage_prefix: str = ""
+
+    @property
+    def sandbox_mode(self) -> Literal["require", "prefer", "off"]:
+        """What happens with trainings and tasks where there is no sandbox; scripts always need one."""
+        return self.sandbox or ("prefer" if self.public_url is None else "require")
 
     @field_validator("home", mode="after")
     @classmethod

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 SERVE_FILE = "serve.json"
+SOCKET_FILE = "serve.sock"
 _USED_FILE = "used"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A process that serves a model. It listens on loopback only, and only for requests with its token."""
+    """A process that serves a model. It answers on this machine only, and only requests with its token."""
 
-    port: int
     token: str
     models: tuple[str, ...]
     context_length: int | None
@@ -27,13 +27,11 @@ def read_endpoint(run_dir: Path) -> Endpoint | None:
     """Where to ask; None while the model is being loaded."""
     try:
         content = json.loads((run_dir / SERVE_FILE).read_text(encoding="utf-8"))
-        port = int(content["port"])
         models = tuple(str(name) for name in content["models"])
-        if not 0 < port < 65_536 or not models:
+        if not models:
             return None
         length, template = content.get("context_length"), content.get("chat_template")
         return Endpoint(
-            port=port,
             token=str(content["token"]),
             models=models,
             context_length=length if isinstance(length, int) else None,
