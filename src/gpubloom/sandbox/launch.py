@@ -71,9 +71,12 @@ def _map_owners(options: Options) -> bool:
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.make_private("/")
     users = UserMap(options.user)
-    for each in options.mounts:
-        if each.owned and Path(each.source).exists():
-            users.cover(each.source)
+    covered: list[Path] = []
+    for path in sorted(Path(each.source) for each in options.mounts if each.owned):
+        # What lies in a folder is translated with it.
+        if path.exists() and not any(path.is_relative_to(other) for other in covered):
+            users.cover(str(path))
+            covered.append(path)
     users.close()
     return True
 

@@ -182,23 +182,36 @@ def _memfds(pids: list[int]) -> dict[int, int]:
 
 
 def _files_in_memory(first: int) -> int:
+    """What the temporary folders hold."""
+    kinds = dict(_devices(first))
     total = 0
     for folder in ("tmp", "dev/shm", "job/home"):
         try:
-            disk = os.statvfs(f"/proc/{first}/root/{folder}")
+            opened = os.open(f"/proc/{first}/root/{folder}", os.O_PATH)
         except OSError:
             continue
-        # Others than tmpfs are not memory, and have no small size.
-        total += (disk.f_blocks - disk.f_bfree) * disk.f_frsize if _is_tmpfs(first, f"/{folder}") else 0
+        try:
+            device = os.fstat(opened).st_dev
+            # While the sandbox is being set up, these may still be folders of outside.
+            if kinds.get(f"{os.major(device)}:{os.minor(device)}") == "tmpfs":
+                disk = os.fstatvfs(opened)
+                total += (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+        except OSError:
+            continue
+        finally:
+            os.close(opened)
     return total
 
 
-def _is_tmpfs(first: int, target: str) -> bool:
+def _devices(first: int) -> Iterator[tuple[str, str]]:
+    """The kinds of the file systems that are mounted inside, by device."""
     try:
         lines = (_PROC / str(first) / "mountinfo").read_text().splitlines()
     except OSError:
-        return False
-    return any(line.split()[4] == target and " - tmpfs " in line for line in lines)
+        return
+    for line in lines:
+        mount, _, system = line.partition(" - ")
+        yield mount.split()[2], system.split()[0]
 
 
 def _number_inside(pid: int) -> int | None:
