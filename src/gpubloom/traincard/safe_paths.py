@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +23,8 @@ from gpubloom.errors import InputError
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # What a small JSON file of a run has at most: a latest.json with thousands of series has some megabytes.
 LARGEST_JSON_BYTES = 32 << 20
+# Nobody reads deeper: a script can nest folders without end.
+_DEEPEST = 64
 
 
 @contextmanager
@@ -123,6 +125,29 @@ def replace_beneath(
             except OSError:
                 os.unlink(temporary, dir_fd=parent)
                 raise
+
+
+def walk_beneath(
+    top: Path, folder: str = "", *, into: Callable[[str], bool] = lambda name: True
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Everything below a folder, by its path from `top`, links as themselves. `into`: names of folders to look
+    into; those that are too deep are not. Empty when a link leads to the folder."""
+    pending = [folder]
+    while pending:
+        current = pending.pop()
+        # Any name in it: the folder that holds it is the one to list.
+        member = f"{current}/-".removeprefix("/")
+        try:
+            with parent_beneath(top, member) as (inside, _), os.scandir(inside) as found:
+                entries = [(entry.name, entry.stat(follow_symlinks=False)) for entry in found]
+        except OSError:
+            # Gone since it was listed, or no folder.
+            continue
+        for name, facts in sorted(entries, key=lambda entry: entry[0]):
+            path = f"{current}/{name}".removeprefix("/")
+            yield path, facts
+            if stat.S_ISDIR(facts.st_mode) and path.count("/") < _DEEPEST and into(name):
+                pending.append(path)
 
 
 def look_beneath(top: Path, name: str) -> os.stat_result | None:

@@ -22,6 +22,7 @@ from gpubloom.traincard.safe_paths import (
     parent_beneath,
     remove_beneath,
     replace_beneath,
+    walk_beneath,
 )
 from gpubloom.traincard.sync.accepted import AcceptedPaths, Entry, Limits, RefusedEntryError, is_accepted
 from gpubloom.traincard.sync.files import is_checkpoint_folder, is_valid_name
@@ -247,13 +248,8 @@ def _staged(name: str) -> str:
 def _count(run_dir: Path) -> tuple[int, int]:
     """How many files and folders a run has, and how many bytes. Links are not followed."""
     files = size = 0
-    for folder, folders, names in os.walk(run_dir):
-        if Path(folder) == run_dir:
-            folders[:] = [name for name in folders if name not in _NOT_COUNTED]
-        files += len(folders) + len(names)
-        for name in names:
-            try:
-                size += os.lstat(Path(folder, name)).st_size
-            except OSError:
-                continue
+    for name, facts in walk_beneath(run_dir):
+        if name.partition("/")[0] not in _NOT_COUNTED:
+            files += 1
+            size += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
     return files, size
