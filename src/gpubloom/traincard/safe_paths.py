@@ -130,8 +130,8 @@ def replace_beneath(
 def walk_beneath(
     top: Path, folder: str = "", *, into: Callable[[str], bool] = lambda name: True
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything below a folder, by its path from `top`, links as themselves. `into`: names of folders to look
-    into; those that are too deep are not. Empty when a link leads to the folder."""
+    """Everything below a folder, by its path from `top`, links as themselves. `into`: folders to look into,
+    by name; those that are too deep are not. Empty when a link leads to the folder."""
     pending = [folder]
     while pending:
         current = pending.pop()
