@@ -47,6 +47,10 @@ class Settings(BaseSettings):
     max_upload_gb: float = Field(default=50, gt=0, le=1_000_000)
     machine_timeout_minutes: float = Field(default=30, gt=0, le=1_000_000)
     user_quota_gb: float = Field(default=500, gt=0, le=1_000_000)
+    max_connections: int = Field(default=500, ge=1)
+    max_connections_per_address: int = Field(default=100, ge=1)
+    header_timeout_seconds: float = Field(default=20, gt=0)
+    body_timeout_seconds: float = Field(default=30, gt=0)
     max_streams_per_user: int = Field(default=30, ge=1)
     max_downloads_per_user: int = Field(default=10, ge=1)
     smtp_url: SecretStr | None = None
