@@ -48,8 +48,8 @@ def find_files(path: str) -> list[Path]:
 def find_tokenizer_files(path: str) -> list[Path]:
     """The files that a run reads for a tokenizer path: those behind it, and those beside a single file."""
     files = find_files(path)
-    beside = (Path(path).expanduser().with_name(name) for name in TOKENIZER_FILES)
-    return files + [file for file in beside if file.is_file() and file not in files]
+    neighbours = (Path(path).expanduser().with_name(name) for name in TOKENIZER_FILES)
+    return files + [file for file in neighbours if file.is_file() and file not in files]
 
 
 def estimate_tokens(data: DataConfig) -> int | None:
