@@ -23,6 +23,7 @@ from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.oauth import configured_providers
 from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.accounts.sessions import SessionCookie
+from gpubloom.server.accounts.shares import Shares
 from gpubloom.server.administration import routes as administration_routes
 from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
@@ -55,7 +56,6 @@ from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.scripts import MOST_AT_ONCE
 from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.service import MOST_READERS
 from gpubloom.server.storage.uploads import UPLOADS
 from gpubloom.server.web.routes import app_build, install_web_app
 
@@ -74,7 +74,7 @@ def create_app(settings: Settings) -> FastAPI:
         await anyio.to_thread.run_sync(upgrade, settings.database)
         app.state.database = Database(settings.database)
         app.state.streams = JobStreams(app.state.database)
-        app.state.readers = anyio.CapacityLimiter(MOST_READERS)
+        app.state.shares = Shares(settings)
         app.state.script_readers = anyio.CapacityLimiter(MOST_AT_ONCE)
         app.state.playground = new_client()
         settling = asyncio.create_task(keep_settling(app.state.database, settings.machine_timeout))

@@ -18,6 +18,7 @@ from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.principal import CurrentSettings
+from gpubloom.server.accounts.shares import HOLDS_DOWNLOAD
 from gpubloom.server.jobs.files import FoundFile, artifacts, model_files, run_directory
 from gpubloom.server.jobs.schemas import ModelFile, ModelFiles
 from gpubloom.server.jobs.stream_routes import OwnJobId
@@ -98,7 +99,7 @@ async def list_model_files(job_id: OwnJobId, settings: CurrentSettings) -> Model
     return _listed(await _model_files(settings, job_id), _archive_name("model", job_id))
 
 
-@router.get("/model/archive", response_class=StreamingResponse)
+@router.get("/model/archive", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD])
 async def download_archive(
     job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
@@ -106,7 +107,7 @@ async def download_archive(
     return _archive(await _model_files(settings, job_id), _archive_name("model", job_id), range_)
 
 
-@router.get("/model/files/{path:path}", response_class=StreamingResponse)
+@router.get("/model/files/{path:path}", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD])
 async def download_file(
     job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
@@ -130,7 +131,7 @@ async def list_artifacts(job_id: OwnJobId, settings: CurrentSettings) -> ModelFi
     return _listed(await _artifact_files(settings, job_id), _archive_name("artifacts", job_id))
 
 
-@router.get("/artifacts/archive", response_class=StreamingResponse)
+@router.get("/artifacts/archive", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD])
 async def download_artifacts(
     job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
@@ -141,7 +142,7 @@ async def download_artifacts(
     return _archive(files, _archive_name("artifacts", job_id), range_)
 
 
-@router.get("/artifacts/files/{path:path}", response_class=StreamingResponse)
+@router.get("/artifacts/files/{path:path}", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD])
 async def download_artifact(
     job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
