@@ -118,15 +118,16 @@ def ready_settings(**flags: Any) -> "Settings":
     """Valid settings, with a home folder and a migrated database."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    from gpubloom.server.db.migrate import upgrade
+    from gpubloom.server.db.migrate import current_revision, upgrade
     from gpubloom.server.logs import configure_logs
     from gpubloom.server.rentals.installation import InstallationMoved
 
     settings = usable_settings(**flags)
     configure_logs(settings.log_format)
     try:
+        before = current_revision(settings.database)
         upgrade(settings.database)
-        asyncio.run(_settle(settings))
+        asyncio.run(_settle(settings, before))
     except InstallationMoved as found:
         refuse(found)
     except (SQLAlchemyError, OSError) as error:
@@ -140,12 +141,14 @@ def ready_settings(**flags: Any) -> "Settings":
     return settings
 
 
-async def _settle(settings: "Settings") -> None:
+async def _settle(settings: "Settings", before: str | None) -> None:
+    from gpubloom.server.audit.maintenance import sign_migrated
     from gpubloom.server.db.database import Database
     from gpubloom.server.rentals.installation import settle
 
-    database = Database(settings.database)
+    database = Database(settings.database, settings.home)
     try:
+        await sign_migrated(database, settings.home, before)
         await settle(database)
     finally:
         await database.close()
@@ -161,7 +164,7 @@ async def _work(settings: "Settings") -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    database = Database(settings.database)
+    database = Database(settings.database, settings.home)
     try:
         await WorkerLoop(settings, database, LocalProvider(settings.home)).run(stopping)
     finally:
