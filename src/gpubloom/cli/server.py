@@ -67,6 +67,9 @@ def usable_settings(**flags: Any) -> "Settings":
         settings = load_settings(**{name: value for name, value in flags.items() if value is not None})
     except SettingsError as error:
         fail(error.code, f"Invalid setting. {error}", status=WRONG_INPUT)
+    if settings.egress_allow:
+        # From a .env file; what connects to other machines reads it from the environment.
+        os.environ["BLOOM_EGRESS_ALLOW"] = settings.egress_allow
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         settings.uploads.mkdir(exist_ok=True)
