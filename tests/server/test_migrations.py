@@ -14,11 +14,13 @@ from sqlalchemy import Engine, MetaData, create_engine, inspect, make_url, selec
 from sqlalchemy.pool import NullPool
 
 from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all tables
+from gpubloom.server.audit.chain import Head, sign, verify
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.migrate import current_revision, downgrade, newest_revision, upgrade
 from gpubloom.server.idempotency import IdempotencyKey
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent, Machine, MetricPoint, MetricSeries, TrainingJob
+from gpubloom.server.security.secrets import Vault
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job, add_training
 
@@ -175,6 +177,10 @@ def _stored(address: str) -> Rows:
         }
 
 
+# The audit log of old databases becomes the beginning of the chain.
+_CHAINED = {"sequence", "previous_hash", "hash"}
+
+
 def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
     empty_database: str, tmp_path: Path
 ) -> None:
@@ -185,14 +191,14 @@ def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
 
     upgrade(empty_database)
     after = _stored(empty_database)
-    assert set(after) - set(before) == {"machines", "idempotency_keys"}
+    assert set(after) - set(before) == {"machines", "idempotency_keys", "audit_head"}
     for name, rows in before.items():
         expected = [
             {_RENAMED.get((name, column), column): value for column, value in row.items()} for row in rows
         ]
         kept = [{column: row[column] for column in expected[0]} for row in after[name]]
         assert kept == expected, name
-        added = {column for row in after[name] for column in row.keys() - expected[0].keys()}
+        added = {column for row in after[name] for column in row.keys() - expected[0].keys() - _CHAINED}
         assert all(row[column] is None for row in after[name] for column in added), name
 
     # What is stored means the same to the program of today.
@@ -206,6 +212,10 @@ def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
     assert [machine.name for machine in installation.all(Machine)] == ["box"]
     for mapper in Table.registry.mappers:
         assert installation.all(mapper.class_) or mapper.class_ in {JobEvent, IdempotencyKey}, mapper
+
+    vault = Vault.of(tmp_path)
+    with installation.session() as session:
+        assert sign(session, vault) == verify(session, vault) == Head(1, after["audit_events"][0]["hash"])
 
     downgrade(empty_database, _OLD)
     assert _stored(empty_database) == before

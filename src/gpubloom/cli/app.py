@@ -12,6 +12,7 @@ from typer.models import ParameterInfo
 
 import gpubloom
 from gpubloom.cli import (
+    audit,
     auth,
     card,
     chat,
@@ -160,6 +161,7 @@ server_commands.command("worker")(server.worker)
 server_commands.command("openapi")(schemas.openapi)
 server_commands.add_typer(database.app, name="database")
 server_commands.add_typer(machines.app, name="machines")
+server_commands.add_typer(audit.app, name="audit")
 
 auth_commands = _group("auth", "Sign in to a GPU Bloom server with an API token.", _SERVER)
 auth_commands.command("login")(auth.login)

@@ -25,9 +25,10 @@ from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.accounts.sessions import SessionCookie
 from gpubloom.server.accounts.shares import Shares
 from gpubloom.server.administration import routes as administration_routes
+from gpubloom.server.audit.maintenance import sign_migrated
 from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
-from gpubloom.server.db.migrate import upgrade
+from gpubloom.server.db.migrate import current_revision, upgrade
 from gpubloom.server.jobs import (
     checkpoint_routes,
     download_routes,
@@ -71,8 +72,10 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         settings.uploads.mkdir(exist_ok=True)
+        before = await anyio.to_thread.run_sync(current_revision, settings.database)
         await anyio.to_thread.run_sync(upgrade, settings.database)
-        app.state.database = Database(settings.database)
+        app.state.database = Database(settings.database, settings.home)
+        await sign_migrated(app.state.database, settings.home, before)
         app.state.streams = JobStreams(app.state.database)
         app.state.shares = Shares(settings)
         app.state.script_readers = anyio.CapacityLimiter(MOST_AT_ONCE)

@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from gpubloom.egress.policy import read_allowed
 from gpubloom.errors import CodedError
 from gpubloom.offers import load_prices
 from gpubloom.storage import StorageSettings
@@ -62,6 +63,7 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     # Unset: require on a server with a public address, otherwise prefer.
     sandbox: Literal["require", "prefer", "off"] | None = None
+    egress_allow: str = ""
     prices: Path | None = None
     storage_bucket: str | None = None
     storage_key: str | None = None
@@ -98,6 +100,12 @@ class Settings(BaseSettings):
                 if not root.is_absolute():
                     raise PydanticCustomError("not_absolute_path", f"{str(root)!r} is not an absolute path")
             return roots
+        return value
+
+    @field_validator("egress_allow", mode="after")
+    @classmethod
+    def _usable_egress(cls, value: str) -> str:
+        read_allowed(value)
         return value
 
     @field_validator("prices", mode="after")

@@ -19,6 +19,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.egress import Policy
+from gpubloom.egress.clients import async_transports
 from gpubloom.server.accounts.entry_routes import RATED
 from gpubloom.server.accounts.principal import CurrentSettings, client_address
 from gpubloom.server.accounts.registration import find_by_email, has_users, one_at_a_time
@@ -121,6 +123,8 @@ def _client(provider: Provider, callback: str) -> Any:
         redirect_uri=callback,
         timeout=TIMEOUT_SECONDS,
         follow_redirects=False,
+        # Ours, or the operator's.
+        **async_transports(Policy.of_operator(provider.token_url, provider.profile_url)),
     )
 
 

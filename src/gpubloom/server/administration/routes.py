@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from fastapi import APIRouter, BackgroundTasks
+from fastapi.responses import StreamingResponse
 
 import gpubloom
 from gpubloom.server.accounts.principal import AdminPrincipal, CurrentMailer, CurrentSettings
@@ -19,7 +20,9 @@ from gpubloom.server.administration.schemas import (
     PersonOut,
     ServerOut,
 )
-from gpubloom.server.db.database import ReadSession, WriteSession
+from gpubloom.server.audit import record_apart
+from gpubloom.server.audit.maintenance import AskedFilter, export
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.db.pages import AskedPage
 
 router = APIRouter(tags=["administration"])
@@ -78,21 +81,39 @@ async def list_audit_events(
     principal: AdminPrincipal,
     session: ReadSession,
     page: AskedPage,
+    wanted: AskedFilter,
 ) -> AuditEvents:
     """List the audit trail, newest event first."""
-    rows, total = await service.list_audit_events(session, page)
+    rows, total = await service.list_audit_events(session, page, wanted)
     items = [
         AuditEventOut(
             id=event.id,
+            sequence=event.sequence,
             at=event.at,
             actor=None
             if actor is None
             else ActorOut.model_validate(actor, from_attributes=True, extra="ignore"),
             action=event.action,
             subject=event.subject,
+            project_id=event.project_id,
             ip_address=event.ip_address,
             details=event.details,
         )
         for event, actor in rows
     ]
     return AuditEvents(items=items, total=total)
+
+
+@router.get("/audit-events/export", response_class=StreamingResponse)
+async def export_audit_events(
+    principal: AdminPrincipal, database: CurrentDatabase, wanted: AskedFilter
+) -> StreamingResponse:
+    """Download the audit trail as JSON lines, oldest event first, with the hash of every event."""
+    await record_apart(
+        database, "audit.exported", actor=principal.id, subject="audit", ip_address=principal.ip_address
+    )
+    return StreamingResponse(
+        export(database, wanted),
+        media_type="application/x-ndjson",
+        headers={"Content-Disposition": 'attachment; filename="audit.jsonl"', "Cache-Control": "no-store"},
+    )

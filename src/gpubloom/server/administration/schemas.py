@@ -45,11 +45,15 @@ class ActorOut(Schema):
 
 
 class AuditEventOut(Schema):
+    """An entry. `sequence` is its number in the chain."""
+
     id: UUID
+    sequence: int | None
     at: datetime
     actor: ActorOut | None
     action: str
     subject: str
+    project_id: UUID | None
     ip_address: str | None
     details: dict[str, JsonValue]
 
