@@ -53,6 +53,7 @@ class Settings(BaseSettings):
     github_client_secret: SecretStr | None = None
     google_client_id: str | None = None
     google_client_secret: SecretStr | None = None
+    sandbox: Literal["require", "prefer", "off"] = "prefer"
     log_format: Literal["text", "json"] = "text"
     prices: Path | None = None
     storage_bucket: str | None = None
