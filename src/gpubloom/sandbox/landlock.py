@@ -72,7 +72,7 @@ class Limits:
     """What a reader may use. `file_bytes` bounds each file that it writes."""
 
     cpu_seconds: int
-    address_bytes: int = ADDRESS_BYTES
+    memory_bytes: int = ADDRESS_BYTES
     file_bytes: int = 0
     # Lets everything else on the machine go first.
     nice: bool = False
@@ -139,7 +139,8 @@ def confine_reader(
 def apply_limits(limits: Limits) -> None:
     """Bound the memory, time, files and processes of this process; no core files."""
     bounds = {
-        resource.RLIMIT_AS: limits.address_bytes,
+        resource.RLIMIT_AS: ADDRESS_BYTES,
+        resource.RLIMIT_DATA: limits.memory_bytes,
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_NOFILE: _OPEN_FILES,
         resource.RLIMIT_NPROC: _PROCESSES,

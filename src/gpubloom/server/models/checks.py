@@ -14,6 +14,7 @@ from gpubloom.server.storage import children
 _MODULE = "gpubloom.server.models.checks"
 # It reads small files and headers; what takes longer is a template that does not want to end.
 _SECONDS = 30
+_MEMORY_BYTES = 2 << 30
 
 
 class CheckFailed(Exception):
@@ -31,11 +32,14 @@ async def check_folder(folder: Path, policy: Policy) -> dict[str, Any]:
 
 def main() -> None:
     """One request, one report."""
+    from gpubloom.datasets.template_sandbox import end_process_after
     from gpubloom.hub.checking import check_model
 
     request = json.load(sys.stdin)
+    end_process_after(children.TEMPLATE_CPU_SECONDS)
     folder = Path(request["folder"])
-    confine_reader(with_links(folder), limits=Limits(request["cpu_seconds"]), policy=request["sandbox"])
+    limits = Limits(request["cpu_seconds"], memory_bytes=_MEMORY_BYTES)
+    confine_reader(with_links(folder), limits=limits, policy=request["sandbox"])
     report = json.dumps(check_model(folder).to_json())
     # Paths of this machine are nobody's business.
     sys.stdout.write(report.replace(json.dumps(request["folder"])[1:-1], "the folder") + "\n")

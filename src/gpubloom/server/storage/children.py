@@ -28,6 +28,8 @@ _LONGEST_LINE = 32 << 20
 # asyncio stops reading from a pipe at twice its limit. With the piece on its way and the buffer of the
 # connection (64 KiB), a slow client holds less than 256 KiB of this process.
 _PIECE = 32 << 10
+# A template is stopped after one second. If it cannot be, the kernel ends the process.
+TEMPLATE_CPU_SECONDS = 2.0
 _told_about = set[Policy]()
 
 
@@ -37,6 +39,10 @@ class ChildFailed(Exception):
 
 class ChildTookTooLong(ChildFailed):
     """A child that was ended because its time was over."""
+
+
+class TemplateTookTooLong(ChildFailed):
+    """A child that the kernel ended because a chat template did not stop."""
 
 
 def _environment() -> dict[str, str]:
@@ -111,6 +117,8 @@ async def answers(
             raise ChildTookTooLong(f"The process took longer than {seconds:,.0f} seconds.") from error
         except ValueError as error:
             raise ChildFailed("The process sent an unreadable answer.") from error
+    if status == -signal.SIGPROF:
+        raise TemplateTookTooLong("The chat template runs too long and was stopped.")
     if status != 0:
         raise ChildFailed(
             f"The process was ended by signal {-status}."
