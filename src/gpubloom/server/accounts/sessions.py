@@ -63,6 +63,7 @@ async def open_session(
         user_id=user.id,
         fingerprint=fingerprint(secret),
         csrf_token=new_secret(),
+        authenticated_at=now(),
         expires=now() + IDLE_LIFE,
         ip_address=ip_address,
         user_agent=(user_agent or "")[:300] or None,
