@@ -112,6 +112,11 @@ _NEW_TABLES = {
     "machines",
     "idempotency_keys",
     "known_devices",
+    "passkey_challenges",
+    "passkeys",
+    "pending_sign_ins",
+    "recovery_codes",
+    "totp_secrets",
 }
 _FILLED = {
     "sessions": {"authenticated_at"},

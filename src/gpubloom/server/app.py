@@ -18,7 +18,14 @@ from starlette.middleware import Middleware
 import gpubloom
 from gpubloom.offers import load_prices
 from gpubloom.server import compare, health, offers, scripts
-from gpubloom.server.accounts import entry_routes, hub_tokens, me_routes, oauth
+from gpubloom.server.accounts import (
+    entry_routes,
+    factor_routes,
+    hub_tokens,
+    me_routes,
+    oauth,
+    second_step_routes,
+)
 from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.oauth import configured_providers
 from gpubloom.server.accounts.principal import authenticate
@@ -99,7 +106,7 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
             Middleware(BodyLimit, larger=FOLDERS, unlimited=UPLOADS),
-            Middleware(SessionCookie, settings=settings),
+            Middleware(SessionCookie),
         ],
         responses=_RESPONSES,
         routes=_routes().routes,
@@ -127,12 +134,14 @@ def _routes() -> APIRouter:
     public = APIRouter()
     public.include_router(health.router)
     public.include_router(entry_routes.router)
+    public.include_router(second_step_routes.router)
     public.include_router(oauth.router)
     public.include_router(share_routes.public_router)
     every.include_router(public, prefix="/api")
 
     private = APIRouter(dependencies=[Depends(authenticate)])
     private.include_router(me_routes.router)
+    private.include_router(factor_routes.router)
     private.include_router(hub_tokens.router)
     private.include_router(project_routes.router)
     private.include_router(dataset_routes.router)

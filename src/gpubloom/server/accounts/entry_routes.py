@@ -8,6 +8,7 @@ from gpubloom.server.accounts.schemas import (
     AuthState,
     EmailOnly,
     ResetPassword,
+    SecondStep,
     Setup,
     SignedIn,
     SignedUp,
@@ -16,9 +17,9 @@ from gpubloom.server.accounts.schemas import (
     UserOut,
     Verify,
 )
+from gpubloom.server.accounts.second_step import finish_first_step
 from gpubloom.server.accounts.sessions import OpenedSession, open_session, set_session_cookie
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit import record
 from gpubloom.server.db.database import CurrentDatabase, Database, WriteSession
 from gpubloom.server.problems import NotSignedIn
 from gpubloom.server.schema import Message
@@ -122,14 +123,10 @@ async def sign_up(
 
 
 @router.post("/verify", dependencies=RATED)
-async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn:
+async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn | SecondStep:
     """Confirm an email address with the link from the email, and sign in."""
-    address = client_address(request)
-    user = await registration.verify_email(session, body.token, address)
-    opened = await open_session(
-        session, user, ip_address=address, user_agent=request.headers.get("user-agent")
-    )
-    return _signed_in(request, user, opened)
+    user = await registration.verify_email(session, body.token, client_address(request))
+    return await finish_first_step(session, request, user)
 
 
 @router.post("/verify/resend", status_code=202, dependencies=RATED)
@@ -150,18 +147,14 @@ async def resend_verification(
 
 
 @router.post("/sign-in", dependencies=RATED)
-async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> SignedIn:
-    """Sign in with email address and password."""
+async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> SignedIn | SecondStep:
+    """Sign in with email address and password. With a second factor, this is the first of two steps."""
     address = client_address(request)
     user = await passwords.check_credentials(
         database, email=body.email, password=body.password.get_secret_value(), ip_address=address
     )
     async with database.write() as session:
-        opened = await open_session(
-            session, user, ip_address=address, user_agent=request.headers.get("user-agent")
-        )
-        record(session, "user.signed_in", actor=user.id, subject=f"user:{user.id}", ip_address=address)
-    return _signed_in(request, user, opened)
+        return await finish_first_step(session, request, user)
 
 
 @router.post("/password/forgot", status_code=202, dependencies=RATED)
