@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Request
 
-from gpubloom.server.accounts import passwords, registration
+from gpubloom.server.accounts import passkeys, passwords, registration
 from gpubloom.server.accounts.principal import CurrentMailer, CurrentSettings, client_address, find_principal
 from gpubloom.server.accounts.schemas import (
     AuthState,
@@ -65,6 +65,7 @@ async def read_state(
         signup=settings.signup,
         mail=mailer.kind,
         oauth_providers=list(request.app.state.oauth),
+        passkeys=passkeys.unavailable(settings) is None,
         user=None if principal is None else UserOut.model_validate(principal.user),
         csrf_token=None if principal is None else principal.csrf_token,
     )

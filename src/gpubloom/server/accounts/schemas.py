@@ -264,6 +264,7 @@ class AuthState(Schema):
     signup: Literal["open", "closed"]
     mail: Literal["smtp", "outbox"]
     oauth_providers: list[Literal["github", "google"]]
+    passkeys: bool
     user: UserOut | None
     csrf_token: str | None
 
