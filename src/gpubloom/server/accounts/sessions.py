@@ -33,7 +33,7 @@ RESEND_AFTER = timedelta(minutes=5)
 GRACE = timedelta(minutes=1)
 SEEN_EVERY = timedelta(minutes=5)
 
-_PENDING = "new_session_secret"
+_PENDING = "pending_cookies"
 
 
 @dataclass(frozen=True)
@@ -195,38 +195,40 @@ def read_session_cookie(request: Request) -> str | None:
 
 def set_session_cookie(request: Request, secret: str) -> None:
     """Send a secret with whatever response this request gets; an empty one clears the cookie."""
-    setattr(request.state, _PENDING, secret)
+    send_cookie(request, cookie_name(request.app.state.settings), secret, LONGEST_LIFE)
 
 
-class SessionCookie:
-    """ASGI middleware that writes the cookie; works for every response, errors and files included."""
+def send_cookie(request: Request, name: str, value: str, life: timedelta) -> None:
+    """Send a cookie that only this server reads with whatever response this request gets."""
+    carrier = Response()
+    carrier.set_cookie(
+        name,
+        value,
+        max_age=int(life.total_seconds()) if value else 0,
+        path="/",
+        secure=request.app.state.settings.secure,
+        httponly=True,
+        samesite="lax",
+    )
+    pending: dict[str, str] = request.scope.setdefault("state", {}).setdefault(_PENDING, {})
+    pending[name] = carrier.headers["set-cookie"]
 
-    def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
+
+class PendingCookies:
+    """ASGI middleware that writes the cookies; works for every response, errors and files included."""
+
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
 
-        async def with_cookie(message: Message) -> None:
-            secret = scope.get("state", {}).get(_PENDING)
-            if message["type"] == "http.response.start" and secret is not None:
-                MutableHeaders(scope=message).append("Set-Cookie", self._header(secret))
+        async def with_cookies(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                for header in scope.get("state", {}).get(_PENDING, {}).values():
+                    MutableHeaders(scope=message).append("Set-Cookie", header)
             await send(message)
 
-        await self.app(scope, receive, with_cookie)
-
-    def _header(self, secret: str) -> str:
-        carrier = Response()
-        carrier.set_cookie(
-            cookie_name(self.settings),
-            secret,
-            max_age=int(LONGEST_LIFE.total_seconds()) if secret else 0,
-            path="/",
-            secure=self.settings.secure,
-            httponly=True,
-            samesite="lax",
-        )
-        return carrier.headers["set-cookie"]
+        await self.app(scope, receive, with_cookies)
