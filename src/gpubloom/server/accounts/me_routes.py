@@ -19,6 +19,7 @@ from gpubloom.server.accounts.principal import (
     Principal,
     SessionPrincipal,
 )
+from gpubloom.server.accounts.reauthentication import FreshPrincipal
 from gpubloom.server.accounts.schemas import (
     ApiTokenOut,
     ApiTokens,
@@ -87,7 +88,7 @@ async def change_profile(body: ProfileChange, principal: SessionPrincipal, sessi
 async def change_password(
     request: Request,
     body: ChangePassword,
-    principal: SessionPrincipal,
+    principal: FreshPrincipal,
     database: CurrentDatabase,
     settings: CurrentSettings,
     mailer: CurrentMailer,
@@ -181,7 +182,7 @@ async def list_tokens(principal: SessionPrincipal, session: ReadSession) -> ApiT
 
 @router.post("/me/tokens", status_code=201)
 async def create_token(
-    body: NewApiToken, principal: SessionPrincipal, session: WriteSession
+    body: NewApiToken, principal: FreshPrincipal, session: WriteSession
 ) -> CreatedApiToken:
     """Create an API token. Only this response contains the token."""
     token, row = await create_api_token(

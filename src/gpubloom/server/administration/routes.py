@@ -6,6 +6,7 @@ from fastapi import APIRouter, BackgroundTasks
 
 import gpubloom
 from gpubloom.server.accounts.principal import AdminPrincipal, CurrentMailer, CurrentSettings
+from gpubloom.server.accounts.reauthentication import FreshAdminPrincipal
 from gpubloom.server.accounts.schemas import UserOut
 from gpubloom.server.administration import service
 from gpubloom.server.administration.schemas import (
@@ -50,7 +51,7 @@ async def list_people(principal: AdminPrincipal, session: ReadSession) -> People
 
 @router.patch("/users/{user_id}")
 async def change_person(
-    user_id: UUID, body: PersonChange, principal: AdminPrincipal, session: WriteSession
+    user_id: UUID, body: PersonChange, principal: FreshAdminPrincipal, session: WriteSession
 ) -> UserOut:
     """Change a user's role, or disable or enable the account."""
     user = await service.change_person(session, principal, user_id, role=body.role, disabled=body.disabled)

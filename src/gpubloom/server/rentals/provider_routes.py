@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path
 from gpubloom.providers import registry
 from gpubloom.providers.base import ProviderError
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, SessionPrincipal
+from gpubloom.server.accounts.reauthentication import FreshPrincipal
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.rentals import connections
@@ -52,7 +53,7 @@ async def list_providers(
 async def connect(
     provider: ProviderName,
     body: CredentialsIn,
-    principal: SessionPrincipal,
+    principal: FreshPrincipal,
     database: CurrentDatabase,
     settings: CurrentSettings,
 ) -> ConnectionOut:
