@@ -22,7 +22,7 @@ from gpubloom.server.accounts import entry_routes, hub_tokens, me_routes, oauth
 from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.oauth import configured_providers
 from gpubloom.server.accounts.principal import authenticate
-from gpubloom.server.accounts.sessions import PendingCookies
+from gpubloom.server.accounts.sessions import SessionCookie
 from gpubloom.server.administration import routes as administration_routes
 from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
@@ -99,7 +99,7 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
             Middleware(BodyLimit, larger=FOLDERS, unlimited=UPLOADS),
-            Middleware(PendingCookies),
+            Middleware(SessionCookie),
         ],
         responses=_RESPONSES,
         routes=_routes().routes,

@@ -12,7 +12,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.requests import Request
 
-from gpubloom.server.accounts.sessions import OpenedSession, open_session, send_cookie, set_session_cookie
+from gpubloom.server.accounts.sessions import OpenedSession, open_session, set_cookie, set_session_cookie
 from gpubloom.server.accounts.tables import KnownDevice, User
 from gpubloom.server.clock import now
 from gpubloom.server.security.secrets import fingerprint, new_secret
@@ -56,7 +56,8 @@ async def remember_device(session: AsyncSession, request: Request, user: User) -
         device = KnownDevice(user_id=user.id, fingerprint=fingerprint(secret))
         session.add(device)
     device.expires = now() + LIFE
-    send_cookie(request, _cookie_name(request.app.state.settings), secret, LIFE)
+    name, life = _cookie_name(request.app.state.settings), int(LIFE.total_seconds())
+    set_cookie(request, name, secret, max_age=life, same_site="lax")
 
 
 async def sign_browser_in(request: Request, session: AsyncSession, user: User) -> OpenedSession:

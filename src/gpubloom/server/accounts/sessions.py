@@ -10,6 +10,7 @@ Over TLS the cookie's name begins with `__Host-`, which makes browsers refuse it
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import delete, or_, select, update
@@ -33,7 +34,7 @@ RESEND_AFTER = timedelta(minutes=5)
 GRACE = timedelta(minutes=1)
 SEEN_EVERY = timedelta(minutes=5)
 
-_PENDING = "pending_cookies"
+_NEW_COOKIES = "new_cookies"
 
 
 @dataclass(frozen=True)
@@ -195,27 +196,35 @@ def read_session_cookie(request: Request) -> str | None:
 
 def set_session_cookie(request: Request, secret: str) -> None:
     """Send a secret with whatever response this request gets; an empty one clears the cookie."""
-    send_cookie(request, cookie_name(request.app.state.settings), secret, LONGEST_LIFE)
+    set_cookie(
+        request,
+        cookie_name(request.app.state.settings),
+        secret,
+        max_age=int(LONGEST_LIFE.total_seconds()) if secret else 0,
+        same_site="lax",
+    )
 
 
-def send_cookie(request: Request, name: str, value: str, life: timedelta) -> None:
-    """Send a cookie that only this server reads with whatever response this request gets."""
+def set_cookie(
+    request: Request, name: str, value: str, *, max_age: int, same_site: Literal["lax", "strict"]
+) -> None:
+    """Send a cookie with whatever response this request gets. Scripts cannot read it."""
     carrier = Response()
     carrier.set_cookie(
         name,
         value,
-        max_age=int(life.total_seconds()) if value else 0,
+        max_age=max_age,
         path="/",
         secure=request.app.state.settings.secure,
         httponly=True,
-        samesite="lax",
+        samesite=same_site,
     )
-    pending: dict[str, str] = request.scope.setdefault("state", {}).setdefault(_PENDING, {})
-    pending[name] = carrier.headers["set-cookie"]
+    cookies = getattr(request.state, _NEW_COOKIES, {})
+    setattr(request.state, _NEW_COOKIES, {**cookies, name: carrier.headers["set-cookie"]})
 
 
-class PendingCookies:
-    """ASGI middleware that writes the cookies; works for every response, errors and files included."""
+class SessionCookie:
+    """ASGI middleware that writes cookies; works for every response, errors and files included."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -225,10 +234,10 @@ class PendingCookies:
             await self.app(scope, receive, send)
             return
 
-        async def with_cookies(message: Message) -> None:
+        async def with_cookie(message: Message) -> None:
             if message["type"] == "http.response.start":
-                for header in scope.get("state", {}).get(_PENDING, {}).values():
-                    MutableHeaders(scope=message).append("Set-Cookie", header)
+                for cookie in scope.get("state", {}).get(_NEW_COOKIES, {}).values():
+                    MutableHeaders(scope=message).append("Set-Cookie", cookie)
             await send(message)
 
-        await self.app(scope, receive, with_cookies)
+        await self.app(scope, receive, with_cookie)
