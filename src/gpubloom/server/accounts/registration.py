@@ -172,6 +172,7 @@ async def sign_up(
         link = await use_link(session, "invite", invitation)
         if link.identifier != email:
             raise LinkRefused("This invitation is for a different email address.", code="invitation_mismatch")
+        await _require_inviter(session, link)
     elif settings.signup == "closed":
         raise Forbidden(
             "Sign-up is closed on this server. Ask an admin for an invitation.", code="signup_closed"
@@ -202,6 +203,17 @@ async def sign_up(
         return SignUpResult(False, None)
     secret, _ = await issue_link(session, "verify", email)
     return SignUpResult(True, mail.verification(settings.address, email, name, secret))
+
+
+async def _require_inviter(session: AsyncSession, link: OneTimeLink) -> None:
+    inviter = await session.scalar(
+        select(User.id).where(User.id == link.inviter_id, User.role == "admin", User.disabled.is_(False))
+    )
+    if inviter is None:
+        raise LinkRefused(
+            "This invitation ended because its sender is no longer an admin. Ask an admin for a new one.",
+            code="invitation_void",
+        )
 
 
 async def resend_verification(session: AsyncSession, settings: Settings, email: str) -> Email | None:
