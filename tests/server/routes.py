@@ -23,6 +23,7 @@ PUBLIC = {
     ("POST", "/api/auth/passkey"),
     ("POST", "/api/auth/password/forgot"),
     ("POST", "/api/auth/password/reset"),
+    ("POST", "/api/auth/password/strength"),
     ("GET", "/api/auth/oauth/{provider}/start"),
     ("GET", "/api/auth/oauth/{provider}/callback"),
     # A share link's secret is asked for in a header.

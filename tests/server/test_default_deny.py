@@ -114,7 +114,7 @@ OWNED: dict[str, Callable[[Installation, User], object]] = {
     ),
 }
 # What only admins may ask for is refused to members with 403, whoever it belongs to.
-ADMINISTRATION = {"user_id"}
+ADMINISTRATION = {"user_id", "invitation_id"}
 # A file's path below an id that is somebody's.
 NOT_IDS = {"provider", "path"}
 

@@ -30,6 +30,7 @@ from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.oauth import configured_providers
 from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.accounts.sessions import SessionCookie
+from gpubloom.server.administration import invitations
 from gpubloom.server.administration import routes as administration_routes
 from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
@@ -163,6 +164,7 @@ def _routes() -> APIRouter:
     private.include_router(rental_routes.router)
     private.include_router(moving.router)
     private.include_router(administration_routes.router)
+    private.include_router(invitations.router)
     every.include_router(private, prefix="/api")
     # Outside of /api, where OpenAI's clients look; it asks for an API token itself.
     every.include_router(openai_routes.router)

@@ -161,11 +161,13 @@ def password_reset(address: str, to: str, name: str, secret: str) -> Email:
     )
 
 
-def password_changed(address: str, to: str, name: str) -> Email:
+def password_changed(address: str, to: str, name: str, *, tokens_revoked: bool) -> Email:
+    revoked = " Your API tokens were revoked." if tokens_revoked else ""
     return Email(
         to=to,
         subject="Your GPU Bloom password was changed",
-        text=f"Hello {name},\n\nYour password was changed, and your other devices were signed out.\n\n"
+        text=f"Hello {name},\n\n"
+        f"Your password was changed, and your other devices were signed out.{revoked}\n\n"
         f"If you did not change it, reset your password now: {address}/auth/forgot\n",
     )
 

@@ -11,6 +11,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import passwords, sessions
+from gpubloom.server.accounts.devices import read_device_cookie
 from gpubloom.server.accounts.principal import (
     CurrentMailer,
     CurrentPrincipal,
@@ -85,6 +86,7 @@ async def change_profile(body: ProfileChange, principal: SessionPrincipal, sessi
 
 @router.post("/me/password", status_code=204)
 async def change_password(
+    request: Request,
     body: ChangePassword,
     principal: FreshPrincipal,
     database: CurrentDatabase,
@@ -92,14 +94,19 @@ async def change_password(
     mailer: CurrentMailer,
     after: BackgroundTasks,
 ) -> None:
-    """Change your password. Other browsers are signed out."""
+    """Change your password.
+
+    Other browsers are signed out and, unless you keep them, all API tokens revoked.
+    """
     mail = await passwords.change_password(
         database,
         settings,
         principal.user,
         current=body.current_password.get_secret_value(),
         new=body.new_password.get_secret_value(),
+        keep_tokens=body.keep_tokens,
         session_id=principal.session_id,
+        device=read_device_cookie(request),
         ip_address=principal.ip_address,
     )
     after.add_task(mailer.send, mail)

@@ -2,16 +2,15 @@
 
 import re
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, SecretStr, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, SecretStr
 from pydantic_core import PydanticCustomError
 
 from gpubloom.server.accounts.tables import Role
-from gpubloom.server.problems import InvalidInput
-from gpubloom.server.schema import Line, Schema, Whole
-from gpubloom.server.security.password_hash import LONGEST, SHORTEST, weakness
+from gpubloom.server.schema import Flag, Line, Schema, Whole
+from gpubloom.server.security.password_strength import LONGEST, SHORTEST
 
 Scope = Literal["read", "write", "admin"]
 
@@ -32,7 +31,7 @@ Email = Annotated[Line, Field(min_length=3, max_length=254), AfterValidator(_ema
 Name = Annotated[Line, Field(min_length=1, max_length=120)]
 # Checked for strength where it is chosen, not where it is typed to sign in.
 Password = Annotated[SecretStr, Field(max_length=1024)]
-# Described only: `weakness` says what is wrong with a password that is too short or too long.
+# Described only: the check of its strength says what is wrong with one that is too short or too long.
 ChosenPassword = Annotated[Password, Field(json_schema_extra={"minLength": SHORTEST, "maxLength": LONGEST})]
 TypedCode = Annotated[SecretStr, Field(min_length=1, max_length=64)]
 # Base64url of what an authenticator made; the largest are attestations of a few kilobytes.
@@ -40,36 +39,18 @@ Encoded = Annotated[str, Field(min_length=1, max_length=16_384, pattern="^[A-Za-
 LinkToken = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-def _refuse_weak(field: str, password: SecretStr, *, email: str = "", name: str = "") -> None:
-    # Raised as what it becomes: a validator of several fields could not say which one is meant.
-    sentence = weakness(password.get_secret_value(), email=email, name=name)
-    if sentence is not None:
-        raise InvalidInput.for_field(field, sentence, code="weak_password")
-
-
-class NewPassword(Schema):
-    """A new password."""
-
-    password: ChosenPassword
-
-    @model_validator(mode="after")
-    def _strong(self) -> Self:
-        _refuse_weak(
-            "password", self.password, email=getattr(self, "email", ""), name=getattr(self, "name", "")
-        )
-        return self
-
-
-class SignUp(NewPassword):
+class SignUp(Schema):
     name: Name
     email: Email
+    password: ChosenPassword
     invitation: LinkToken | None = None
 
 
-class Setup(NewPassword):
+class Setup(Schema):
     token: LinkToken
     name: Name
     email: Email
+    password: ChosenPassword
 
 
 class SignIn(Schema):
@@ -85,18 +66,33 @@ class EmailOnly(Schema):
     email: Email
 
 
-class ResetPassword(NewPassword):
+class ResetPassword(Schema):
     token: LinkToken
+    password: ChosenPassword
+    keep_tokens: Flag = False
 
 
 class ChangePassword(Schema):
+    """The old and the new password. API tokens are revoked unless they are kept on purpose."""
+
     current_password: Password
     new_password: ChosenPassword
+    keep_tokens: Flag = False
 
-    @model_validator(mode="after")
-    def _strong(self) -> Self:
-        _refuse_weak("new_password", self.new_password)
-        return self
+
+class PasswordToRate(Schema):
+    """A password that somebody thinks of choosing, and what they have entered about themselves so far."""
+
+    password: Password
+    email: Annotated[str, Field(max_length=254)] = ""
+    name: Annotated[str, Field(max_length=120)] = ""
+
+
+class PasswordStrength(Schema):
+    """A score from 0 to 4, and advice in plain words when the password would be refused."""
+
+    score: int
+    advice: str | None
 
 
 class ProfileChange(Schema):

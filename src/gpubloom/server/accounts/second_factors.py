@@ -1,25 +1,24 @@
 """Which second factors a person has, and the check of a code they typed.
 
-Guesses are counted per person and IP address. Somebody who knows the password could guess from many
-addresses, and codes of an app have six digits only: so all addresses that the person does not use share one
-more limit. It stops no recovery code, no passkey, and no address where the person is signed in: nobody can
-lock the owner out.
+Guesses are counted per person and browser or, where the person never signed in before, per person and IP
+address. Somebody who knows the password could guess from many addresses, and codes of an app have six digits
+only: so all unknown browsers share one more limit for these. It stops no recovery code, no passkey, and no
+known browser: nobody can lock the owner out.
 """
 
 from typing import Literal
 from uuid import UUID
 
-from sqlalchemy import delete, exists, select
+from sqlalchemy import delete
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import passkeys, recovery_codes, totp
-from gpubloom.server.accounts.tables import BrowserSession
+from gpubloom.server.accounts.devices import is_known_device
 from gpubloom.server.audit import record
-from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.problems import InvalidInput, TooManyRequests
 from gpubloom.server.security.rates import Rate
-from gpubloom.server.security.secrets import Vault
+from gpubloom.server.security.secrets import Vault, fingerprint
 
 Factor = Literal["totp", "passkey", "recovery_code"]
 
@@ -46,21 +45,47 @@ async def factors_of(session: AsyncSession, user_id: UUID) -> list[Factor]:
     return factors
 
 
+async def check_guess(
+    database: Database,
+    vault: Vault,
+    user_id: UUID,
+    code: str,
+    *,
+    ip_address: str | None,
+    device: str | None,
+) -> Factor:
+    """Which factor a code belongs to, for somebody who is not signed in. Raises when they tried too often."""
+    async with database.read() as session:
+        known = device is not None and await is_known_device(session, user_id, device)
+    if known:
+        assert device is not None
+        key = (str(user_id), fingerprint(device))
+    else:
+        key = (str(user_id), ip_address or "unknown")
+    await _GUESSES.count(database, *key)
+    if not known and _kind(code) == "totp":
+        await _count_elsewhere(database, user_id)
+    factor = await check_code(database, vault, user_id, code, ip_address)
+    # Whoever has the code was not guessing.
+    await _GUESSES.forget(database, *key)
+    return factor
+
+
+def _kind(code: str) -> Factor:
+    typed = code.replace(" ", "")
+    return "totp" if len(typed) == totp.DIGITS and typed.isdecimal() else "recovery_code"
+
+
 async def check_code(
     database: Database, vault: Vault, user_id: UUID, code: str, ip_address: str | None
 ) -> Factor:
     """Which factor a code belongs to; it is spent. Raises when it is wrong."""
-    address = ip_address or "unknown"
-    await _GUESSES.count(database, str(user_id), address)
-    typed = code.replace(" ", "")
-    factor: Factor = "totp" if len(typed) == totp.DIGITS and typed.isdecimal() else "recovery_code"
-    if factor == "totp":
-        await _limit_elsewhere(database, user_id, address)
+    factor = _kind(code)
     async with database.write() as session:
         if factor == "totp":
-            right = await totp.use_code(session, vault, user_id, typed)
+            right = await totp.use_code(session, vault, user_id, code.replace(" ", ""))
         else:
-            right = await recovery_codes.use_code(session, user_id, typed)
+            right = await recovery_codes.use_code(session, user_id, code)
         action = _AUDITED.get((factor, right))
         if action is not None:
             record(
@@ -73,8 +98,6 @@ async def check_code(
             )
     if not right:
         raise wrong_code()
-    # Whoever has the code was not guessing.
-    await _GUESSES.forget(database, str(user_id), address)
     return factor
 
 
@@ -84,15 +107,7 @@ def wrong_code() -> InvalidInput:
     )
 
 
-async def _limit_elsewhere(database: Database, user_id: UUID, address: str) -> None:
-    familiar = exists().where(
-        BrowserSession.user_id == user_id,
-        BrowserSession.ip_address == address,
-        BrowserSession.expires > now(),
-    )
-    async with database.read() as session:
-        if await session.scalar(select(familiar)):
-            return
+async def _count_elsewhere(database: Database, user_id: UUID) -> None:
     try:
         await _GUESSES_ELSEWHERE.count(database, str(user_id))
     except TooManyRequests as limit:

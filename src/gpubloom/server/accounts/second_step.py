@@ -13,10 +13,11 @@ from fastapi import Request
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.server.accounts.devices import sign_browser_in
 from gpubloom.server.accounts.principal import client_address
 from gpubloom.server.accounts.schemas import SecondStep, SignedIn, UserOut
 from gpubloom.server.accounts.second_factors import Factor, factors_of
-from gpubloom.server.accounts.sessions import open_session, set_cookie, set_session_cookie
+from gpubloom.server.accounts.sessions import set_cookie
 from gpubloom.server.accounts.tables import PendingSignIn, User
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
@@ -93,10 +94,7 @@ async def _sign_in(
     session: AsyncSession, request: Request, user: User, *, provider: str | None, factor: Factor | None
 ) -> SignedIn:
     address = client_address(request)
-    opened = await open_session(
-        session, user, ip_address=address, user_agent=request.headers.get("user-agent")
-    )
-    await session.flush()
+    opened = await sign_browser_in(request, session, user)
     details = {"provider": provider, "second_factor": factor}
     record(
         session,
@@ -106,7 +104,6 @@ async def _sign_in(
         ip_address=address,
         **{name: value for name, value in details.items() if value is not None},
     )
-    set_session_cookie(request, opened.secret)
     return SignedIn(user=UserOut.model_validate(user), csrf_token=opened.row.csrf_token)
 
 

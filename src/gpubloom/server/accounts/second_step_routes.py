@@ -5,14 +5,18 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import passkeys, second_factors, second_step
-from gpubloom.server.accounts.entry_routes import RATED
+from gpubloom.server.accounts.devices import read_device_cookie
 from gpubloom.server.accounts.principal import CurrentSettings, client_address
 from gpubloom.server.accounts.schemas import FactorCode, PasskeyOptions, PasskeySignIn, SecondStep, SignedIn
 from gpubloom.server.accounts.tables import PendingSignIn, User
 from gpubloom.server.db.database import CurrentDatabase
+from gpubloom.server.security.rates import Rate
 from gpubloom.server.security.secrets import Vault
 
-router = APIRouter(prefix="/auth", tags=["accounts"], dependencies=RATED)
+router = APIRouter(prefix="/auth", tags=["accounts"])
+
+# The other routes ask for a pending sign-in, so somebody at the same IP address cannot use them up.
+_STARTS = Rate("passkey-sign-in", limit=60, seconds=15 * 60)
 
 
 @router.get("/second-factor")
@@ -33,12 +37,13 @@ async def finish_with_code(
     pending = await second_step.find_pending(database, request)
     if pending is None or pending.user_id is None:
         raise second_step.expired()
-    factor = await second_factors.check_code(
+    factor = await second_factors.check_guess(
         database,
         Vault.of(settings.home),
         pending.user_id,
         body.code.get_secret_value(),
-        client_address(request),
+        ip_address=client_address(request),
+        device=read_device_cookie(request),
     )
     async with database.write() as session:
         return await second_step.finish(session, request, pending, await _user(session, pending), factor)
@@ -51,6 +56,8 @@ async def read_passkey_options(
     """Start to sign in with a passkey, alone or as the second factor."""
     site = passkeys.relying_party(settings)
     pending = await second_step.find_pending(database, request)
+    if pending is None:
+        await _STARTS.count(database, client_address(request) or "unknown")
     async with database.write() as session:
         if pending is None:
             pending = await second_step.begin(session, request, None)

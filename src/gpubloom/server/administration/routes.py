@@ -2,10 +2,10 @@
 
 from uuid import UUID
 
-from fastapi import APIRouter, BackgroundTasks
+from fastapi import APIRouter
 
 import gpubloom
-from gpubloom.server.accounts.principal import AdminPrincipal, CurrentMailer, CurrentSettings
+from gpubloom.server.accounts.principal import AdminPrincipal, CurrentSettings
 from gpubloom.server.accounts.reauthentication import FreshAdminPrincipal
 from gpubloom.server.accounts.schemas import UserOut
 from gpubloom.server.administration import service
@@ -13,8 +13,6 @@ from gpubloom.server.administration.schemas import (
     ActorOut,
     AuditEventOut,
     AuditEvents,
-    InvitationIn,
-    InvitationOut,
     People,
     PersonChange,
     PersonOut,
@@ -56,22 +54,6 @@ async def change_person(
     """Change a user's role, or disable or enable the account."""
     user = await service.change_person(session, principal, user_id, role=body.role, disabled=body.disabled)
     return UserOut.model_validate(user)
-
-
-@router.post("/invitations", status_code=201)
-async def invite(
-    body: InvitationIn,
-    principal: AdminPrincipal,
-    session: WriteSession,
-    settings: CurrentSettings,
-    mailer: CurrentMailer,
-    after: BackgroundTasks,
-) -> InvitationOut:
-    """Invite a person with a one-time link."""
-    mail, link = await service.invite(session, principal, settings.address, email=body.email, role=body.role)
-    assert mail.link is not None
-    after.add_task(mailer.send, mail)
-    return InvitationOut(email=body.email, role=body.role, link=mail.link, expires_at=link.expires)
 
 
 @router.get("/audit-events")
