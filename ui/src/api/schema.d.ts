@@ -175,9 +175,31 @@ export interface paths {
         put?: never;
         /**
          * Reset Password
-         * @description Choose a new password with the link from the email. All browsers are signed out.
+         * @description Choose a new password with the link from the email.
+         *
+         *     All browsers are signed out and, unless you keep them, all API tokens revoked.
          */
         post: operations["reset_password_api_auth_password_reset_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/password/strength": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rate Password
+         * @description Rate a password before you choose it. It is not stored.
+         */
+        post: operations["rate_password_api_auth_password_strength_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -383,7 +405,9 @@ export interface paths {
         put?: never;
         /**
          * Change Password
-         * @description Change your password. Other browsers are signed out.
+         * @description Change your password.
+         *
+         *     Other browsers are signed out and, unless you keep them, all API tokens revoked.
          */
         post: operations["change_password_api_me_password_post"];
         delete?: never;
@@ -2283,26 +2307,6 @@ export interface paths {
         patch: operations["change_person_api_users__user_id__patch"];
         trace?: never;
     };
-    "/api/invitations": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Invite
-         * @description Invite a person with a one-time link.
-         */
-        post: operations["invite_api_invitations_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/audit-events": {
         parameters: {
             query?: never;
@@ -2318,6 +2322,50 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Invitations
+         * @description List the invitations that can still be used, newest first.
+         */
+        get: operations["list_invitations_api_invitations_get"];
+        put?: never;
+        /**
+         * Invite
+         * @description Invite a person with a one-time link. An earlier invitation of the same address ends.
+         */
+        post: operations["invite_api_invitations_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/invitations/{invitation_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Invitation
+         * @description Revoke an invitation. Its link stops working at once.
+         */
+        delete: operations["revoke_invitation_api_invitations__invitation_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2943,7 +2991,10 @@ export interface components {
             /** Families */
             families: components["schemas"]["FamilyOut"][];
         };
-        /** ChangePassword */
+        /**
+         * ChangePassword
+         * @description The old and the new password. API tokens are revoked unless they are kept on purpose.
+         */
         ChangePassword: {
             /**
              * Current Password
@@ -2955,6 +3006,11 @@ export interface components {
              * Format: password
              */
             new_password: string;
+            /**
+             * Keep Tokens
+             * @default false
+             */
+            keep_tokens?: boolean;
         };
         /**
          * CheckOut
@@ -3421,6 +3477,37 @@ export interface components {
             /** Token */
             token: string;
             api_token: components["schemas"]["ApiTokenOut"];
+        };
+        /**
+         * CreatedInvitation
+         * @description A new invitation. Only this response contains its link, which an admin can pass on without email.
+         */
+        CreatedInvitation: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Email */
+            email: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "admin" | "member";
+            inviter: components["schemas"]["ActorOut"];
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Expires At
+             * Format: date-time
+             */
+            expires_at: string;
+            /** Link */
+            link: string;
         };
         /**
          * CredentialFieldOut
@@ -4544,22 +4631,16 @@ export interface components {
             /** Present */
             present: boolean;
         };
-        /** InvitationIn */
-        InvitationIn: {
-            /** Email */
-            email: string;
-            /**
-             * Role
-             * @default member
-             * @enum {string}
-             */
-            role?: "admin" | "member";
-        };
         /**
          * InvitationOut
-         * @description An invitation. The response contains the link, so that an admin can pass it on without email.
+         * @description An invitation that can still be used.
          */
         InvitationOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
             /** Email */
             email: string;
             /**
@@ -4567,13 +4648,22 @@ export interface components {
              * @enum {string}
              */
             role: "admin" | "member";
-            /** Link */
-            link: string;
+            inviter: components["schemas"]["ActorOut"];
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
             /**
              * Expires At
              * Format: date-time
              */
             expires_at: string;
+        };
+        /** Invitations */
+        Invitations: {
+            /** Items */
+            items: components["schemas"]["InvitationOut"][];
         };
         /**
          * JobDelta
@@ -5866,6 +5956,17 @@ export interface components {
              */
             token: string;
         };
+        /** NewInvitation */
+        NewInvitation: {
+            /** Email */
+            email: string;
+            /**
+             * Role
+             * @default member
+             * @enum {string}
+             */
+            role?: "admin" | "member";
+        };
         /**
          * NewJob
          * @description A new job, for an existing project or for a new project that is created together with the job.
@@ -6281,6 +6382,37 @@ export interface components {
         /** PasskeySignIn */
         PasskeySignIn: {
             credential: components["schemas"]["SignedCredential"];
+        };
+        /**
+         * PasswordStrength
+         * @description A score from 0 to 4, and advice in plain words when the password would be refused.
+         */
+        PasswordStrength: {
+            /** Score */
+            score: number;
+            /** Advice */
+            advice: string | null;
+        };
+        /**
+         * PasswordToRate
+         * @description A password that somebody thinks of choosing, and what they have entered about themselves so far.
+         */
+        PasswordToRate: {
+            /**
+             * Password
+             * Format: password
+             */
+            password: string;
+            /**
+             * Email
+             * @default
+             */
+            email?: string;
+            /**
+             * Name
+             * @default
+             */
+            name?: string;
         };
         /** People */
         People: {
@@ -7257,13 +7389,18 @@ export interface components {
         };
         /** ResetPassword */
         ResetPassword: {
+            /** Token */
+            token: string;
             /**
              * Password
              * Format: password
              */
             password: string;
-            /** Token */
-            token: string;
+            /**
+             * Keep Tokens
+             * @default false
+             */
+            keep_tokens?: boolean;
         };
         /**
          * RowProblemOut
@@ -7802,17 +7939,17 @@ export interface components {
         };
         /** Setup */
         Setup: {
-            /**
-             * Password
-             * Format: password
-             */
-            password: string;
             /** Token */
             token: string;
             /** Name */
             name: string;
             /** Email */
             email: string;
+            /**
+             * Password
+             * Format: password
+             */
+            password: string;
         };
         /** ShareOut */
         ShareOut: {
@@ -7844,15 +7981,15 @@ export interface components {
         };
         /** SignUp */
         SignUp: {
+            /** Name */
+            name: string;
+            /** Email */
+            email: string;
             /**
              * Password
              * Format: password
              */
             password: string;
-            /** Name */
-            name: string;
-            /** Email */
-            email: string;
             /** Invitation */
             invitation?: string | null;
         };
@@ -8892,6 +9029,40 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    rate_password_api_auth_password_strength_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PasswordToRate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PasswordStrength"];
+                };
             };
             /** @description Error */
             "4XX": {
@@ -13374,40 +13545,6 @@ export interface operations {
             };
         };
     };
-    invite_api_invitations_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["InvitationIn"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InvitationOut"];
-                };
-            };
-            /** @description Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["ProblemBody"];
-                };
-            };
-        };
-    };
     list_audit_events_api_audit_events_get: {
         parameters: {
             query?: {
@@ -13429,6 +13566,100 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["AuditEvents"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_invitations_api_invitations_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Invitations"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    invite_api_invitations_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewInvitation"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedInvitation"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    revoke_invitation_api_invitations__invitation_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                invitation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {
