@@ -1,4 +1,4 @@
-"""Second factors in a browser: an authenticator app, passkeys of Chromium's virtual authenticator, confirming."""
+"""Second factors in a browser: an authenticator app, and passkeys of Chromium's virtual authenticator."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -24,7 +24,7 @@ export function ConfirmIdentityDialog({ user }: { user: User }) {
         if (!open) answerConfirm(false);
       }}
       title="Confirm it is you"
-      description="You signed in more than 10 minutes ago. This change protects your account, so we ask again."
+      description="You signed in more than 10 minutes ago, and this change affects who can use your account."
       className="max-w-sm"
     >
       <Loaded query={methods} skeleton={<SkeletonRows rows={3} />}>

@@ -20,12 +20,12 @@ type Setup = Awaited<ReturnType<typeof prepareTotp>>;
 
 export function SecondFactorCard() {
   const factors = useQuery(factorsQuery);
-  const enabled = factors.data?.totp_enabled_at != null;
+  const enabled = factors.data !== undefined && (factors.data.totp_enabled_at !== null || factors.data.passkeys.length > 0);
   return (
-    <Card>
+    <Card className="lg:col-span-2">
       <CardHeader title="Second factor" note={factors.data && <Badge tone={enabled ? "good" : "neutral"}>{enabled ? "on" : "off"}</Badge>} />
       <p className="mb-3.5 text-dim">
-        With an authenticator app, signing in asks for a code of the app after your password.
+        After your password, signing in asks for a code of an authenticator app or for a passkey.
       </p>
       <Loaded query={factors} skeleton={<SkeletonRows rows={2} />}>
         {(known) => <AppState factors={known} />}
@@ -67,11 +67,7 @@ function AppState({ factors }: { factors: Factors }) {
           {failure}
         </Notice>
       )}
-      {enabledAt !== null && (
-        <p>
-          Authenticator app: on since <TimeAgo at={enabledAt} />
-        </p>
-      )}
+      <p>Authenticator app: {enabledAt === null ? "off" : <>on since <TimeAgo at={enabledAt} /></>}</p>
       {(enabledAt !== null || passkeys.length > 0) && (
         <p>
           Recovery codes left: {left} {left < 3 && <Badge tone="bad">create new codes</Badge>}
