@@ -112,10 +112,12 @@ def test_a_wrong_answer_spends_the_challenge(server: Server, member: User) -> No
     authenticator, _ = add_passkey(server.signed_in(member))
     browser = server.browser()
     options = browser.post("/api/auth/passkey/options").json()["options"]
-    elsewhere = Authenticator(
+    other_site = Authenticator(
         "http://evil.example", credential_id=authenticator.credential_id, key=authenticator.key
     )
-    assert outcome(browser.post("/api/auth/passkey", json={"credential": elsewhere.sign(options)})) == REFUSED
+    assert (
+        outcome(browser.post("/api/auth/passkey", json={"credential": other_site.sign(options)})) == REFUSED
+    )
     right = browser.post("/api/auth/passkey", json={"credential": authenticator.sign(options)})
     assert outcome(right) == REFUSED
 

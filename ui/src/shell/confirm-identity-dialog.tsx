@@ -31,7 +31,7 @@ export function ConfirmIdentityDialog({ user }: { user: User }) {
         {({ password, code, passkey }) => (
           <div className="grid gap-4">
             {passkey && <PasskeyButton use={confirmWithPasskey} onDone={() => answerConfirm(true)} />}
-            {password || code ? <ConfirmForm user={user} password={password} code={code} /> : !passkey && <SignInElsewhere />}
+            {password || code ? <ConfirmForm user={user} password={password} code={code} /> : !passkey && <SignInWithProvider />}
           </div>
         )}
       </Loaded>
@@ -67,7 +67,7 @@ function ConfirmForm({ user, password, code }: ConfirmFormProps) {
 }
 
 /** Without a password and a second factor, only the sign-in provider knows who it is. */
-function SignInElsewhere() {
+function SignInWithProvider() {
   const { data: state } = useQuery(authStateQuery);
   const here = useLocation().href;
   return (

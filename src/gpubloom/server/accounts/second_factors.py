@@ -30,7 +30,7 @@ _AUDITED: dict[tuple[Factor, bool], str] = {
 }
 
 _GUESSES = Rate("second-factor", limit=10, seconds=15 * 60)
-_GUESSES_ELSEWHERE = Rate("second-factor-elsewhere", limit=60, seconds=60 * 60)
+_GUESSES_OF_STRANGERS = Rate("second-factor-strangers", limit=60, seconds=60 * 60)
 
 
 async def factors_of(session: AsyncSession, user_id: UUID) -> list[Factor]:
@@ -64,7 +64,7 @@ async def check_guess(
         key = (str(user_id), ip_address or "unknown")
     await _GUESSES.count(database, *key)
     if not known and _kind(code) == "totp":
-        await _count_elsewhere(database, user_id)
+        await _count_stranger(database, user_id)
     factor = await check_code(database, vault, user_id, code, ip_address)
     # Whoever has the code was not guessing.
     await _GUESSES.forget(database, *key)
@@ -107,9 +107,9 @@ def wrong_code() -> InvalidInput:
     )
 
 
-async def _count_elsewhere(database: Database, user_id: UUID) -> None:
+async def _count_stranger(database: Database, user_id: UUID) -> None:
     try:
-        await _GUESSES_ELSEWHERE.count(database, str(user_id))
+        await _GUESSES_OF_STRANGERS.count(database, str(user_id))
     except TooManyRequests as limit:
         raise TooManyRequests(
             "Too many wrong codes were entered for this account. Use a recovery code or a passkey, or try "
