@@ -18,12 +18,20 @@ from starlette.middleware import Middleware
 import gpubloom
 from gpubloom.offers import load_prices
 from gpubloom.server import compare, health, offers, scripts
-from gpubloom.server.accounts import entry_routes, hub_tokens, me_routes, oauth
+from gpubloom.server.accounts import (
+    entry_routes,
+    factor_routes,
+    hub_tokens,
+    me_routes,
+    oauth,
+    second_step_routes,
+)
 from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.oauth import configured_providers
 from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.accounts.sessions import SessionCookie
 from gpubloom.server.accounts.shares import Shares
+from gpubloom.server.administration import invitations
 from gpubloom.server.administration import routes as administration_routes
 from gpubloom.server.audit.maintenance import sign_migrated
 from gpubloom.server.datasets import routes as dataset_routes
@@ -102,7 +110,7 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
             Middleware(BodyLimit, larger=FOLDERS, unlimited=UPLOADS),
-            Middleware(SessionCookie, settings=settings),
+            Middleware(SessionCookie),
         ],
         responses=_RESPONSES,
         routes=_routes().routes,
@@ -130,12 +138,14 @@ def _routes() -> APIRouter:
     public = APIRouter()
     public.include_router(health.router)
     public.include_router(entry_routes.router)
+    public.include_router(second_step_routes.router)
     public.include_router(oauth.router)
     public.include_router(share_routes.public_router)
     every.include_router(public, prefix="/api")
 
     private = APIRouter(dependencies=[Depends(authenticate)])
     private.include_router(me_routes.router)
+    private.include_router(factor_routes.router)
     private.include_router(hub_tokens.router)
     private.include_router(project_routes.router)
     private.include_router(dataset_routes.router)
@@ -157,6 +167,7 @@ def _routes() -> APIRouter:
     private.include_router(rental_routes.router)
     private.include_router(moving.router)
     private.include_router(administration_routes.router)
+    private.include_router(invitations.router)
     every.include_router(private, prefix="/api")
     # Outside of /api, where OpenAI's clients look; it asks for an API token itself.
     every.include_router(openai_routes.router)

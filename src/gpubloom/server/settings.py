@@ -60,7 +60,6 @@ class Settings(BaseSettings):
     github_client_secret: SecretStr | None = None
     google_client_id: str | None = None
     google_client_secret: SecretStr | None = None
-    sandbox: Literal["require", "prefer", "off"] = "prefer"
     log_format: Literal["text", "json"] = "text"
     # Unset: require on a server with a public address, otherwise prefer.
     sandbox: Literal["require", "prefer", "off"] | None = None
