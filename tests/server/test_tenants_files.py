@@ -285,15 +285,15 @@ def test_a_share_link_opens_nothing_but_what_it_shows(
 
 
 @on_sqlite
-@pytest.mark.parametrize("place", ["every file", "logs", "model", "work", "work/out", "checkpoints", "media"])
+@pytest.mark.parametrize("where", ["every file", "logs", "model", "work", "work/out", "checkpoints", "media"])
 def test_a_link_in_ones_own_run_leads_to_nothing_of_another(
-    server: Server, installation: Installation, ada: Tenant, eve: Tenant, untouched: None, place: str
+    server: Server, installation: Installation, ada: Tenant, eve: Tenant, untouched: None, where: str
 ) -> None:
-    """A job fills its run directory as it likes. Here it leaves links to the same places of Ada's run."""
-    places = (*RUN_FILES, *WORK_FILES) if place == "every file" else (place,)
+    """A job fills its run directory as it likes. Here it leaves links to the same files of Ada's run."""
+    names = (*RUN_FILES, *WORK_FILES) if where == "every file" else (where,)
     runs = installation.home / "runs"
     for mine, theirs in ((eve.training, ada.training), (eve.script, ada.script), (eve.export, ada.export)):
-        for name in places:
+        for name in names:
             if (runs / theirs / name).exists():
                 _plant(runs / mine / name, runs / theirs / name)
     jobs = (eve.training, eve.script, eve.export)
@@ -329,22 +329,22 @@ def _plant(link: Path, target: Path) -> None:
 
 @on_sqlite
 @pytest.mark.parametrize(
-    "place",
+    "where",
     ["traincard", "traincard/events.jsonl", "traincard/latest.json", "traincard/segments", "whole segment"],
 )
 def test_a_worker_reads_no_reports_through_a_link(
-    server: Server, installation: Installation, ada: Tenant, eve: Tenant, untouched: None, place: str
+    server: Server, installation: Installation, ada: Tenant, eve: Tenant, untouched: None, where: str
 ) -> None:
     """What a follower reads goes into the database, from which its owner reads it."""
     mine, theirs = (installation.home / "runs" / one for one in (eve.training, ada.training))
-    if place == "whole segment":
+    if where == "whole segment":
         segments = sorted((theirs / "traincard/segments").glob("*.jsonl")) or [
             theirs / "traincard/events.jsonl"
         ]
         (mine / "traincard/segments").mkdir(exist_ok=True)
         _plant(mine / "traincard/segments/a0001.r0000.s0009.jsonl", segments[0])
     else:
-        _plant(mine / place, theirs / place)
+        _plant(mine / where, theirs / where)
     job = installation.get(TrainingJob, UUID(eve.training))
     assert job is not None
     installation.change(job, status="running", attempt=1, lease_token=(token := uuid4()))
@@ -377,8 +377,8 @@ def test_a_worker_writes_no_commands_and_takes_no_result_through_a_link(
     before = bytes_of(ada, installation.home)
     _plant(mine / "result.json", theirs / "result.json")
     assert BYTES not in str(read_result(mine))
-    for place in ("traincard/control.json", "traincard/control.lock", "traincard"):
-        _plant(mine / place, theirs / place)
+    for where in ("traincard/control.json", "traincard/control.lock", "traincard"):
+        _plant(mine / where, theirs / where)
         with suppress(OSError):
             write_control(mine, "cancel", {}, 1)
         assert bytes_of(ada, installation.home) == before
