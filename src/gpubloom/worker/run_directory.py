@@ -5,11 +5,14 @@ data and the model of a training on a rented instance are linked into `inputs`, 
 with the run directory; what comes back from the instance is never written to them (`traincard.sync.apply`).
 The files of a script lie in `work` since the job was made, and what the script saves there is what it
 resumes from.
+
+An earlier attempt may have left anything in the directory, links included: nothing is read or written through
+one (`traincard.safe_paths`).
 """
 
-import json
 import os
 import shutil
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,13 @@ from gpubloom.server.playground.endpoint import SERVE_FILE
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.number_encoding import finite_or_none, plain
+from gpubloom.traincard.safe_paths import (
+    is_file_beneath,
+    look_beneath,
+    parent_beneath,
+    read_json_beneath,
+    remove_beneath,
+)
 from gpubloom.traincard.sync.apply import has_received
 
 INPUTS = "inputs"
@@ -78,7 +88,7 @@ def _bring(run_dir: Path, name: str, path: str) -> str:
     top = files[0].parent if is_file else _top_of(files, path)
     link_name = Path(INPUTS, name)
     for file in files:
-        _link(file, run_dir / link_name / file.relative_to(top))
+        _link(file, run_dir, (link_name / file.relative_to(top)).as_posix())
     return str(link_name / files[0].name) if is_file else str(link_name)
 
 
@@ -87,17 +97,31 @@ def _top_of(files: list[Path], path: str) -> Path:
     return folder if folder.is_dir() else Path(os.path.commonpath([file.parent for file in files]))
 
 
-def _link(source: Path, target: Path) -> None:
+def _link(source: Path, run_dir: Path, target: str) -> None:
     real = source.resolve(strict=True)
-    if target.exists() and target.stat().st_size == real.stat().st_size:
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    try:
-        os.link(real, target)
-    except OSError:
-        # Another disk.
-        shutil.copyfile(real, target)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with parent_beneath(run_dir, target, make=True) as (folder, name):
+        try:
+            there = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            pass
+        else:
+            if stat.S_ISREG(there.st_mode) and there.st_size == real.stat().st_size:
+                return
+            os.unlink(name, dir_fd=folder)
+        try:
+            os.link(real, name, dst_dir_fd=folder)
+        except OSError:
+            # Another disk.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            copy = os.open(name, flags, 0o644, dir_fd=folder)
+            with os.fdopen(copy, "wb") as to, real.open("rb") as file:
+                shutil.copyfileobj(file, to)
+
+
+def _remove_inputs(run_dir: Path) -> None:
+    """They are links to the originals, which a training on this machine must not be able to change."""
+    remove_beneath(run_dir, INPUTS, folder=True)
 
 
 def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], attempt: int) -> None:
@@ -122,6 +146,8 @@ def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], att
 
 
 def _holds_another(path: Path, asked: TrainConfig) -> bool:
+    if not is_file_beneath(path.parent, path.name):
+        return False
     try:
         return TrainConfig.read(path) != asked
     except (OSError, ValueError):
@@ -155,7 +181,7 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
     """
     task = script_task(job.config)
     work = run_dir / WORK_FOLDER
-    if not (work / task.entry).is_file():
+    if not is_file_beneath(run_dir, f"{WORK_FOLDER}/{task.entry}"):
         raise ProviderError(
             "entry_not_found",
             f"{task.entry} is not in the job's folder on this machine. Submit the job again.",
@@ -283,22 +309,19 @@ def remove_secrets(run_dir: Path) -> None:
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
     """The task's answer, fit for a database; None when there is none."""
-    path = run_dir / RESULT_FILE
     try:
-        size = path.stat().st_size
-        if size > LARGEST_RESULT_BYTES:
+        facts = look_beneath(run_dir, RESULT_FILE)
+        if facts is not None and facts.st_size > LARGEST_RESULT_BYTES:
             return _only_noted(
-                f"The result is {size / 1e6:.1f} MB, too large for the database. It is in {RESULT_FILE} "
-                "in the run directory of the task."
+                f"The result is {facts.st_size / 1e6:.1f} MB, too large for the database. It is in "
+                f"{RESULT_FILE} in the run directory of the task."
             )
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
+        content = read_json_beneath(run_dir, RESULT_FILE, most=LARGEST_RESULT_BYTES)
+        if content is None:
+            return None
+        found: dict[str, Any] = plain(content, number=finite_or_none, text=_storable)
     except (OSError, ValueError, RecursionError) as problem:
         return _only_noted(f"The result in {RESULT_FILE} cannot be read: {problem}")
-    if not isinstance(content, dict):
-        return _only_noted(f"{RESULT_FILE} does not contain a JSON object.")
-    found: dict[str, Any] = plain(content, number=finite_or_none, text=_storable)
     return found
 
 
@@ -315,6 +338,8 @@ def prepare_attempt(
     run_dir: Path, home: Path, job: TrainingJob, reservation: Reservation, hub_token: str | None
 ) -> JobSpec:
     """Makes the run directory ready. ProviderError with a sentence: the job cannot run here."""
+    if job.target == "local":
+        _remove_inputs(run_dir)
     if job.kind == "script":
         return prepare_script(run_dir, home, job, reservation)
     if job.kind == "train":

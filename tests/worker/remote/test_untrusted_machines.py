@@ -24,7 +24,7 @@ EVIL = "from pathlib import Path\nPath(__file__).with_name('owned').touch()\n"
 def test_a_machine_that_replaces_a_file_of_the_server_ends_its_attempt_and_changes_nothing(
     renter: Renter, name: str
 ) -> None:
-    job_id = renter.rent(toy={"steps": 5, "hold_at": 3, "writes": {name: EVIL}}, max_attempts=1)
+    job_id = renter.rent(toy={"steps": 5, "hold_at": 3, "writes": {name: EVIL}})
     here = renter.run_dir(job_id) / name
 
     async def scenario() -> None:
@@ -36,7 +36,9 @@ def test_a_machine_that_replaces_a_file_of_the_server_ends_its_attempt_and_chang
 
     asyncio.run(scenario())
     assert here.read_text() != EVIL
-    assert renter.job(job_id).error_code == "too_many_attempts"
+    job = renter.job(job_id)
+    assert (job.error_code, job.attempt) == ("refused_data", 1)
+    assert name in (job.error_message or "")
     assert not renter.service.running
 
 

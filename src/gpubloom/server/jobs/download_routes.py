@@ -47,7 +47,7 @@ class TarView:
             header = tarfile.TarInfo(f"{folder}/{file.name}")
             header.size = file.size
             header.mode = 0o644
-            header.mtime = int(file.path.lstat().st_mtime)
+            header.mtime = max(0, file.modified_ns // 10**9)
             content = header.tobuf(format=tarfile.PAX_FORMAT)
             self._parts.append(_Part(len(content), content=content))
             self._parts.append(_Part(file.size, file=file))
