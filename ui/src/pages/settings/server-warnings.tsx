@@ -6,7 +6,7 @@ import { Notice } from "@/components/notice";
 export function ServerWarnings() {
   const warnings = useQuery(serverWarningsQuery);
   return warnings.data?.items.map((sentence) => (
-    <Notice key={sentence} tone="warn" role="status" className="mb-4">
+    <Notice key={sentence} tone="attention" role="status" className="mb-4">
       {sentence}
     </Notice>
   ));
