@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from gpubloom.agent import AgentFiles, JobSpec
 from gpubloom.agent.file_lock import is_held
