@@ -94,6 +94,7 @@ class Sandbox:
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         mounts = (
             *self._common(python),
+            *(Mount("bind", folder, folder) for folder in _toolchains()),
             Mount("tmpfs", HOME_INSIDE, writable=True, size=self._temporary),
             *(Mount("bind", path, path, owned=True) for path in _outermost(inputs)),
             Mount("bind", str(cache), str(cache.resolve()), writable=True, owned=True),
@@ -258,6 +259,16 @@ def _python_folders(python: str = sys.executable) -> list[str]:
         found |= {str(Path(program).parent.parent), str(Path(program).resolve().parent.parent)}
     folders = _outermost([Path(path) for path in found if Path(path) != Path("/")])
     return [folder for folder in folders if not Path(folder).is_relative_to("/usr") and Path(folder).is_dir()]
+
+
+def _toolchains() -> list[str]:
+    """Compilers and libraries that the environment names, where systems keep what is no part of them."""
+    names = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CC", "CXX", "BLOOM_CC")
+    named = [Path(part) for name in names for part in os.environ.get(name, "").split(os.pathsep) if part]
+    found = {
+        Path("/opt", path.relative_to("/opt").parts[0]) for path in named if Path("/opt") in path.parents
+    }
+    return [str(path) for path in sorted(found) if path.is_dir()]
 
 
 def _outermost(paths: Sequence[Path]) -> list[str]:
