@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 if __name__ == "__main__":
-    # An isolated Python does not look other_threads the file it was given.
+    # An isolated Python does not look where the file lies that it was given.
     sys.path.append(str(Path(__file__).parents[2]))
 
 from gpubloom.sandbox import kernel, limiting
