@@ -36,6 +36,7 @@ from gpubloom.server.jobs.summary import (
     add_marks,
     add_warnings,
     read_summary,
+    storable,
     summarize,
     with_waiting,
 )
@@ -45,7 +46,14 @@ from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
 from gpubloom.traincard.number_encoding import plain
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.traincard.safe_paths import is_file_beneath
-from gpubloom.worker.attempt_outcome import DIRECTORY_GONE, Ending, Verdict, judge, judge_disk_fault, storable
+from gpubloom.worker.attempt_outcome import (
+    DIRECTORY_GONE,
+    Ending,
+    Verdict,
+    judge,
+    judge_disk_fault,
+    message_of,
+)
 from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
 from gpubloom.worker.launcher import LaunchFailed
@@ -110,7 +118,7 @@ class RunWatch:
         # Also a run that says nothing any more has a history.
         self.take_in([])
         self._reading.note_processes(self._processes)
-        found = [plain(each.as_dict()) for each in diagnose(self._reading)]
+        found = [plain(each.as_dict(), text=storable) for each in diagnose(self._reading)]
         return [Finding.model_validate(each) for each in found if not ended or each["kind"] in _OF_ENDED_RUNS]
 
 
@@ -407,7 +415,7 @@ class Follower:
                     row.end_time = now()
                 if not asked:
                     row.error_code = code
-                    row.error_message = None if message is None else storable(message)
+                    row.error_message = None if message is None else message_of(message)
                 release(row)
                 await announce(session, row)
 
@@ -452,21 +460,18 @@ class Follower:
         """Store it, exactly once; where the database does not have what came before: its cursor."""
 
         async def stored() -> dict[str, Any] | None:
-            async with self._database.write() as session:
-                row = await holding(session, self._job.id, self._token)
-                self._job = row
-                if row.cursor == piece.before:
-                    try:
+            try:
+                async with self._database.write() as session:
+                    row = await holding(session, self._job.id, self._token)
+                    behind_at = None if row.cursor in (piece.before, piece.after) else row.cursor
+                    # Otherwise an earlier try was committed, but its answer was lost on the way.
+                    if row.cursor == piece.before:
                         await self._store(session, row, piece)
-                    except (DataError, ValueError, TypeError, OverflowError, RecursionError) as problem:
-                        # A name or a number that no database holds.
-                        raise UnreadableRun(
-                            f"a value cannot be stored ({type(problem).__name__})"
-                        ) from problem
-                elif row.cursor != piece.after:
-                    return row.cursor
-                # Otherwise an earlier try was committed, but its answer was lost on the way.
-                return None
+            except (DataError, ValueError, TypeError, OverflowError, RecursionError) as problem:
+                # A name or a number that no database holds.
+                raise UnreadableRun(f"a value cannot be stored ({type(problem).__name__})") from problem
+            self._job = row
+            return behind_at
 
         return await self._persist(stored)
 
