@@ -142,6 +142,13 @@ async def room_left(session: AsyncSession, settings: Settings, user_id: UUID) ->
     return int(settings.user_quota_gb * GIGABYTE) - (await read_usage(session, user_id)).total
 
 
+async def room_for(session: AsyncSession, settings: Settings, user_id: UUID, job_id: UUID) -> int:
+    """How many bytes the run directory of a job may hold in all, with what it holds already."""
+    own = await session.get(JobStorage, job_id)
+    held = 0 if own is None else own.run_bytes + own.checkpoint_bytes + own.model_bytes
+    return max(0, await room_left(session, settings, user_id) + held)
+
+
 async def read_usage(session: AsyncSession, user_id: UUID) -> Usage:
     """The sizes that are stored: nothing here looks at the disk."""
     brought = {"datasets": 0, "models": 0}
