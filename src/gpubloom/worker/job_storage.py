@@ -8,6 +8,7 @@ there is room again.
 import asyncio
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -52,21 +53,24 @@ def measure(run_dir: Path) -> Sizes:
     """
     found = dict.fromkeys(("run_bytes", "checkpoint_bytes", "model_bytes"), 0)
     seen: set[tuple[int, int]] = set()
-    for directory, _, names, folder in os.fwalk(run_dir):
-        top = Path(directory).relative_to(run_dir).parts[:1]
+    # A list, not recursion: a script may nest folders as deeply as it likes.
+    folders = [run_dir]
+    while folders:
+        folder = folders.pop()
+        top = folder.relative_to(run_dir).parts[:1]
         kind = _KINDS.get(top[0] if top else "", "run_bytes")
-        for name in names:
-            try:
-                facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            except OSError:
-                # Removed meanwhile.
-                continue
-            file = (facts.st_dev, facts.st_ino)
-            if file in seen or (top == (_INPUTS,) and facts.st_nlink > 1):
-                continue
-            if facts.st_nlink > 1:
+        # What is removed meanwhile, or never was there, takes no room.
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry.path))
+                    continue
+                facts = entry.stat(follow_symlinks=False)
+                file = (facts.st_dev, facts.st_ino)
+                if file in seen or (top == (_INPUTS,) and facts.st_nlink > 1):
+                    continue
                 seen.add(file)
-            found[kind] += facts.st_blocks * _BLOCK
+                found[kind] += facts.st_blocks * _BLOCK
     return Sizes(**found)
 
 
