@@ -504,6 +504,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/me/storage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Storage
+         * @description Return how much your files take, and how much they may take together.
+         */
+        get: operations["read_storage_api_me_storage_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/me/factors": {
         parameters: {
             query?: never;
@@ -8134,6 +8154,26 @@ export interface components {
             ignored: string[];
         };
         /**
+         * StorageOut
+         * @description Bytes by kind. The files of jobs are measured about once a minute while the jobs run.
+         */
+        StorageOut: {
+            /** Quota */
+            quota: number;
+            /** Total */
+            total: number;
+            /** Datasets */
+            datasets: number;
+            /** Models */
+            models: number;
+            /** Runs */
+            runs: number;
+            /** Checkpoints */
+            checkpoints: number;
+            /** Trained Models */
+            trained_models: number;
+        };
+        /**
          * StorageReady
          * @description Whether a storage bucket is configured. Jobs on rented machines need one.
          */
@@ -9683,6 +9723,36 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_storage_api_me_storage_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StorageOut"];
+                };
             };
             /** @description Error */
             "4XX": {
