@@ -5,7 +5,12 @@ from uuid import UUID
 from fastapi import APIRouter, BackgroundTasks
 
 import gpubloom
-from gpubloom.server.accounts.principal import AdminPrincipal, CurrentMailer, CurrentSettings
+from gpubloom.server.accounts.principal import (
+    AdminPrincipal,
+    CurrentMailer,
+    CurrentPrincipal,
+    CurrentSettings,
+)
 from gpubloom.server.accounts.schemas import UserOut
 from gpubloom.server.administration import service
 from gpubloom.server.administration.schemas import (
@@ -26,13 +31,14 @@ router = APIRouter(tags=["administration"])
 
 
 @router.get("/server")
-async def read_server(settings: CurrentSettings) -> ServerOut:
-    """Return the server's version and the data folders that the server may read."""
+async def read_server(principal: CurrentPrincipal, settings: CurrentSettings) -> ServerOut:
+    """Return the server's version. Admins also see the data folders that the server may read."""
+    is_admin = principal.user.role == "admin"
     return ServerOut(
         version=gpubloom.__version__,
         signup=settings.signup,
-        uploads_folder=str(settings.uploads),
-        data_roots=[str(root) for root in settings.data_roots],
+        uploads_folder=str(settings.uploads) if is_admin else None,
+        data_roots=[str(root) for root in settings.data_roots] if is_admin else [],
     )
 
 
