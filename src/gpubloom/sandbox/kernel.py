@@ -95,12 +95,18 @@ def move_mount(tree: int, target: str) -> None:
     syscall(_MOVE_MOUNT, tree, b"", _AT_FDCWD, target.encode(), flags, about=target)
 
 
-def set_mount_attributes(tree: int | str, attributes: int, *, user_namespace: int = 0) -> None:
+def set_mount_attributes(tree: int, attributes: int, *, user_namespace: int = 0) -> None:
     """Adds attributes to a mount and to all below it."""
     wanted = _MountAttr(attributes, 0, 0, user_namespace)
-    at, path, flags = (_AT_FDCWD, tree, 0) if isinstance(tree, str) else (tree, "", _AT_EMPTY_PATH)
-    arguments = (ctypes.c_uint(flags | _AT_RECURSIVE), ctypes.byref(wanted), ctypes.c_size_t(32))
-    syscall(_MOUNT_SETATTR, at, path.encode(), *arguments, about=path)
+    arguments = (ctypes.c_uint(_AT_EMPTY_PATH | _AT_RECURSIVE), ctypes.byref(wanted), ctypes.c_size_t(32))
+    syscall(_MOUNT_SETATTR, tree, b"", *arguments)
+
+
+def set_read_only(target: str) -> None:
+    """One mount, without those below it."""
+    wanted = _MountAttr(ATTR_RDONLY, 0, 0, 0)
+    arguments = (ctypes.c_uint(0), ctypes.byref(wanted), ctypes.c_size_t(32))
+    syscall(_MOUNT_SETATTR, _AT_FDCWD, target.encode(), *arguments, about=target)
 
 
 def set_capabilities(kept: int = 0) -> None:

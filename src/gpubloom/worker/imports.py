@@ -183,7 +183,7 @@ async def fetch_model(
         return _fetch_failed(said)
     await asyncio.to_thread(_move_fetched, staging, folder)
     try:
-        check = await check_folder(folder, settings.sandbox)
+        check = await check_folder(folder, settings.sandbox_mode)
     except CheckFailed as failure:
         return _fetch_failed({"refused": str(failure)})
     found = said["fetched"]
@@ -216,7 +216,7 @@ async def _fetch(
         token = await open_hub_token(session, settings, row.user_id)
         # What this row itself was counted with before is not in its own way.
         room = await room_left(session, settings, row.user_id) + row.size
-    request |= {"token": token, "most_bytes": room, "sandbox": settings.sandbox}
+    request |= {"token": token, "most_bytes": room, "sandbox": settings.sandbox_mode}
     last: dict[str, Any] = {}
     try:
         async with aclosing(children.answers(_FETCH_MODULE, request, seconds=_FETCH_SECONDS)) as answers:
@@ -315,7 +315,7 @@ async def _abandon(database: Database, settings: Settings, row: Dataset | Model)
 
 async def _check(database: Database, settings: Settings, model: Model, folder: Path) -> None:
     try:
-        check = await check_folder(folder, settings.sandbox)
+        check = await check_folder(folder, settings.sandbox_mode)
     except CheckFailed as failure:
         async with database.write() as session:
             await models.note_failure(session, model.id, str(failure))

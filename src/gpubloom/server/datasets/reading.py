@@ -20,7 +20,7 @@ _CONVERT_CPU_SECONDS = 24 * 3600
 def _request(settings: Settings, dataset: Dataset, action: str, **fields: Any) -> dict[str, Any]:
     return {
         "action": action,
-        "sandbox": settings.sandbox,
+        "sandbox": settings.sandbox_mode,
         "path": str(dataset_file(settings, dataset)),
         "filename": dataset.filename,
         "format": dataset.format,

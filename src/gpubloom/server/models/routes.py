@@ -103,7 +103,7 @@ async def add_model(
 
 async def _checked(settings: Settings, folder: Path) -> dict[str, Any]:
     try:
-        return await check_folder(folder, settings.sandbox)
+        return await check_folder(folder, settings.sandbox_mode)
     except CheckFailed as failure:
         raise Conflict(str(failure), code="check_failed") from failure
 
@@ -203,7 +203,7 @@ async def upload_file(
 
 async def _finish(database: Database, settings: Settings, model_id: UUID) -> None:
     try:
-        check = await check_folder(own_folder(settings, model_id), settings.sandbox)
+        check = await check_folder(own_folder(settings, model_id), settings.sandbox_mode)
     except CheckFailed as failure:
         async with database.write() as session:
             await service.note_failure(session, model_id, str(failure))

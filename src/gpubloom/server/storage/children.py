@@ -20,7 +20,7 @@ from gpubloom.sandbox.landlock import Policy, landlock_version
 _PASSED_ON = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV"),
     *("HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "BLOOM_EGRESS_ALLOW"),
 )
 # Settings of the hub's library; its tokens have other names.
 _PREFIX_PASSED_ON = "HF_HUB_"
