@@ -37,8 +37,9 @@ def test_a_client_that_does_not_read_holds_next_to_nothing_and_its_child_ends_wi
             prepare(Settings(_env_file=None, home=home))
         process = psutil.Process(server.process.pid)
         before = process.memory_info().rss
+        host = urlsplit(server.address).netloc
         request = (
-            f"GET /api/datasets/{dataset_id}/converted HTTP/1.1\r\nHost: {urlsplit(server.address).netloc}\r\n"
+            f"GET /api/datasets/{dataset_id}/converted HTTP/1.1\r\nHost: {host}\r\n"
             f"Authorization: Bearer {token}\r\n\r\n"
         )
         with _asked(server.address, request):
