@@ -64,6 +64,7 @@ from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.scripts import MOST_AT_ONCE
 from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
+from gpubloom.server.security.server_paths import HiddenPaths
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage import routes as storage_routes
 from gpubloom.server.storage.uploads import UPLOADS
@@ -108,6 +109,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         middleware=[
             Middleware(SecurityHeaders, secure=settings.secure, app_build=app_build()),
+            Middleware(HiddenPaths, home=settings.home, uploads=settings.uploads),
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
             Middleware(BodyLimit, larger=FOLDERS, unlimited=UPLOADS),

@@ -51,7 +51,7 @@ def test_a_job_is_queued_with_its_full_config_and_plan(
     assert answer.status_code == 201, answer.text
     job = answer.json()
     assert (job["status"], job["queue_position"], job["project_name"]) == ("queued", 1, "P")
-    assert job["config"]["data"]["train_path"] == str(text)
+    assert job["config"]["data"]["train_path"] == "corpus.txt"
     assert (job["config"]["learning_rate"], job["config"]["epochs"]) == (0.0001, 3)
     assert job["plan"]["steps"] > 0
     listed = ada.get("/api/jobs", params={"project_id": str(project.id)}).json()

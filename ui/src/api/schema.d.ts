@@ -2276,7 +2276,7 @@ export interface paths {
         };
         /**
          * Read Server
-         * @description Return the server's version and the data folders that the server may read.
+         * @description Return the server's version. Admins also see the data folders that the server may read.
          */
         get: operations["read_server_api_server_get"];
         put?: never;
@@ -7958,7 +7958,7 @@ export interface components {
         };
         /**
          * ServerOut
-         * @description Information about this server for signed-in users.
+         * @description Information about this server for signed-in users. Only admins see folders.
          */
         ServerOut: {
             /** Version */
@@ -7966,7 +7966,7 @@ export interface components {
             /** Signup */
             signup: string;
             /** Uploads Folder */
-            uploads_folder: string;
+            uploads_folder: string | null;
             /** Data Roots */
             data_roots: string[];
         };
