@@ -59,6 +59,26 @@ def up(port: _Port = None, host: _Host = None) -> None:
     raise typer.Exit(run_both(arguments))
 
 
+def rotate_key() -> None:
+    """Replace the key that encrypts stored tokens and credentials.
+
+    Servers and workers may run meanwhile. If this command is interrupted, run it again.
+    """
+    from gpubloom.cli.database import in_database
+    from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all columns
+    from gpubloom.server.administration.key_rotation import rotate_key as rotated
+    from gpubloom.server.security.secrets import CannotOpen
+
+    settings = ready_settings()
+    try:
+        found = in_database(settings, lambda database: rotated(database, settings.home))
+    except CannotOpen as problem:
+        fail("invalid_key", str(problem), status=WRONG_INPUT)
+    typer.echo(f"Replaced the encryption key. Values encrypted again: {found.encrypted}.")
+    if found.unreadable:
+        typer.echo(f"Values that no key opens, left as they are: {found.unreadable}.")
+
+
 def usable_settings(**flags: Any) -> "Settings":
     """The settings of flags and environment, with a writable home folder."""
     from gpubloom.server.settings import SettingsError, load_settings
