@@ -12,6 +12,7 @@ from typer.models import ParameterInfo
 
 import gpubloom
 from gpubloom.cli import (
+    accounts,
     audit,
     auth,
     card,
@@ -159,6 +160,7 @@ server_commands = _group("server", "Run and maintain your own GPU Bloom server."
 server_commands.command("start")(server.start)
 server_commands.command("worker")(server.worker)
 server_commands.command("rotate-key")(server.rotate_key)
+server_commands.command("reset-factors")(accounts.reset_factors)
 server_commands.command("openapi")(schemas.openapi)
 server_commands.add_typer(database.app, name="database")
 server_commands.add_typer(machines.app, name="machines")

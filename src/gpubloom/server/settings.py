@@ -48,6 +48,12 @@ class Settings(BaseSettings):
     max_upload_gb: float = Field(default=50, gt=0, le=1_000_000)
     machine_timeout_minutes: float = Field(default=30, gt=0, le=1_000_000)
     user_quota_gb: float = Field(default=500, gt=0, le=1_000_000)
+    max_connections: int = Field(default=500, ge=1)
+    max_connections_per_address: int = Field(default=100, ge=1)
+    header_timeout_seconds: float = Field(default=20, gt=0)
+    body_timeout_seconds: float = Field(default=30, gt=0)
+    max_streams_per_user: int = Field(default=30, ge=1)
+    max_downloads_per_user: int = Field(default=10, ge=1)
     smtp_url: SecretStr | None = None
     mail_from: str = "GPU Bloom <bloom@localhost>"
     github_client_id: str | None = None
@@ -55,6 +61,8 @@ class Settings(BaseSettings):
     google_client_id: str | None = None
     google_client_secret: SecretStr | None = None
     log_format: Literal["text", "json"] = "text"
+    # Unset: require on a server with a public address, otherwise prefer.
+    sandbox: Literal["require", "prefer", "off"] | None = None
     egress_allow: str = ""
     prices: Path | None = None
     storage_bucket: str | None = None
@@ -63,6 +71,11 @@ class Settings(BaseSettings):
     storage_endpoint: str = ""
     storage_region: str = "us-east-1"
     storage_prefix: str = ""
+
+    @property
+    def sandbox_mode(self) -> Literal["require", "prefer", "off"]:
+        """What happens with trainings and tasks where there is no sandbox; scripts always need one."""
+        return self.sandbox or ("prefer" if self.public_url is None else "require")
 
     @field_validator("home", mode="after")
     @classmethod

@@ -2,19 +2,18 @@
 
 from uuid import UUID
 
-from fastapi import APIRouter, BackgroundTasks
+from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 import gpubloom
-from gpubloom.server.accounts.principal import AdminPrincipal, CurrentMailer, CurrentSettings
+from gpubloom.server.accounts.principal import AdminPrincipal, CurrentSettings
+from gpubloom.server.accounts.reauthentication import FreshAdminPrincipal
 from gpubloom.server.accounts.schemas import UserOut
 from gpubloom.server.administration import service
 from gpubloom.server.administration.schemas import (
     ActorOut,
     AuditEventOut,
     AuditEvents,
-    InvitationIn,
-    InvitationOut,
     People,
     PersonChange,
     PersonOut,
@@ -53,27 +52,11 @@ async def list_people(principal: AdminPrincipal, session: ReadSession) -> People
 
 @router.patch("/users/{user_id}")
 async def change_person(
-    user_id: UUID, body: PersonChange, principal: AdminPrincipal, session: WriteSession
+    user_id: UUID, body: PersonChange, principal: FreshAdminPrincipal, session: WriteSession
 ) -> UserOut:
     """Change a user's role, or disable or enable the account."""
     user = await service.change_person(session, principal, user_id, role=body.role, disabled=body.disabled)
     return UserOut.model_validate(user)
-
-
-@router.post("/invitations", status_code=201)
-async def invite(
-    body: InvitationIn,
-    principal: AdminPrincipal,
-    session: WriteSession,
-    settings: CurrentSettings,
-    mailer: CurrentMailer,
-    after: BackgroundTasks,
-) -> InvitationOut:
-    """Invite a person with a one-time link."""
-    mail, link = await service.invite(session, principal, settings.address, email=body.email, role=body.role)
-    assert mail.link is not None
-    after.add_task(mailer.send, mail)
-    return InvitationOut(email=body.email, role=body.role, link=mail.link, expires_at=link.expires)
 
 
 @router.get("/audit-events")

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from gpubloom.server.accounts.schemas import Email, UserOut
+from gpubloom.server.accounts.schemas import UserOut
 from gpubloom.server.accounts.tables import Role
 from gpubloom.server.schema import Flag, Schema
 
@@ -22,20 +22,6 @@ class People(Schema):
 class PersonChange(Schema):
     role: Role | None = None
     disabled: Flag | None = None
-
-
-class InvitationIn(Schema):
-    email: Email
-    role: Role = "member"
-
-
-class InvitationOut(Schema):
-    """An invitation. The response contains the link, so that an admin can pass it on without email."""
-
-    email: str
-    role: Role
-    link: str
-    expires_at: datetime
 
 
 class ActorOut(Schema):

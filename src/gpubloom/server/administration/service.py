@@ -6,16 +6,14 @@ from uuid import UUID
 from sqlalchemy import func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.accounts import mail
-from gpubloom.server.accounts.mail import Email
 from gpubloom.server.accounts.principal import Principal
-from gpubloom.server.accounts.registration import find_by_email, issue_link
 from gpubloom.server.accounts.sessions import end_all_sessions
-from gpubloom.server.accounts.tables import BrowserSession, OneTimeLink, Role, User
+from gpubloom.server.accounts.tables import BrowserSession, Role, User
+from gpubloom.server.administration.invitations import void_invitations
 from gpubloom.server.audit import AuditEvent, record
 from gpubloom.server.audit.maintenance import AuditFilter
 from gpubloom.server.db.pages import Page
-from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.problems import Conflict, NotFound
 
 
 async def list_people(session: AsyncSession) -> list[tuple[User, datetime | None]]:
@@ -57,6 +55,8 @@ async def change_person(
         user.disabled = disabled
     if user.disabled:
         await end_all_sessions(session, user.id)
+    if user.disabled or user.role != "admin":
+        await void_invitations(session, principal, user.id)
     await session.flush()
     record(
         session,
@@ -68,26 +68,6 @@ async def change_person(
         disabled=user.disabled,
     )
     return user
-
-
-async def invite(
-    session: AsyncSession, principal: Principal, address: str, *, email: str, role: Role
-) -> tuple[Email, OneTimeLink]:
-    """A link that lets one person create an account, even while sign-up is closed."""
-    if await find_by_email(session, email) is not None:
-        raise InvalidInput.for_field(
-            "email", "An account with this email address already exists.", code="already_registered"
-        )
-    secret, link = await issue_link(session, "invite", email, role=role)
-    record(
-        session,
-        "user.invited",
-        actor=principal.id,
-        subject=f"email:{email}",
-        ip_address=principal.ip_address,
-        role=role,
-    )
-    return mail.invitation(address, email, principal.user.name, secret), link
 
 
 async def list_audit_events(

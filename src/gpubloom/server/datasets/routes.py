@@ -8,6 +8,7 @@ from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
+from gpubloom.server.accounts.shares import HOLDS_DOWNLOAD
 from gpubloom.server.audit import record_apart
 from gpubloom.server.datasets import reading, service
 from gpubloom.server.datasets.files import arriving_file, dataset_folder, problems_file, remove_dataset
@@ -242,7 +243,7 @@ async def list_problems(
     )
 
 
-@router.get("/{dataset_id}/converted", response_class=StreamingResponse)
+@router.get("/{dataset_id}/converted", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD])
 async def download_converted(
     dataset_id: UUID, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> StreamingResponse:

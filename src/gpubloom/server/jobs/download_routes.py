@@ -18,6 +18,7 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
+from gpubloom.server.accounts.shares import HOLDS_DOWNLOAD
 from gpubloom.server.audit import record
 from gpubloom.server.db.database import CurrentDatabase
 from gpubloom.server.jobs.files import FoundFile, artifacts, model_files, run_directory
@@ -50,7 +51,7 @@ class TarView:
             header = tarfile.TarInfo(f"{folder}/{file.name}")
             header.size = file.size
             header.mode = 0o644
-            header.mtime = int(file.path.lstat().st_mtime)
+            header.mtime = max(0, file.modified_ns // 10**9)
             content = header.tobuf(format=tarfile.PAX_FORMAT)
             self._parts.append(_Part(len(content), content=content))
             self._parts.append(_Part(file.size, file=file))
@@ -129,7 +130,7 @@ async def list_model_files(job_id: OwnJobId, settings: CurrentSettings) -> Model
     return _listed(await _model_files(settings, job_id), _archive_name("model", job_id))
 
 
-@router.get("/model/archive", response_class=StreamingResponse, dependencies=[RECORDED])
+@router.get("/model/archive", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED])
 async def download_archive(
     job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
@@ -137,7 +138,9 @@ async def download_archive(
     return _archive(await _model_files(settings, job_id), _archive_name("model", job_id), range_)
 
 
-@router.get("/model/files/{path:path}", response_class=StreamingResponse, dependencies=[RECORDED])
+@router.get(
+    "/model/files/{path:path}", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED]
+)
 async def download_file(
     job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
@@ -161,7 +164,7 @@ async def list_artifacts(job_id: OwnJobId, settings: CurrentSettings) -> ModelFi
     return _listed(await _artifact_files(settings, job_id), _archive_name("artifacts", job_id))
 
 
-@router.get("/artifacts/archive", response_class=StreamingResponse, dependencies=[RECORDED])
+@router.get("/artifacts/archive", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED])
 async def download_artifacts(
     job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
@@ -172,7 +175,9 @@ async def download_artifacts(
     return _archive(files, _archive_name("artifacts", job_id), range_)
 
 
-@router.get("/artifacts/files/{path:path}", response_class=StreamingResponse, dependencies=[RECORDED])
+@router.get(
+    "/artifacts/files/{path:path}", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED]
+)
 async def download_artifact(
     job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path
 from gpubloom.providers import registry
 from gpubloom.providers.base import ProviderError
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, SessionPrincipal
+from gpubloom.server.accounts.reauthentication import FreshPrincipal
 from gpubloom.server.audit import record_apart
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.problems import Conflict, NotFound
@@ -53,7 +54,7 @@ async def list_providers(
 async def connect(
     provider: ProviderName,
     body: CredentialsIn,
-    principal: SessionPrincipal,
+    principal: FreshPrincipal,
     database: CurrentDatabase,
     settings: CurrentSettings,
 ) -> ConnectionOut:
