@@ -50,7 +50,7 @@ async def _reset(settings: "Settings", email: str) -> bool:
     from gpubloom.server.audit import record
     from gpubloom.server.db.database import Database
 
-    database = Database(settings.database)
+    database = Database(settings.database, settings.home)
     try:
         async with database.write() as session:
             user = await find_by_email(session, email)
