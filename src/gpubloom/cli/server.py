@@ -80,7 +80,8 @@ def rotate_key() -> None:
 
 
 def usable_settings(**flags: Any) -> "Settings":
-    """The settings of flags and environment, with a writable home folder."""
+    """The settings of flags and environment, with a writable home folder that is closed to others."""
+    from gpubloom.server.home import private_umask, protect_home
     from gpubloom.server.settings import SettingsError, load_settings
 
     try:
@@ -91,8 +92,10 @@ def usable_settings(**flags: Any) -> "Settings":
         # From a .env file; what connects to other machines reads it from the environment.
         os.environ["BLOOM_EGRESS_ALLOW"] = settings.egress_allow
     try:
+        private_umask()
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         settings.uploads.mkdir(exist_ok=True)
+        protect_home(settings.home)
     except OSError as error:
         fail(
             "cannot_write",
