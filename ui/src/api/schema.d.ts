@@ -2267,6 +2267,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/server/warnings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Warnings
+         * @description List what the operator should change about how this server runs.
+         */
+        get: operations["read_warnings_api_server_warnings_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/users": {
         parameters: {
             query?: never;
@@ -2319,6 +2339,26 @@ export interface paths {
          * @description List the audit trail, newest event first.
          */
         get: operations["list_audit_events_api_audit_events_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/audit-events/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Audit Events
+         * @description Download the audit trail as JSON lines, oldest event first, with the hash of every event.
+         */
+        get: operations["export_audit_events_api_audit_events_export_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2519,13 +2559,18 @@ export interface components {
              */
             constraints?: components["schemas"]["ConstraintsIn"];
         };
-        /** AuditEventOut */
+        /**
+         * AuditEventOut
+         * @description An entry. `sequence` is its number in the chain.
+         */
         AuditEventOut: {
             /**
              * Id
              * Format: uuid
              */
             id: string;
+            /** Sequence */
+            sequence: number | null;
             /**
              * At
              * Format: date-time
@@ -2536,6 +2581,8 @@ export interface components {
             action: string;
             /** Subject */
             subject: string;
+            /** Project Id */
+            project_id: string | null;
             /** Ip Address */
             ip_address: string | null;
             /** Details */
@@ -7902,6 +7949,14 @@ export interface components {
             uploads_folder: string;
             /** Data Roots */
             data_roots: string[];
+        };
+        /**
+         * ServerWarnings
+         * @description What the operator of this server should change, in sentences.
+         */
+        ServerWarnings: {
+            /** Items */
+            items: string[];
         };
         /** SessionOut */
         SessionOut: {
@@ -13479,6 +13534,36 @@ export interface operations {
             };
         };
     };
+    read_warnings_api_server_warnings_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServerWarnings"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     list_people_api_users_get: {
         parameters: {
             query?: never;
@@ -13551,6 +13636,15 @@ export interface operations {
                 search?: string;
                 limit?: number;
                 offset?: number;
+                /** @description The user who acted. */
+                actor_id?: string | null;
+                /** @description The beginning of the action's name. */
+                action?: string;
+                project_id?: string | null;
+                /** @description Only entries at or after this time. */
+                since?: string | null;
+                /** @description Only entries before this time. */
+                until?: string | null;
             };
             header?: never;
             path?: never;
@@ -13566,6 +13660,44 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["AuditEvents"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    export_audit_events_api_audit_events_export_get: {
+        parameters: {
+            query?: {
+                /** @description The user who acted. */
+                actor_id?: string | null;
+                /** @description The beginning of the action's name. */
+                action?: string;
+                project_id?: string | null;
+                /** @description Only entries at or after this time. */
+                since?: string | null;
+                /** @description Only entries before this time. */
+                until?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {

@@ -219,6 +219,7 @@ def _record(session: AsyncSession, principal: Principal, action: str, **details:
         actor=principal.id,
         subject=f"user:{principal.id}",
         ip_address=principal.ip_address,
+        project=None,
         **details,
     )
 

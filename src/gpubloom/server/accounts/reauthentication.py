@@ -134,5 +134,6 @@ def _record(session: AsyncSession, principal: Principal, action: str, **details:
         actor=principal.id,
         subject=f"session:{principal.session_id}",
         ip_address=principal.ip_address,
+        project=None,
         **details,
     )

@@ -102,6 +102,7 @@ async def _sign_in(
         actor=user.id,
         subject=f"user:{user.id}",
         ip_address=address,
+        project=None,
         **{name: value for name, value in details.items() if value is not None},
     )
     return SignedIn(user=UserOut.model_validate(user), csrf_token=opened.row.csrf_token)
