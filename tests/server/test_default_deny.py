@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from gpubloom.server.accounts.tables import User
+from gpubloom.server.accounts.tables import LinkedAccount, User
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.tables import JobShare, TrainingJob
 from gpubloom.server.models.tables import Model
@@ -106,6 +106,11 @@ OWNED: dict[str, Callable[[Installation, User], object]] = {
     ),
     "session_id": lambda installation, owner: installation.add_session(owner)[1].id,
     "token_id": lambda installation, owner: installation.add_token(owner)[1].id,
+    "link_id": lambda installation, owner: (
+        installation.add(
+            LinkedAccount(id=uuid4(), user_id=owner.id, provider="github", provider_account_id="1")
+        ).id
+    ),
 }
 # What only admins may ask for is refused to members with 403, whoever it belongs to.
 ADMINISTRATION = {"user_id", "invitation_id"}

@@ -20,7 +20,7 @@ from gpubloom.offers import load_prices
 from gpubloom.server import compare, health, offers, scripts
 from gpubloom.server.accounts import entry_routes, hub_tokens, me_routes, oauth
 from gpubloom.server.accounts.mail import Mailer
-from gpubloom.server.accounts.oauth import configured_providers
+from gpubloom.server.accounts.oauth_providers import configured_providers
 from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.accounts.sessions import SessionCookie
 from gpubloom.server.administration import invitations
@@ -134,6 +134,7 @@ def _routes() -> APIRouter:
 
     private = APIRouter(dependencies=[Depends(authenticate)])
     private.include_router(me_routes.router)
+    private.include_router(oauth.linked_router)
     private.include_router(hub_tokens.router)
     private.include_router(project_routes.router)
     private.include_router(dataset_routes.router)
