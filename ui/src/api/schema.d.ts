@@ -175,9 +175,31 @@ export interface paths {
         put?: never;
         /**
          * Reset Password
-         * @description Choose a new password with the link from the email. All browsers are signed out.
+         * @description Choose a new password with the link from the email.
+         *
+         *     All browsers are signed out and, unless you keep them, all API tokens revoked.
          */
         post: operations["reset_password_api_auth_password_reset_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/password/strength": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rate Password
+         * @description Rate a password before you choose it. It is not stored.
+         */
+        post: operations["rate_password_api_auth_password_strength_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -213,7 +235,7 @@ export interface paths {
         };
         /**
          * Come Back
-         * @description Handle the answer of the sign-in provider, and sign in.
+         * @description Handle the answer of the sign-in provider: sign in, or link the account there to yours.
          */
         get: operations["come_back_api_auth_oauth__provider__callback_get"];
         put?: never;
@@ -319,7 +341,9 @@ export interface paths {
         put?: never;
         /**
          * Change Password
-         * @description Change your password. Other browsers are signed out.
+         * @description Change your password.
+         *
+         *     Other browsers are signed out and, unless you keep them, all API tokens revoked.
          */
         post: operations["change_password_api_me_password_post"];
         delete?: never;
@@ -411,6 +435,50 @@ export interface paths {
          * @description Revoke an API token.
          */
         delete: operations["revoke_token_api_me_tokens__token_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/linked-accounts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Linked Accounts
+         * @description List your accounts at sign-in providers with which you can sign in.
+         */
+        get: operations["list_linked_accounts_api_me_linked_accounts_get"];
+        put?: never;
+        /**
+         * Link Account
+         * @description Start to link your account at a sign-in provider. Go to the page that the response names.
+         */
+        post: operations["link_account_api_me_linked_accounts_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/linked-accounts/{link_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Unlink Account
+         * @description Unlink an account at a sign-in provider. Your last way to sign in stays.
+         */
+        delete: operations["unlink_account_api_me_linked_accounts__link_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2027,26 +2095,6 @@ export interface paths {
         patch: operations["change_person_api_users__user_id__patch"];
         trace?: never;
     };
-    "/api/invitations": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Invite
-         * @description Invite a person with a one-time link.
-         */
-        post: operations["invite_api_invitations_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/audit-events": {
         parameters: {
             query?: never;
@@ -2062,6 +2110,50 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Invitations
+         * @description List the invitations that can still be used, newest first.
+         */
+        get: operations["list_invitations_api_invitations_get"];
+        put?: never;
+        /**
+         * Invite
+         * @description Invite a person with a one-time link. An earlier invitation of the same address ends.
+         */
+        post: operations["invite_api_invitations_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/invitations/{invitation_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Invitation
+         * @description Revoke an invitation. Its link stops working at once.
+         */
+        delete: operations["revoke_invitation_api_invitations__invitation_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2258,7 +2350,9 @@ export interface components {
              */
             mail: "smtp" | "outbox";
             /** Oauth Providers */
-            oauth_providers: ("github" | "google")[];
+            oauth_providers: ("github" | "google" | "oidc")[];
+            /** Oidc Name */
+            oidc_name: string;
             user: components["schemas"]["UserOut"] | null;
             /** Csrf Token */
             csrf_token: string | null;
@@ -2679,7 +2773,10 @@ export interface components {
             /** Families */
             families: components["schemas"]["FamilyOut"][];
         };
-        /** ChangePassword */
+        /**
+         * ChangePassword
+         * @description The old and the new password. API tokens are revoked unless they are kept on purpose.
+         */
         ChangePassword: {
             /**
              * Current Password
@@ -2691,6 +2788,11 @@ export interface components {
              * Format: password
              */
             new_password: string;
+            /**
+             * Keep Tokens
+             * @default false
+             */
+            keep_tokens?: boolean;
         };
         /**
          * CheckOut
@@ -3132,6 +3234,37 @@ export interface components {
             /** Token */
             token: string;
             api_token: components["schemas"]["ApiTokenOut"];
+        };
+        /**
+         * CreatedInvitation
+         * @description A new invitation. Only this response contains its link, which an admin can pass on without email.
+         */
+        CreatedInvitation: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Email */
+            email: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "admin" | "member";
+            inviter: components["schemas"]["ActorOut"];
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Expires At
+             * Format: date-time
+             */
+            expires_at: string;
+            /** Link */
+            link: string;
         };
         /**
          * CredentialFieldOut
@@ -4243,9 +4376,14 @@ export interface components {
         };
         /**
          * InvitationOut
-         * @description An invitation. The response contains the link, so that an admin can pass it on without email.
+         * @description An invitation that can still be used.
          */
         InvitationOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
             /** Email */
             email: string;
             /**
@@ -4253,13 +4391,22 @@ export interface components {
              * @enum {string}
              */
             role: "admin" | "member";
-            /** Link */
-            link: string;
+            inviter: components["schemas"]["ActorOut"];
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
             /**
              * Expires At
              * Format: date-time
              */
             expires_at: string;
+        };
+        /** Invitations */
+        Invitations: {
+            /** Items */
+            items: components["schemas"]["InvitationOut"][];
         };
         /**
          * JobDelta
@@ -4670,6 +4817,39 @@ export interface components {
             too_long: number;
             /** First Too Long */
             first_too_long: number[];
+        };
+        /**
+         * LinkStart
+         * @description The page of the sign-in provider to go to.
+         */
+        LinkStart: {
+            /** Address */
+            address: string;
+        };
+        /**
+         * LinkedAccountOut
+         * @description Your account at a sign-in provider, with which you can sign in here.
+         */
+        LinkedAccountOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Provider */
+            provider: string;
+            /** Email */
+            email: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+        };
+        /** LinkedAccounts */
+        LinkedAccounts: {
+            /** Items */
+            items: components["schemas"]["LinkedAccountOut"][];
         };
         /**
          * LiveSeries
@@ -5602,6 +5782,14 @@ export interface components {
              */
             max_hours?: number | null;
         };
+        /** NewLink */
+        NewLink: {
+            /**
+             * Provider
+             * @enum {string}
+             */
+            provider: "github" | "google" | "oidc";
+        };
         /**
          * NewModel
          * @description A model on the Hugging Face Hub, in a folder on the server, or as files to upload.
@@ -5911,6 +6099,37 @@ export interface components {
             facts: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
+        };
+        /**
+         * PasswordStrength
+         * @description A score from 0 to 4, and advice in plain words when the password would be refused.
+         */
+        PasswordStrength: {
+            /** Score */
+            score: number;
+            /** Advice */
+            advice: string | null;
+        };
+        /**
+         * PasswordToRate
+         * @description A password that somebody thinks of choosing, and what they have entered about themselves so far.
+         */
+        PasswordToRate: {
+            /**
+             * Password
+             * Format: password
+             */
+            password: string;
+            /**
+             * Email
+             * @default
+             */
+            email?: string;
+            /**
+             * Name
+             * @default
+             */
+            name?: string;
         };
         /** People */
         People: {
@@ -6879,13 +7098,18 @@ export interface components {
         };
         /** ResetPassword */
         ResetPassword: {
+            /** Token */
+            token: string;
             /**
              * Password
              * Format: password
              */
             password: string;
-            /** Token */
-            token: string;
+            /**
+             * Keep Tokens
+             * @default false
+             */
+            keep_tokens?: boolean;
         };
         /**
          * RowProblemOut
@@ -7416,17 +7640,17 @@ export interface components {
         };
         /** Setup */
         Setup: {
-            /**
-             * Password
-             * Format: password
-             */
-            password: string;
             /** Token */
             token: string;
             /** Name */
             name: string;
             /** Email */
             email: string;
+            /**
+             * Password
+             * Format: password
+             */
+            password: string;
         };
         /** ShareOut */
         ShareOut: {
@@ -7458,15 +7682,15 @@ export interface components {
         };
         /** SignUp */
         SignUp: {
+            /** Name */
+            name: string;
+            /** Email */
+            email: string;
             /**
              * Password
              * Format: password
              */
             password: string;
-            /** Name */
-            name: string;
-            /** Email */
-            email: string;
             /** Invitation */
             invitation?: string | null;
         };
@@ -8477,6 +8701,40 @@ export interface operations {
             };
         };
     };
+    rate_password_api_auth_password_strength_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PasswordToRate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PasswordStrength"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     start_api_auth_oauth__provider__start_get: {
         parameters: {
             query?: {
@@ -8514,6 +8772,7 @@ export interface operations {
             query?: {
                 state?: string;
                 code?: string;
+                iss?: string | null;
             };
             header?: never;
             path: {
@@ -8890,6 +9149,100 @@ export interface operations {
             header?: never;
             path: {
                 token_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_linked_accounts_api_me_linked_accounts_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkedAccounts"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    link_account_api_me_linked_accounts_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewLink"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkStart"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    unlink_account_api_me_linked_accounts__link_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                link_id: string;
             };
             cookie?: never;
         };
@@ -12444,40 +12797,6 @@ export interface operations {
             };
         };
     };
-    invite_api_invitations_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["InvitationIn"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InvitationOut"];
-                };
-            };
-            /** @description Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["ProblemBody"];
-                };
-            };
-        };
-    };
     list_audit_events_api_audit_events_get: {
         parameters: {
             query?: {
@@ -12499,6 +12818,100 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["AuditEvents"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_invitations_api_invitations_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Invitations"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    invite_api_invitations_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InvitationIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedInvitation"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    revoke_invitation_api_invitations__invitation_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                invitation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {
