@@ -6,10 +6,10 @@ BIN := .venv/bin
 NPM := npm --prefix ui --silent run
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long steady bench setup ui check check-python check-ui check-api format api wheel clean
+.PHONY: help run test test-long steady bench setup ui check check-python check-ui check-api format api lock vulnerabilities wheel clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## Set up what is missing and serve the app at 127.0.0.1:PORT (8000)
 	@$(PYTHON) tools/prepare.py run
@@ -65,8 +65,15 @@ format: ## Format the Python sources
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-wheel: setup ## Build the wheel, with the web app in it, into dist/
+lock: setup ## Write requirements.lock anew: the versions and hashes of what the server needs
+	$(BIN)/python tools/lock.py
+
+vulnerabilities: setup ## Compare the versions in use with a file of known vulnerabilities (FILE=osv.zip)
+	$(BIN)/python tools/vulnerabilities.py $(FILE)
+
+wheel: setup ## Build the wheel, with the web app in it, and its bill of materials into dist/
 	$(BIN)/python -m build --wheel
+	$(BIN)/python tools/bill_of_materials.py dist
 
 clean: ## Remove everything that set-up and builds made (not your data)
 	rm -rf .venv ui/node_modules src/gpubloom/server/web/static src/gpubloom/traincard/card/static dist .mypy_cache .ruff_cache

@@ -16,6 +16,11 @@ PUBLIC = {
     ("POST", "/api/auth/verify"),
     ("POST", "/api/auth/verify/resend"),
     ("POST", "/api/auth/sign-in"),
+    # The second step of a sign-in asks for a cookie of the first one.
+    ("GET", "/api/auth/second-factor"),
+    ("POST", "/api/auth/second-factor"),
+    ("POST", "/api/auth/passkey/options"),
+    ("POST", "/api/auth/passkey"),
     ("POST", "/api/auth/password/forgot"),
     ("POST", "/api/auth/password/reset"),
     ("POST", "/api/auth/password/strength"),

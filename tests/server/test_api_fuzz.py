@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 import schemathesis
+from httpx2 import Response
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis.errors import Unsatisfiable
@@ -47,7 +48,7 @@ LIKELY = {
 }
 
 
-def _real_ids(installation: Installation, owner: User) -> dict[str, str]:
+def real_ids(installation: Installation, owner: User) -> dict[str, str]:
     """Ids that exist, so that requests get past 'not found'."""
     project = installation.add(
         Project(id=uuid4(), user_id=owner.id, name="p", model_architecture="custom", model_size=1)
@@ -99,8 +100,8 @@ def _a_model(installation: Installation, owner: User) -> str:
     return str(model.id)
 
 
-def _send(browser: Browser, case: schemathesis.Case) -> str | None:
-    """Send one request; gives what is wrong with the answer."""
+def ask(browser: Browser, case: schemathesis.Case) -> Response:
+    """Send one generated request as a browser would."""
     if case.meta.generation.mode is schemathesis.GenerationMode.POSITIVE and isinstance(case.body, dict):
         case.body = {name: LIKELY.get(name, value) for name, value in case.body.items()}
     request = case.as_transport_kwargs(base_url="http://127.0.0.1:8000")
@@ -113,15 +114,19 @@ def _send(browser: Browser, case: schemathesis.Case) -> str | None:
         # Generated ones would take the browser's session away.
         if name.lower() not in {"authorization", "cookie", "host", "origin", "x-csrf-token"}
     }
-    answer = browser.request(
+    return browser.request(
         request["method"], request["url"], params=request.get("params"), headers=headers, **body
     )
+
+
+def complaint_about(case: schemathesis.Case, answer: Response) -> str | None:
+    """What is wrong with an answer: a server error, or a refusal without a code and a sentence."""
     told = f"{case.as_curl_command()}\n{answer.status_code} {answer.text[:500]}"
     if answer.status_code >= 500:
         return told
     if answer.status_code >= 400 and case.path.startswith("/v1/") and "error" in answer.json():
         return None if answer.json()["error"]["message"] else told
-    if answer.status_code >= 400 and request["method"] != "HEAD":
+    if answer.status_code >= 400 and case.method != "HEAD":
         problem = answer.headers["content-type"] == "application/problem+json" and answer.json()
         if not problem or not problem["code"] or not problem["detail"]:
             return told
@@ -141,7 +146,7 @@ def _complaints(browser: Browser, cases: SearchStrategy[schemathesis.Case], exam
     )
     @given(cases)
     def send(case: schemathesis.Case) -> None:
-        complaint = _send(browser, case)
+        complaint = complaint_about(case, ask(browser, case))
         if complaint is not None:
             wrong.append(complaint)
 
@@ -160,7 +165,7 @@ def _fuzz(
     for found in islice(schema.get_all_operations(), part, None, parts):
         operation = found.ok()
         names = {parameter.name for parameter in operation.path_parameters}
-        ids = {name: value for name, value in _real_ids(installation, owner).items() if name in names}
+        ids = {name: value for name, value in real_ids(installation, owner).items() if name in names}
         if operation.path in ENDLESS:
             ids = {}
         browser = server.signed_in(owner)

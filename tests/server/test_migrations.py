@@ -14,10 +14,12 @@ from sqlalchemy import Engine, MetaData, create_engine, inspect, make_url, selec
 from sqlalchemy.pool import NullPool
 
 from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all tables
+from gpubloom.server.audit.chain import Head, sign, verify
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.migrate import current_revision, downgrade, newest_revision, upgrade
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent, Machine, MetricPoint, MetricSeries, TrainingJob
+from gpubloom.server.security.secrets import Vault
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job, add_training
 
@@ -109,9 +111,15 @@ _MADE_BY_MIGRATIONS = {"alembic_version", "installation"}
 _EMPTIED = "job_events"
 # What came since, one line each, and the columns that a migration fills.
 _NEW_TABLES = {
+    "audit_head",
     "machines",
     "idempotency_keys",
     "known_devices",
+    "passkey_challenges",
+    "passkeys",
+    "pending_sign_ins",
+    "recovery_codes",
+    "totp_secrets",
 }
 _FILLED = {
     "sessions": {"authenticated_at"},
@@ -183,6 +191,10 @@ def _stored(address: str) -> Rows:
         }
 
 
+# The audit log of old databases becomes the beginning of the chain.
+_CHAINED = {"sequence", "previous_hash", "hash"}
+
+
 def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
     empty_database: str, tmp_path: Path
 ) -> None:
@@ -200,7 +212,7 @@ def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
         ]
         kept = [{column: row[column] for column in expected[0]} for row in after[name]]
         assert kept == expected, name
-        added = {column for row in after[name] for column in row.keys() - expected[0].keys()}
+        added = {column for row in after[name] for column in row.keys() - expected[0].keys() - _CHAINED}
         empty = added - _FILLED.get(name, set())
         assert all(row[column] is None for row in after[name] for column in empty), name
     assert [row["authenticated_at"] for row in after["sessions"]] == [
@@ -219,6 +231,10 @@ def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
     for mapper in Table.registry.mappers:
         name = mapper.local_table.name
         assert installation.all(mapper.class_) or name == _EMPTIED or name in _NEW_TABLES, mapper
+
+    vault = Vault.of(tmp_path)
+    with installation.session() as session:
+        assert sign(session, vault) == verify(session, vault) == Head(1, after["audit_events"][0]["hash"])
 
     downgrade(empty_database, _OLD)
     assert _stored(empty_database) == before

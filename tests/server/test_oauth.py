@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pyotp
 import pytest
 
 from gpubloom.server.accounts.oauth import local_path
@@ -191,6 +192,21 @@ def test_a_signed_in_person_links_an_account_signs_in_with_it_and_unlinks_it(
     assert browser.get("/api/me/linked-accounts").json()["items"] == []
     assert _through(server.browser(), provider, name) == "/auth?error=oauth_email_unverified"
     assert installation.actions() == ["user.account_linked", "user.signed_in", "user.account_unlinked"]
+
+
+def test_a_provider_does_not_replace_the_second_factor(
+    server: Server, installation: Installation, provider: FakeProvider, name: str, member: User
+) -> None:
+    installation.add(LinkedAccount(user_id=member.id, provider=name, provider_account_id="4711"))
+    owner = server.signed_in(member)
+    secret = owner.post("/api/me/totp").json()["secret"]
+    enabled = owner.post("/api/me/totp/enable", json={"code": pyotp.TOTP(secret).now()}).json()
+    browser = server.browser()
+    assert _through(browser, provider, name, "?next=/projects") == "/auth/second-factor?next=%2Fprojects"
+    assert browser.get("/api/me").status_code == 401
+    code = {"code": enabled["recovery_codes"][0]}
+    assert browser.post("/api/auth/second-factor", json=code).status_code == 200
+    assert browser.get("/api/me").json()["id"] == str(member.id)
 
 
 def test_an_account_there_belongs_to_one_person_here(

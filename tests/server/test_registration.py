@@ -39,7 +39,7 @@ def test_sign_up_leads_through_the_email_to_a_signed_in_member(
     assert signed_in.status_code == 200
     assert signed_in.json()["user"]["role"] == "member"
     assert stranger.get("/api/me").json()["email"] == "eve@example.org"
-    assert installation.actions() == ["user.signed_up", "user.email_verified"]
+    assert installation.actions() == ["user.signed_up", "user.email_verified", "user.signed_in"]
 
 
 def test_the_email_lies_in_the_outbox_readable_by_the_owner_only(

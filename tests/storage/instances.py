@@ -11,7 +11,7 @@ from typing import Any
 from gpubloom.agent import AgentFiles, JobSpec
 from gpubloom.storage import Arrival, Bundle, Mailbox, Receiver, SentBundle, Store, send_bundle
 from gpubloom.storage.layout import JobLayout
-from gpubloom.traincard.sync.apply import TRAINING_PATHS, AcceptedPaths
+from gpubloom.traincard.sync.accepted import TRAINING_PATHS, AcceptedPaths
 from tests.agent.runs import TIMEOUT_SECONDS
 
 QUICK = {"every": 0.1, "beat": 0.5, "obey": 20.0, "deliver": 60.0}

@@ -9,7 +9,7 @@ import pytest
 from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.storage import DamagedBatchError, Receiver, Store
 from gpubloom.storage.layout import JobLayout
-from gpubloom.traincard.sync.apply import SCRIPT_PATHS
+from gpubloom.traincard.sync.accepted import SCRIPT_PATHS
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.xdist_group("s3")
@@ -125,6 +125,7 @@ def test_nothing_is_renamed_into_another_folder_of_the_run(store: Store, run_dir
 def test_a_link_is_not_renamed_to_the_folder_of_the_model(store: Store, run_dir: Path) -> None:
     receiver = Receiver(store, "job-1", 1, run_dir, accepted=SCRIPT_PATHS)
     send(store, [{"kind": "rename", "path": "work/link", "to": "model"}])
-    receiver.once()
+    with pytest.raises(DamagedBatchError):
+        receiver.once()
     assert not (run_dir / "model").exists()
     assert (run_dir / "work/link").is_symlink()

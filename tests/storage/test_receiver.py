@@ -23,7 +23,8 @@ from gpubloom.storage import (
     send_bundle,
 )
 from gpubloom.storage.layout import JobLayout
-from gpubloom.traincard.sync.apply import RefusedEntryError, RunFolder
+from gpubloom.traincard.sync.accepted import TRAINING_PATHS, Entry, RefusedEntryError
+from gpubloom.traincard.sync.apply import RunFolder
 from tests.errors import raises
 from tests.storage.instances import content
 from tests.traincard_mirror.conftest import KEY, S3Server
@@ -93,7 +94,15 @@ class Both:
         return uploader
 
     def new_receiver(self) -> Receiver:
-        return Receiver(self.store, "job-1", 1, self.mine, mailbox=self._mailbox, clock=self.clock)
+        return Receiver(
+            self.store,
+            "job-1",
+            1,
+            self.mine,
+            accepted=TRAINING_PATHS,
+            mailbox=self._mailbox,
+            clock=self.clock,
+        )
 
     def says(self, text: str) -> None:
         (self.there / "logs").mkdir(exist_ok=True)
@@ -185,8 +194,8 @@ def test_a_receiver_killed_in_the_middle_of_a_batch_goes_on_behind_the_last_entr
 
     def dies(self: RunFolder, entry: Any, piece: bytes) -> None:
         real(self, entry, piece)
-        done.append(entry["kind"])
-        if entry["kind"] == "rename":
+        done.append(entry.kind)
+        if entry.kind == "rename":
             raise Killed
 
     monkeypatch.setattr(RunFolder, "apply", dies)
@@ -290,7 +299,7 @@ def test_a_batch_that_is_listed_before_it_can_be_read_whole_is_taken_the_next_ti
     both.turns(4)
     readable = store.get
     for early in (None, b"", (readable(LAYOUT.slot(1)) or b"")[:-1]):
-        monkeypatch.setattr(store, "get", lambda name, early=early: early)
+        monkeypatch.setattr(store, "get", lambda name, most, early=early: early)
         assert both.receiver.once().news == 0
         assert both.arrived() == ""
     monkeypatch.setattr(store, "get", readable)
@@ -304,20 +313,21 @@ def test_a_batch_that_is_listed_before_it_can_be_read_whole_is_taken_the_next_ti
      "traincard/control.json", "traincard/lock", "agent"],
 )  # fmt: skip
 def test_a_name_that_is_not_the_agents_to_write_is_refused(name: str, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run", TRAINING_PATHS)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(RefusedEntryError):
-        folder.apply({"kind": "whole", "path": name, "size": 1}, b"x")
+        folder.apply(Entry.parse({"kind": "whole", "path": name, "size": 1}), b"x")
     with pytest.raises(RefusedEntryError):
-        folder.apply({"kind": "rename", "path": "a", "to": name}, b"")
+        folder.apply(Entry.parse({"kind": "rename", "path": "a", "to": name}), b"")
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_damaged_large_file_never_appears(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.apply({"kind": "part", "path": "model/weights", "offset": 0, "size": 3}, b"abc")
+    folder = RunFolder(tmp_path / "run", TRAINING_PATHS)
+    folder.apply(Entry.parse({"kind": "part", "path": "model/weights", "offset": 0, "size": 3}), b"abc")
+    done = {"kind": "done", "path": "model/weights", "total": 3, "sha256": "0" * 64}
     with pytest.raises(RefusedEntryError, match="SHA-256"):
-        folder.apply({"kind": "done", "path": "model/weights", "total": 3, "sha256": "0" * 64}, b"")
+        folder.apply(Entry.parse(done), b"")
     assert not (tmp_path / "run/model/weights").exists()
 
 
@@ -331,7 +341,7 @@ def test_a_wrong_key_is_a_sentence_without_the_secret(bucket: S3Server) -> None:
 
 def test_a_short_outage_is_no_silence(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moment = [0.0]
-    receiver = Receiver(store, "job-1", 1, tmp_path / "run", clock=lambda: moment[0])
+    receiver = Receiver(store, "job-1", 1, tmp_path / "run", accepted=TRAINING_PATHS, clock=lambda: moment[0])
     batch = UploadBatch("job-1", 1, number=1, next_in=10.0, entries=[], body=b"")
     store.put(LAYOUT.slot(1), batch.to_bytes())
     assert receiver.once().state == "running"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gpubloom.agent.remote.upload_batch import UploadBatch
-from gpubloom.traincard.sync.apply import SCRIPT_PATHS, RunFolder
+from gpubloom.traincard.sync.accepted import SCRIPT_PATHS, Entry
+from gpubloom.traincard.sync.apply import RunFolder
 from gpubloom.traincard.sync.delta import DeltaBuilder
 from tests.storage.instances import content
 
@@ -132,15 +133,14 @@ def test_any_history_arrives(seed: int, tmp_path: Path, monkeypatch: pytest.Monk
         pass
     assert content(tmp_path / "here") == content(trainer.folder)
     assert here.differences(delta_builder.tree(state)) == []
-    assert not [path for path in here.arriving.rglob("*") if path.is_file()]
+    assert not [path for path in (tmp_path / "here/.arriving").rglob("*") if path.is_file()]
 
 
 def apply(folder: RunFolder, batch: UploadBatch, chance: random.Random) -> None:
     offset = 0
-    for entry in batch.entries:
-        size = entry["size"] if entry["kind"] in {"whole", "grow", "part"} else 0
-        piece = batch.body[offset : offset + size]
-        offset += size
+    for entry in map(Entry.parse, batch.entries):
+        piece = batch.body[offset : offset + entry.size]
+        offset += entry.size
         # Sometimes twice: a receiver that was killed before it could note that it was done.
         for _ in range(1 + (chance.random() < 0.3)):
             folder.apply(entry, piece)

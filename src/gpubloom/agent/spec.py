@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -24,7 +24,8 @@ class JobSpec:
     `environment` is added to what the agent inherits. `stop_grace_seconds`: how long a training process that
     was asked to stop may take to save its checkpoint before it is killed. `folder`: where inside the run
     directory the command runs. `note`: what the log should say about this attempt. `total_steps`: how many
-    the script is expected to take; it need not print that.
+    the script is expected to take; it need not print that. `confinement`: the sandbox of the command, as
+    `gpubloom.sandbox` reads it; `launcher`: the command that runs the job in it.
     """
 
     job_id: str
@@ -38,6 +39,8 @@ class JobSpec:
     folder: str = ""
     note: str = ""
     total_steps: int | None = None
+    confinement: Mapping[str, Any] | None = None
+    launcher: tuple[str, ...] = ()
     v: int = SPEC_VERSION
 
     def __post_init__(self) -> None:
@@ -88,6 +91,8 @@ class JobSpec:
                 folder=str(content.get("folder", "")),
                 note=str(content.get("note", "")),
                 total_steps=None if content.get("total_steps") is None else int(content["total_steps"]),
+                confinement=content.get("confinement"),
+                launcher=tuple(str(part) for part in content.get("launcher") or ()),
             )
         except (KeyError, TypeError, AttributeError) as problem:
             raise InputError(
@@ -132,28 +137,39 @@ class ExitRecord:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """ValueError when it is no exit record."""
-        try:
-            reason = content["reason"]
-            if reason not in get_args(Reason):
-                raise InputError(
-                    "damaged_record",
-                    f"the reason must be one of {', '.join(get_args(Reason))}, but it is {reason!r}",
-                )
-            return cls(
-                attempt=int(content["attempt"]),
-                code=content["code"],
-                signal=content["signal"],
-                reason=reason,
-                started_at=float(content["started_at"]),
-                ended_at=float(content["ended_at"]),
-                output_dropped_bytes=int(content["output_dropped_bytes"]),
-                problem=content.get("problem"),
-            )
-        except (KeyError, TypeError) as problem:
-            raise InputError(
-                "damaged_record", f"the exit record is damaged: {type(problem).__name__} at {problem}"
-            ) from problem
+        """ValueError when it is no exit record. Another machine may have written it."""
+        if not isinstance(content, Mapping):
+            raise InputError("damaged_record", "the exit record is damaged: it is not an object")
+        fields: dict[str, Any] = {name: content.get(name) for name in _EXIT_FIELDS}
+        for name, value in fields.items():
+            if not _EXIT_FIELDS[name](value):
+                raise InputError("damaged_record", f"the exit record is damaged: {name} is not valid")
+        return cls(**fields)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 53
+
+
+def _is_status(value: object) -> bool:
+    return value is None or (type(value) is int and abs(value) < 1 << 31)
+
+
+def _is_moment(value: object) -> bool:
+    # Until the year 5138, so that no arithmetic with it fails.
+    return type(value) in {int, float} and 0 <= value < 1e11  # type: ignore[operator]
+
+
+_EXIT_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "attempt": _is_count,
+    "code": _is_status,
+    "signal": _is_status,
+    "reason": lambda value: value in get_args(Reason),
+    "started_at": _is_moment,
+    "ended_at": _is_moment,
+    "output_dropped_bytes": _is_count,
+    "problem": lambda value: value is None or isinstance(value, str),
+}
 
 
 def _end_in_words(code: int | None, number: int | None) -> str:

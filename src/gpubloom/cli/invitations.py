@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gpubloom.cli.output import WRONG_INPUT, fail
-from gpubloom.cli.providers import Password, ask_password
+from gpubloom.cli.providers import Password, ask_code, ask_password
 from gpubloom.cli.tables import print_table
 
 app = typer.Typer(no_args_is_help=True, help="Invite people to the server (admins only).")
@@ -50,7 +50,7 @@ def create(
     """
     from gpubloom.cli.api_client import signed_in
 
-    with signed_in(lambda own_email: password or ask_password(own_email)) as ask:
+    with signed_in(lambda own_email: password or ask_password(own_email), ask_code) as ask:
         made = ask("POST", "/invitations", {"email": email, "role": "admin" if admin else "member"})
     typer.echo(f"Send this link to {made['email']}. It works once, until {made['expires_at'][:10]}.")
     typer.echo(made["link"])

@@ -58,13 +58,15 @@ class AgentStatus:
     `alive`: something of the run lives, agent or training process. `agent_alive`: the agent does, so output
     is read and the end will be recorded. `attempt`: the newest attempt that was ever started in the
     directory, 0 for none. `exit`: how the attempt that was asked about ended. An attempt that was started,
-    has no exit and is not alive has vanished.
+    has no exit and is not alive has vanished. `refused`: what the machine of the attempt sent that could not
+    be accepted; the attempt was ended for it.
     """
 
     alive: bool
     agent_alive: bool
     attempt: int
     exit: ExitRecord | None
+    refused: str | None = None
 
 
 @dataclass(frozen=True)

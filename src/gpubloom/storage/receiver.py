@@ -2,6 +2,10 @@
 
 What was applied is recorded entry by entry, so a receiver can be killed anywhere and another one goes on. A
 batch is deleted once it is applied. Silence is counted only while the bucket answers.
+
+A batch is checked as a whole before its first byte is stored: the form of every entry, every name, every
+size, the exit record. One that is damaged ends the attempt, never the receiver. What comes faster than the
+limit waits in the bucket.
 """
 
 import json
@@ -16,14 +20,13 @@ from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import Mailbox
 from gpubloom.storage.store import StorageError, Store
-from gpubloom.traincard.atomic_write import read_json_object, replace_file
-from gpubloom.traincard.layout import RunFiles
-from gpubloom.traincard.sync.apply import TRAINING_PATHS, AcceptedPaths, RefusedEntryError, RunFolder
+from gpubloom.traincard.safe_paths import read_json_beneath
+from gpubloom.traincard.sync.accepted import AcceptedPaths, Entry, Limits, RefusedEntryError
+from gpubloom.traincard.sync.apply import ARRIVING, RunFolder
+from gpubloom.traincard.sync.files import CONTROL
 
-# An agent packs 16 MB and a header.
-_LARGEST_BATCH = 128 << 20
-# Kinds whose bytes are in the body.
-_WITH_CONTENT = {"whole", "grow", "part"}
+# An agent's own is below 4096 bytes.
+_LARGEST_EXIT_RECORD = 1 << 16
 
 ArrivalState = Literal["waiting", "running", "ended", "vanished"]
 
@@ -35,13 +38,14 @@ class DamagedBatchError(Exception):
 @dataclass(frozen=True)
 class Arrival:
     """Where an attempt stands. waiting: nothing came yet. vanished: the agent broke its promise, or the end
-    came without a record. `differences`: files that are not as the other side has them, at the end.
-    `left_out`: files that this receiver was sent and did not accept."""
+    came without a record. `waits`: more has come than may be applied now. `differences`: files that are not
+    as the other side has them, at the end. `left_out`: files that were sent and not accepted."""
 
     state: ArrivalState
     applied: int
     news: int
     exit: ExitRecord | None
+    waits: bool = False
     differences: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -56,22 +60,28 @@ class Receiver:
         attempt: int,
         run_dir: Path,
         *,
-        accepted: AcceptedPaths = TRAINING_PATHS,
+        accepted: AcceptedPaths,
+        limits: Limits | None = None,
         mailbox: Mailbox | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._layout = store, JobLayout(job_id, attempt)
         self._run_dir, self._clock = run_dir, clock
         self._mailbox = mailbox or Mailbox(store, self._layout)
-        exit_record = f"agent/{AgentFiles(run_dir).exit(attempt).name}"
-        self._folder = RunFolder(run_dir, accepted.including([exit_record]))
-        self._record = self._folder.arriving / f"received-{attempt}.json"
-        kept = read_json_object(self._record) or {}
+        self._exit_record = f"agent/{AgentFiles(run_dir).exit(attempt).name}"
+        self._limits = limits or Limits()
+        self._folder = RunFolder(run_dir, accepted.including([self._exit_record]), self._limits)
+        self._record = f"received-{attempt}.json"
+        kept = read_json_beneath(run_dir, f"{ARRIVING}/{self._record}") or {}
         self._applied: int = kept.get("applied", 0)
         self._entries: int = kept.get("entries", 0)
         self._promise: float = kept.get("promise", 0.0)
         self._ended: bool = kept.get("ended", False)
         self._differences: list[str] = kept.get("differences", [])
+        # Bytes that came in parts, less those of files that were put together of them and read once.
+        self._unread: int = kept.get("unread", 0)
+        self._allowance = self._limits.burst_bytes
+        self._filled_at = clock()
         self._told: int | None = None
         self._answered_at: float | None = None
         self._silent = 0.0
@@ -90,10 +100,12 @@ class Receiver:
         if not self._ended:
             self._mailbox.renew(self._applied + 1)
         found = self._store.sizes(self._layout.batches)
-        news = 0
+        news, waits = 0, False
         # Applied by a receiver that was killed before it could delete them.
         self._store.delete([name for name in found if name <= self._layout.slot(self._applied)])
-        while (name := self._layout.slot(self._applied + 1)) in found:
+        while not self._ended and (name := self._layout.slot(self._applied + 1)) in found:
+            if waits := not self._may_take(name, found[name]):
+                break
             if (content := self._fetch(name, found[name])) is None:
                 break
             self._apply(name, content)
@@ -101,23 +113,32 @@ class Receiver:
             news += 1
             if not self._ended:
                 self._mailbox.renew(self._applied + 1)
-        self._count_silence(news)
-        return self._arrival(news)
+        self._count_silence(news, waits=waits)
+        return self._arrival(news, waits)
 
     def _tell(self) -> None:
         """Upload control.json, if it is newer than what was uploaded before."""
-        control = read_json_object(RunFiles(self._run_dir).control)
+        control = read_json_beneath(self._run_dir, CONTROL)
         if control is not None and control.get("version") != self._told:
             self._store.put(self._layout.control, json.dumps(control).encode())
             self._told = control.get("version")
 
+    def _may_take(self, name: str, size: int) -> bool:
+        """Whether a batch may be fetched now. DamagedBatchError: no agent sends one of this size."""
+        if size > self._limits.batch_bytes:
+            raise DamagedBatchError(f"{name} has {size} bytes, which is not a valid size for an upload batch")
+        now, limits = self._clock(), self._limits
+        more = (now - self._filled_at) * limits.bytes_per_second
+        self._allowance, self._filled_at = min(limits.burst_bytes, self._allowance + more), now
+        if self._allowance < 0:
+            return False
+        self._allowance -= size
+        return True
+
     def _fetch(self, name: str, size: int) -> bytes | None:
         """None: some buckets list an object a moment before it can be read; the next call reads it."""
-        if size > _LARGEST_BATCH:
-            raise DamagedBatchError(
-                f"{name} has {size} bytes, which is not a valid size for an upload batch."
-            )
-        content = self._store.get(name)
+        # It may have been written again since it was listed, with any size.
+        content = self._store.get(name, most=size)
         return content if content is not None and len(content) == size else None
 
     def _apply(self, name: str, content: bytes) -> None:
@@ -129,26 +150,57 @@ class Receiver:
                 name,
             ):
                 raise RefusedEntryError("the batch belongs to another attempt")
-            self._apply_entries(batch)
+            entries = self._checked(batch)
+            self._allowance -= len(entries) * self._limits.entry_bytes
+            self._apply_entries(entries)
             differences = self._folder.differences(batch.tree) if batch.ended else []
-        except (KeyError, TypeError, ValueError) as problem:
-            raise DamagedBatchError(f"{name} cannot be applied: {problem}.") from problem
+        except ValueError as problem:
+            raise DamagedBatchError(f"{name} cannot be applied: {problem}") from problem
         self._applied, self._entries = batch.number, 0
         self._promise, self._ended, self._differences = batch.next_in, batch.ended, differences
         self._keep()
 
-    def _apply_entries(self, batch: UploadBatch) -> None:
+    def _checked(self, batch: UploadBatch) -> list[tuple[Entry, bytes]]:
+        """The entries with their bytes. RefusedEntryError, before anything is stored: one is not valid."""
+        if len(batch.entries) > self._limits.entries:
+            raise RefusedEntryError(f"the batch has more than {self._limits.entries} entries")
+        checked = []
         offset = 0
-        for index, entry in enumerate(batch.entries):
-            size = int(entry["size"]) if entry["kind"] in _WITH_CONTENT else 0
-            content = batch.body[offset : offset + size]
-            if size < 0 or len(content) != size:
+        for given in batch.entries:
+            entry = Entry.parse(given)
+            content = batch.body[offset : offset + entry.size]
+            if len(content) != entry.size:
                 raise RefusedEntryError("the entries and the content do not match")
-            offset += size
-            if index >= self._entries:
-                self._folder.apply(entry, content)
-                self._entries = index + 1
-                self._keep()
+            offset += entry.size
+            self._folder.is_wanted(entry)
+            if self._exit_record in entry.names:
+                self._check_exit_record(entry, content)
+            checked.append((entry, content))
+        if offset != len(batch.body):
+            raise RefusedEntryError("the entries and the content do not match")
+        return checked
+
+    def _check_exit_record(self, entry: Entry, content: bytes) -> None:
+        if entry.kind != "whole" or len(content) > _LARGEST_EXIT_RECORD:
+            raise RefusedEntryError("the exit record is not sent as a whole file")
+        try:
+            found = ExitRecord.from_json(json.loads(content))
+        except RecursionError:
+            raise RefusedEntryError("the exit record is damaged: it is nested too deeply") from None
+        if found.attempt != self._layout.attempt:
+            raise RefusedEntryError("the exit record belongs to another attempt")
+
+    def _apply_entries(self, entries: list[tuple[Entry, bytes]]) -> None:
+        for index, (entry, content) in enumerate(entries):
+            if index < self._entries:
+                continue
+            # Every byte that is read back was sent: a short entry cannot make this machine read for hours.
+            unread = self._unread + (len(content) if entry.kind == "part" else 0) - entry.total
+            if unread < 0:
+                raise RefusedEntryError(f"parts of {entry.path!r} are missing")
+            self._folder.apply(entry, content)
+            self._entries, self._unread = index + 1, unread
+            self._keep()
 
     def _keep(self) -> None:
         content = {
@@ -157,22 +209,22 @@ class Receiver:
             "promise": self._promise,
             "ended": self._ended,
             "differences": self._differences,
+            "unread": self._unread,
         }
-        replace_file(self._record, json.dumps(content))
+        self._folder.keep(self._record, json.dumps(content))
 
-    def _count_silence(self, news: int) -> None:
+    def _count_silence(self, news: int, *, waits: bool) -> None:
         now = self._clock()
         # A long pause between two looks was ours, not the agent's; after it, it gets its whole promise again.
         paused = self._answered_at is not None and now - self._answered_at > max(self._promise, 60.0)
-        if news or paused or self._answered_at is None:
+        if news or waits or paused or self._answered_at is None:
             self._silent = 0.0
         else:
             self._silent += now - self._answered_at
         self._answered_at = now
 
-    def _arrival(self, news: int) -> Arrival:
-        files = AgentFiles(self._run_dir)
-        record = files.read_exit(self._layout.attempt) if self._ended else None
+    def _arrival(self, news: int, waits: bool) -> Arrival:
+        record = self._read_exit() if self._ended else None
         state: ArrivalState = "running"
         if self._ended:
             state = "ended" if record is not None else "vanished"
@@ -185,6 +237,14 @@ class Receiver:
             self._applied,
             news,
             record,
+            waits,
             tuple(self._differences),
             tuple(sorted(self._folder.left_out)),
         )
+
+    def _read_exit(self) -> ExitRecord | None:
+        try:
+            content = read_json_beneath(self._run_dir, self._exit_record, most=_LARGEST_EXIT_RECORD)
+            return None if content is None else ExitRecord.from_json(content)
+        except ValueError as problem:
+            raise DamagedBatchError(f"{self._exit_record} cannot be read: {problem}") from problem

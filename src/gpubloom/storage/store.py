@@ -81,10 +81,13 @@ class Store:
         except Exception as problem:
             raise self._said("written", name, problem) from problem
 
-    def get(self, name: str) -> bytes | None:
-        """None when there is no such object."""
+    def get(self, name: str, *, most: int | None = None) -> bytes | None:
+        """None when there is no such object, or one of more than `most` bytes."""
         try:
-            return bytes(self._calls.get(self._store, name).bytes())
+            found = self._calls.get(self._store, name)
+            if most is not None and found.meta["size"] > most:
+                return None
+            return bytes(found.bytes())
         except FileNotFoundError:
             return None
         except Exception as problem:

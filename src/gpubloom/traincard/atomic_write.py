@@ -36,7 +36,10 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise InputError("not_json_object", f"{path.name} is nested too deeply") from None
     if isinstance(value, dict):
         return value
     raise InputError("not_json_object", f"{path.name} must contain a JSON object, not {type(value).__name__}")

@@ -10,17 +10,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpubloom.traincard.atomic_write import read_json_object
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.number_encoding import to_json
+from gpubloom.traincard.safe_paths import read_json_beneath
 
+# A writer keeps some hundred thousand buckets of nine numbers at most.
+_LARGEST_BYTES = 256 << 20
 _BYTES = re.compile(rb'\{"v":%d,"bytes":(\d+),' % PROTOCOL_VERSION)
 
 
 def load_condensed(files: RunFiles, stream: StreamId) -> dict[str, Any] | None:
     """What is condensed of a stream; None when there is nothing, or nothing that this version can use."""
     try:
-        found = read_json_object(files.condensed(stream))
+        name = files.condensed(stream).relative_to(files.run_dir).as_posix()
+        found = read_json_beneath(files.run_dir, name, most=_LARGEST_BYTES)
     except (OSError, ValueError):
         return None
     if found is None or found.get("v") != PROTOCOL_VERSION:

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gpubloom.errors import InputError
-from gpubloom.traincard.atomic_write import read_json_object, replace_file
+from gpubloom.traincard.atomic_write import read_json_object
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles
 from gpubloom.traincard.number_encoding import plain, to_json
+from gpubloom.traincard.safe_paths import look_beneath, open_beneath, read_json_beneath, replace_beneath
+from gpubloom.traincard.sync.files import CONTROL
 
 try:
     import fcntl
@@ -43,7 +45,7 @@ class ControlFile:
 
     def read(self) -> Command:
         """The desired state now; version 0 before the first command. ValueError: damaged file."""
-        return _parse(read_json_object(self._files.control))
+        return _parse(read_json_beneath(self._files.run_dir, CONTROL))
 
     def want(self, state: Want) -> Command:
         """Tell the run to run, to pause (save and stop), or to cancel."""
@@ -65,7 +67,6 @@ class ControlFile:
     def _change(
         self, want: Want | None = None, settings: Mapping[str, Any] | None = None, saves: int = 0
     ) -> Command:
-        path = self._files.control
         with self._alone():
             before = self.read()
             after = Command(
@@ -84,17 +85,26 @@ class ControlFile:
             # Readers look at the file's time first. Clocks tick coarsely and inode numbers come back, so
             # two quick changes could look alike; a time that always grows cannot.
             now = time.time_ns()
-            modified = max(now, path.stat().st_mtime_ns + 1) if path.exists() else now
-            replace_file(path, to_json(content), durable=True, modified_ns=modified)
+            there = look_beneath(self._files.run_dir, CONTROL)
+            modified = now if there is None else max(now, there.st_mtime_ns + 1)
+            replace_beneath(
+                self._files.run_dir, CONTROL, to_json(content), durable=True, modified_ns=modified
+            )
         return after
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        self._files.folder.mkdir(parents=True, exist_ok=True)
-        with self._files.control_lock.open("a") as lock:
+        run_dir = self._files.run_dir
+        run_dir.mkdir(parents=True, exist_ok=True)
+        # A run may have put a link in the place of a file or a folder, to have somebody else's file written.
+        name = self._files.control_lock.relative_to(run_dir).as_posix()
+        lock = open_beneath(run_dir, name, os.O_RDWR | os.O_CREAT, make=True)
+        try:
             if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(lock)
 
 
 class Control:

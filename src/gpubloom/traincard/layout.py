@@ -9,8 +9,10 @@ from pathlib import Path
 
 PROTOCOL_VERSION = 1
 
-_SEGMENT_NAME = re.compile(r"a(\d+)\.r(\d+)\.s(\d+)\.jsonl")
-_TAIL_NAME = re.compile(r"events(?:\.rank(\d+))?\.jsonl")
+# Numbers of a size that every database holds: names may come from another machine.
+_SEGMENT_NAME = re.compile(r"a(\d{1,9})\.r(\d{1,9})\.s(\d{1,9})\.jsonl", re.ASCII)
+_TAIL_NAME = re.compile(r"events(?:\.rank(\d{1,9}))?\.jsonl", re.ASCII)
+_LARGEST_ID = 10**9
 
 
 @dataclass(frozen=True, order=True)
@@ -20,6 +22,11 @@ class StreamId:
     attempt: int
     rank: int
     segment: int
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether a Reporter counts so far, and a database holds it."""
+        return all(0 <= part < _LARGEST_ID for part in (self.attempt, self.rank, self.segment))
 
     def __str__(self) -> str:
         return f"a{self.attempt:04d}.r{self.rank:04d}.s{self.segment:04d}"

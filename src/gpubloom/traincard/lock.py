@@ -13,6 +13,7 @@ from typing import Self
 
 from gpubloom.errors import CodedError
 from gpubloom.traincard.layout import RunFiles
+from gpubloom.traincard.safe_paths import open_beneath
 
 try:
     import fcntl
@@ -77,7 +78,8 @@ class RunLock:
         """The process that trains here ("process 4711 on host"); None if there is none on this machine."""
         path = RunFiles(run_dir).lock(rank)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # Without following a link, and without waiting for a pipe: a run may come from another machine.
+            descriptor = open_beneath(Path(run_dir), f"traincard/{path.name}")
         except OSError:
             return None
         try:

@@ -3,6 +3,9 @@
 A position is (attempt, rank, segment) and a byte offset behind the last full line that was used. Sealing a
 tail is a rename that changes no byte, so positions stay valid; a torn last line is simply not there yet. A
 reader writes nothing and keeps nothing but its positions.
+
+A run may come from another machine. No file is read through a link (`traincard.safe_paths`), and a line that
+no Reporter writes is a damaged one.
 """
 
 import json
@@ -13,16 +16,20 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpubloom.errors import CodedError
-from gpubloom.traincard.atomic_write import read_json_object
 from gpubloom.traincard.condensed_files import load_condensed
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.number_encoding import decode_number
+from gpubloom.traincard.safe_paths import open_plain, read_json_beneath
 from gpubloom.traincard.stream import parse_start
+from gpubloom.traincard.sync.files import CHECKPOINT_INDEX, LATEST
 
 _CHUNK_BYTES = 1 << 20
 # A step that no run can reach is a damaged line; as a number in a curve it would not fit.
 _MOST_STEPS = 1 << 53
+# The end of the year 9999, the last moment that a date can name.
+_LAST_MOMENT = 253_402_300_799
+_LONGEST_LINE = 32 << 20
 
 
 class NewerProtocolError(CodedError, ValueError):
@@ -105,7 +112,7 @@ class Reader:
         left = max_bytes
         # The tails are opened first: one that is sealed meanwhile is then seen twice, under the same name,
         # not never.
-        with _OpenFiles() as opened:
+        with _OpenFiles(self._files.run_dir) as opened:
             sources: dict[StreamId, Path | IO[bytes]] = {}
             for path in self._files.tails():
                 if found := opened.open_tail(path):
@@ -116,7 +123,8 @@ class Reader:
                     break
                 if self._ranks is None or stream.rank in self._ranks:
                     source = sources[stream]
-                    used = self._read(stream, opened.file(source), left, events)
+                    file = opened.file(source)
+                    used = 0 if file is None else self._read(stream, file, left, events)
                     left -= used
                     # What is sealed does not grow: read to its end, it need not be opened again.
                     if used == 0 and isinstance(source, Path):
@@ -152,7 +160,7 @@ class Reader:
         try:
             # As one text: going into the parser once is a good part cheaper than once for every line.
             found: list[Any] = json.loads(b"[%b]" % b",".join(lines))
-        except ValueError:
+        except (ValueError, RecursionError):
             found = []
         if len(found) != len(lines):
             found = [_parsed(line) for line in lines]
@@ -162,13 +170,15 @@ class Reader:
 
     def _event(self, stream: StreamId, fields: Any) -> RunEvent | None:
         try:
-            step, t = fields.get("step"), fields["t"]
+            step, t, seq = fields.get("step"), fields["t"], int(fields["seq"])
             if not isinstance(t, (int, float)) or not (step is None or abs(step) < _MOST_STEPS):
                 raise TypeError
+            if not 0 <= t <= _LAST_MOMENT or not 0 <= seq < _MOST_STEPS:
+                raise ValueError
             event = RunEvent(
                 stream.attempt,
                 stream.rank,
-                int(fields["seq"]),
+                seq,
                 float(t),
                 str(fields["kind"]),
                 None if step is None else int(step),
@@ -177,9 +187,10 @@ class Reader:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             self.damaged_lines += 1
             return None
-        if event.kind == "start" and int(fields.get("v", 0)) > PROTOCOL_VERSION:
+        version = fields.get("v", 0) if event.kind == "start" else 0
+        if isinstance(version, int) and version > PROTOCOL_VERSION:
             raise NewerProtocolError(
-                f"{self._files.run_dir} has version {fields['v']} of the run directory format, but "
+                f"{self._files.run_dir} has version {version} of the run directory format, but "
                 f"this program reads only up to version {PROTOCOL_VERSION}. Install a newer gpubloom."
             )
         return event if self._kinds is None or event.kind in self._kinds else None
@@ -188,7 +199,7 @@ class Reader:
 def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -201,7 +212,8 @@ def _condensed_event(stream: StreamId, found: Mapping[str, Any]) -> RunEvent:
 class _OpenFiles:
     """Files that are open during one call of `read_new`."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
         self._open: list[IO[bytes]] = []
 
     def __enter__(self) -> "_OpenFiles":
@@ -211,18 +223,18 @@ class _OpenFiles:
         for file in self._open:
             file.close()
 
-    def file(self, source: Path | IO[bytes]) -> IO[bytes]:
+    def file(self, source: Path | IO[bytes]) -> IO[bytes] | None:
+        """None: it is not there, or no plain file."""
         if not isinstance(source, Path):
             return source
-        file = source.open("rb")
-        self._open.append(file)
+        file = open_plain(self._run_dir, source.relative_to(self._run_dir).as_posix())
+        if file is not None:
+            self._open.append(file)
         return file
 
     def open_tail(self, path: Path) -> tuple[StreamId, IO[bytes]] | None:
-        try:
-            file = self.file(path)
-        except FileNotFoundError:
-            # Sealed between listing and opening; it is found under its new name.
+        # Nothing there: sealed between listing and opening, and found under its new name.
+        if (file := self.file(path)) is None:
             return None
         found = parse_start(file.readline(_CHUNK_BYTES))
         return None if found is None else (found[0], file)
@@ -233,8 +245,12 @@ def _up_to_last_line(file: IO[bytes], size: int) -> bytes:
     end = data.rfind(b"\n") + 1
     # A line longer than the piece: read on until it ends, or until there is no more.
     while end == 0 and (more := file.read(size)):
+        if len(data) >= _LONGEST_LINE:
+            # No Reporter writes such a line. What is read of it counts as one that is damaged.
+            return data
+        end = more.rfind(b"\n") + 1
+        end += len(data) if end else 0
         data += more
-        end = data.rfind(b"\n") + 1
     return data[:end]
 
 
@@ -247,16 +263,23 @@ def read_all(run_dir: str | os.PathLike[str], *, ranks: Iterable[int] | None = N
 
 def load_latest(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
     """latest.json with its numbers decoded; None when the run has said nothing yet."""
-    latest = read_json_object(RunFiles(run_dir).latest)
+    latest = read_json_beneath(Path(run_dir), LATEST)
     if latest is None:
         return None
-    for last in (latest.get("values") or {}).values():
-        last["value"] = decode_number(last["value"])
-    latest["system"] = {name: decode_number(value) for name, value in (latest.get("system") or {}).items()}
+    values, system = latest.get("values"), latest.get("system")
+    # A script may have written anything: what has no value is left out.
+    latest["values"] = {
+        name: {**last, "value": decode_number(last["value"])}
+        for name, last in (values.items() if isinstance(values, dict) else ())
+        if isinstance(last, dict) and "value" in last
+    }
+    latest["system"] = {
+        name: decode_number(value) for name, value in (system.items() if isinstance(system, dict) else ())
+    }
     return latest
 
 
 def load_checkpoints(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
     """checkpoints.json: {"best": path or None, "checkpoints": [...]}; empty when nothing was saved yet."""
-    found = read_json_object(RunFiles(run_dir).checkpoints) or {}
+    found = read_json_beneath(Path(run_dir), CHECKPOINT_INDEX) or {}
     return {"best": found.get("best"), "checkpoints": found.get("checkpoints") or []}

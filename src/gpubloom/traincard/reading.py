@@ -20,6 +20,7 @@ from gpubloom.traincard.lock import HAS_FLOCK, RunLock
 from gpubloom.traincard.number_encoding import encode_number
 from gpubloom.traincard.ranks import RankReading
 from gpubloom.traincard.reader import Reader, RunEvent
+from gpubloom.traincard.safe_paths import open_plain
 from gpubloom.traincard.series import MOST_BUCKETS, Curve, Curves, points_by_series
 from gpubloom.traincard.state import RunState
 
@@ -364,12 +365,15 @@ def _stretch(event: RunEvent) -> tuple[int, int, bool]:
 def last_output(run_dir: str | os.PathLike[str]) -> list[str]:
     """The last lines that the training process printed, where an agent or `bloom` keeps them."""
     try:
-        with Path(run_dir, "logs", "output.log").open("rb") as file:
-            begin = max(0, file.seek(0, os.SEEK_END) - _OUTPUT_BYTES)
-            file.seek(begin)
-            lines = file.read(_OUTPUT_BYTES).decode(errors="replace").splitlines()
+        file = open_plain(Path(run_dir), "logs/output.log")
     except OSError:
         return []
+    if file is None:
+        return []
+    with file:
+        begin = max(0, file.seek(0, os.SEEK_END) - _OUTPUT_BYTES)
+        file.seek(begin)
+        lines = file.read(_OUTPUT_BYTES).decode(errors="replace").splitlines()
     # The first line is cut wherever the reading began.
     return lines[1 if begin else 0 :][-_OUTPUT_LINES:]
 

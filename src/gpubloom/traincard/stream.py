@@ -194,9 +194,10 @@ def parse_start(line: bytes) -> tuple[StreamId, dict[str, Any]] | None:
         return None
     try:
         start = json.loads(line)
-        return StreamId(int(start["attempt"]), int(start["rank"]), int(start["segment"])), start
-    except (ValueError, KeyError, TypeError):
+        stream = StreamId(int(start["attempt"]), int(start["rank"]), int(start["segment"]))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+    return (stream, start) if stream.is_valid else None
 
 
 def _seal(files: RunFiles, tail: Path) -> None:

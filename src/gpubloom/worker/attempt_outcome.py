@@ -35,6 +35,8 @@ class Ending:
     # The fault of this machine's disk that ended it, and whether a probe of the disk finds it, too.
     disk_fault: DiskFault | None = None
     disk_fault_confirmed: bool = False
+    # What its machine sent that was not accepted.
+    refused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,13 @@ class Verdict:
 
 def judge(ending: Ending) -> Verdict:
     """An attempt that ended for external reasons is retried; one that ended with its own error is not."""
-    if _is_complete(ending):
+    if ending.refused is None and _is_complete(ending):
         return Verdict("complete")
     if ending.status == "cancelling":
         return Verdict("stop")
+    if ending.refused is not None:
+        # Nothing such a machine said before is believed, and another attempt would send the same.
+        return Verdict("fail", code="refused_data", message=storable(ending.refused))
     if not ending.directory_exists:
         return Verdict("fail", code="directory_gone", message=DIRECTORY_GONE)
     if ending.status == "pausing":
@@ -89,8 +94,10 @@ def judge(ending: Ending) -> Verdict:
             "fail",
             without_progress,
             code="too_many_attempts",
-            message=f"{how} This happened {times}"
-            + (" without a newer checkpoint." if ending.kind in TOP_LEVEL_KINDS else "."),
+            message=storable(
+                f"{how} This happened {times}"
+                + (" without a newer checkpoint." if ending.kind in TOP_LEVEL_KINDS else ".")
+            ),
         )
     return Verdict("retry", without_progress)
 
@@ -133,12 +140,16 @@ def _is_complete(ending: Ending) -> bool:
 
 def _failed(ending: Ending, code: str) -> Verdict:
     if ending.error is not None:
-        kind, message = ending.error.get("type"), ending.error.get("message")
-        advice = ending.error.get("advice")
+        # Whoever wrote latest.json may have put anything there.
+        kind, message, advice = (
+            value if isinstance(value := ending.error.get(name), str) else None
+            for name in ("type", "message", "advice")
+        )
         if ending.kind != "script" and is_code(own := ending.error.get("code")):
             # An error of ours is a sentence by itself.
             code, kind = own, None
-        sentence = " ".join(part for part in (f"{kind}: {message}" if kind else message, advice) if part)
+        said = f"{kind}: {message}" if kind else message
+        sentence = " ".join(part for part in (said, advice) if part) or "The run ended with an error."
     else:
         how = "The training process ended." if ending.exit is None else ending.exit.sentence
         refused = ending.exit is not None and ending.exit.code == _WRONG_INPUT

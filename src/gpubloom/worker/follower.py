@@ -1,6 +1,9 @@
 """Follow one job as long as this worker holds its lease: start it, read its events, pass on commands, end it.
 
 Every loop does the same few things in the same order, so it does not matter where an earlier worker stopped.
+
+What a run wrote is not trusted: it may come from a rented machine or from a person's own script. A run whose
+files cannot be read or stored is ended, and its job fails with a sentence.
 """
 
 import asyncio
@@ -13,9 +16,11 @@ from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 import structlog
+from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.agent.spec import ExitRecord, JobSpec
+from gpubloom.errors import CodedError
 from gpubloom.providers.base import AgentStatus, Provider, ProviderError, Reservation
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.clock import now
@@ -41,6 +46,7 @@ from gpubloom.traincard.number_encoding import plain
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.traincard.safe_paths import is_file_beneath
 from gpubloom.worker.attempt_outcome import DIRECTORY_GONE, Ending, Verdict, judge, judge_disk_fault, storable
+from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
 from gpubloom.worker.launcher import LaunchFailed
 from gpubloom.worker.lost_machines import stop_lost_run
@@ -66,6 +72,10 @@ _BUCKETS = 64
 _OF_ENDED_RUNS = frozenset({"diverging"})
 
 Result = TypeVar("Result")
+
+
+class UnreadableRun(Exception):
+    """What a run wrote cannot be read or stored. The message says why."""
 
 
 class RunWatch:
@@ -157,6 +167,8 @@ class Follower:
         except LeaseLost:
             self.log.warning("this worker no longer follows the job")
             await self._stop_if_taken_away()
+        except UnreadableRun as problem:
+            await self._end_unreadable(problem)
         except Exception as problem:  # noqa: BLE001 - whatever it is, the job must not stay stuck with it
             await self._give_up(problem)
         finally:
@@ -180,6 +192,22 @@ class Follower:
         except LeaseLost:
             self.log.warning("this worker no longer follows the job")
 
+    async def _end_unreadable(self, problem: UnreadableRun) -> None:
+        """Ends what still runs, then the job: the next look would find the same."""
+        self.log.error("the files of the run cannot be read: ending it", exc_info=problem)
+        try:
+            while (await self._status()).alive:
+                await self._stop(force=True)
+                await self._refresh()
+                await asyncio.sleep(LOOP_SECONDS)
+            await self._end("unreadable_run", f"The files of the run cannot be read: {problem}.")
+        except LeaseLost:
+            self.log.warning("this worker no longer follows the job")
+
+    async def _look_at_run(self, work: Callable[[], Result]) -> Result:
+        """Does in a thread what reads the run's files. UnreadableRun: they are not as runs write them."""
+        return await asyncio.to_thread(_reading, work)
+
     async def _keep_following(self) -> None:
         while True:
             # Looked at before reading: what a dead run left behind is then read to its end.
@@ -189,7 +217,7 @@ class Follower:
                 await self._mark_started()
             look = self._watch.is_due
             if look:
-                await asyncio.to_thread(self._watch.find_processes)
+                await self._look_at_run(self._watch.find_processes)
             more = await self._read()
             await self._refresh()
             if not status.alive:
@@ -222,8 +250,8 @@ class Follower:
             self._reservation = await self._wait_for_device()
             if self._reservation is None:
                 return
-        token, home = await self._hub_token(), self._settings.home
-        work = asyncio.to_thread(prepare_attempt, self._run_dir, home, job, self._reservation, token)
+        token, confinement = await self._hub_token(), await self._confinement()
+        work = asyncio.to_thread(prepare_attempt, self._run_dir, job, self._reservation, token, confinement)
         try:
             spec = await self._meanwhile(work)
         except ProviderError as problem:
@@ -234,6 +262,24 @@ class Follower:
         if job.target == "local":
             await self._mark_started()
         self.log.info("attempt started", attempt=job.attempt)
+
+    async def _confinement(self) -> Confinement:
+        """A task may use the model of another run; what that run started from is read from its row."""
+        settings, model = self._settings, self._job.config.get("model")
+        sources = []
+        runs = settings.home / "runs"
+        if isinstance(model, str) and Path(model).is_relative_to(runs):
+            with contextlib.suppress(ValueError, IndexError):
+                source = UUID(Path(model).relative_to(runs).parts[0])
+                async with self._database.read() as session:
+                    row = await session.get(TrainingJob, source)
+                    sources = [] if row is None else [row.config]
+        return Confinement(
+            settings.home,
+            is_required=settings.sandbox_mode == "require",
+            is_off=settings.sandbox_mode == "off",
+            sources=sources,
+        )
 
     async def _meanwhile(self, work: Awaitable[Result]) -> Result:
         """Keeps the lease while something takes its time: a dataset that is fetched, a busy machine."""
@@ -388,7 +434,7 @@ class Follower:
         return True
 
     def _start_reading(self) -> asyncio.Future[_Piece | None]:
-        return asyncio.ensure_future(asyncio.to_thread(self._next_piece))
+        return asyncio.ensure_future(self._look_at_run(self._next_piece))
 
     def _next_piece(self) -> _Piece | None:
         """What comes next in the run directory, ready to be stored; None: nothing is new."""
@@ -398,7 +444,7 @@ class Follower:
         if not events and after == before:
             return None
         self._watch.take_in(events)
-        latest = load_latest(self._run_dir)
+        latest = _latest(self._run_dir)
         return _Piece(before, after, events, Batch(events), latest, self._reader.damaged_lines)
 
     async def _store_piece(self, piece: _Piece) -> dict[str, Any] | None:
@@ -409,7 +455,13 @@ class Follower:
                 row = await holding(session, self._job.id, self._token)
                 self._job = row
                 if row.cursor == piece.before:
-                    await self._store(session, row, piece)
+                    try:
+                        await self._store(session, row, piece)
+                    except (DataError, ValueError, TypeError, OverflowError, RecursionError) as problem:
+                        # A name or a number that no database holds.
+                        raise UnreadableRun(
+                            f"a value cannot be stored ({type(problem).__name__})"
+                        ) from problem
                 elif row.cursor != piece.after:
                     return row.cursor
                 # Otherwise an earlier try was committed, but its answer was lost on the way.
@@ -419,7 +471,7 @@ class Follower:
 
     async def _diagnose(self) -> None:
         """Store the findings about the run for the job's page."""
-        findings = await asyncio.to_thread(self._watch.look)
+        findings = await self._look_at_run(self._watch.look)
 
         async def noted() -> None:
             async with self._database.write() as session:
@@ -516,7 +568,7 @@ class Follower:
     async def _conclude(self, status: AgentStatus) -> bool:
         """The attempt is over. Says whether everything it said was stored, so that this could be, too."""
         exists = await asyncio.to_thread(self._run_dir.is_dir)
-        latest = await asyncio.to_thread(load_latest, self._run_dir) if exists else None
+        latest = await asyncio.to_thread(_latest, self._run_dir) if exists else None
         own = latest is not None and latest.get("attempt") == self._job.attempt
         last_line = await asyncio.to_thread(last_output_line, self._run_dir)
         if self._job.kind in TOP_LEVEL_KINDS:
@@ -526,8 +578,9 @@ class Follower:
             result = await asyncio.to_thread(read_result, self._run_dir)
             finished = result is not None
             await asyncio.to_thread(remove_secrets, self._run_dir)
-        findings = await asyncio.to_thread(self._watch.look, ended=True) if exists else []
+        findings = await self._look_at_run(lambda: self._watch.look(ended=True)) if exists else []
         error = latest.get("error") if own and latest else None
+        error = error if isinstance(error, dict) else None
         disk_fault, confirmed = await self._disk_fault(status.exit, error, last_line)
 
         async def concluded() -> bool:
@@ -542,7 +595,7 @@ class Follower:
                     Ending(
                         status=row.status,
                         exit=status.exit,
-                        said=str(latest["status"]) if own and latest else None,
+                        said=str(latest.get("status")) if own and latest else None,
                         kind=row.kind,
                         is_finished=finished,
                         error=error,
@@ -554,6 +607,7 @@ class Follower:
                         directory_exists=exists,
                         disk_fault=disk_fault,
                         disk_fault_confirmed=confirmed,
+                        refused=status.refused,
                     )
                 )
                 row.status = after(verdict.action, row.status)
@@ -600,6 +654,25 @@ class Follower:
 
     async def _persist(self, work: Callable[[], Awaitable[Result]]) -> Result:
         return await persist(work, self.log)
+
+
+def _reading(work: Callable[[], Result]) -> Result:
+    try:
+        return work()
+    except OSError:
+        raise
+    except CodedError as problem:
+        raise UnreadableRun(str(problem).rstrip(".")) from problem
+    except Exception as problem:
+        raise UnreadableRun(f"a line is not as any run writes it ({type(problem).__name__})") from problem
+
+
+def _latest(run_dir: Path) -> dict[str, Any] | None:
+    """latest.json repeats what the events say: one that cannot be read says nothing."""
+    try:
+        return load_latest(run_dir)
+    except ValueError:
+        return None
 
 
 def _may_start_later(problem: Exception) -> bool:

@@ -28,6 +28,7 @@ from gpubloom.server.jobs.service import list_checkpoints
 from gpubloom.server.jobs.states import ACTIVE, MODEL_TASK_KINDS
 from gpubloom.server.jobs.tables import Checkpoint, Machine, TrainingJob
 from gpubloom.server.settings import Settings
+from gpubloom.traincard.safe_paths import is_folder_beneath
 
 log = structlog.get_logger("bloom.worker")
 
@@ -124,8 +125,8 @@ def can_go_on(settings: Settings, job: TrainingJob, checkpoints: list[Checkpoint
     if job.kind in MODEL_TASK_KINDS:
         return Path(str(job.config.get("model"))).exists()
     # By their names in the run's own folder: what a run says about paths is not believed.
-    saved = [run_dir / "checkpoints" / Path(row.path).name for row in checkpoints]
-    return run_dir.is_dir() and (not saved or any(path.is_dir() for path in saved))
+    saved = [f"checkpoints/{Path(row.path).name}" for row in checkpoints]
+    return run_dir.is_dir() and (not saved or any(is_folder_beneath(run_dir, name) for name in saved))
 
 
 async def come_back(settings: Settings, database: Database, claimant: Claimant, provider: Provider) -> None:

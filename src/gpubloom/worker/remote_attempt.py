@@ -26,6 +26,7 @@ from gpubloom.server.rentals.tables import Rental
 from gpubloom.server.settings import Settings
 from gpubloom.storage import StorageError, Store
 from gpubloom.storage.layout import JobLayout
+from gpubloom.traincard.safe_paths import is_file_beneath
 from gpubloom.traincard.sync.apply import ARRIVING
 from gpubloom.worker.spending import Spending
 
@@ -196,6 +197,8 @@ class RemoteAttempt:
     instance: RentedInstance
     spending: Spending
     poll_intervals: PollIntervals
+    # What the run directory may hold in all: one run never takes more than its owner may store.
+    most_bytes: int
     # A thread of its own: a bucket that does not answer must not delay other jobs.
     _thread: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="bucket")
@@ -211,7 +214,7 @@ class RemoteAttempt:
 
     async def has_reported(self) -> bool:
         """Whether an agent of this attempt has ever sent something: then there was an instance."""
-        if (self.run_dir / ARRIVING / f"received-{self.job.attempt}.json").exists():
+        if is_file_beneath(self.run_dir, f"{ARRIVING}/received-{self.job.attempt}.json"):
             return True
         layout = JobLayout(str(self.job.id), self.job.attempt)
         try:

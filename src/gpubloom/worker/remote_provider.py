@@ -5,6 +5,9 @@ happen in a task of their own, and the follower is always told what is known by 
 arrives to the run directory of this machine, so everything else reads it as that of a local run.
 
 Silence proves nothing while the bucket is away. The instance is terminated before its attempt counts as over.
+
+What the instance sends is not trusted. Data that cannot be accepted, or that makes anything here fail, ends
+the attempt and the instance: it is neither tried again for ever nor paid for.
 """
 
 import asyncio
@@ -22,10 +25,17 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.storage import Arrival, DamagedBatchError, Receiver, StorageError
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.retry import RetryPolicy, retry_async
-from gpubloom.traincard.sync.apply import SCRIPT_PATHS, TRAINING_PATHS, AcceptedPaths
+from gpubloom.traincard.sync.accepted import (
+    SCRIPT_PATHS,
+    TASK_PATHS,
+    TRAINING_PATHS,
+    AcceptedPaths,
+    Limits,
+)
 from gpubloom.worker.disk import fault_of
 from gpubloom.worker.launcher import LaunchCancelled, LaunchFailed, launch, longest_run
 from gpubloom.worker.remote_attempt import RemoteAttempt
+from gpubloom.worker.retries import is_outage
 
 _GONE = {"ended", "lost"}
 
@@ -44,6 +54,7 @@ class RemoteProvider:
         self._bucket_answers = True
         self._left_out: set[str] = set()
         self._exit: ExitRecord | None = None
+        self._refused: str | None = None
         self._failure: LaunchFailed | None = None
 
     async def open(self) -> None:
@@ -84,7 +95,7 @@ class RemoteProvider:
             raise LeaseLost(f"job {self._attempt.job.id}")
         is_alive = not self._over
         started = attempt if self._has_reported or self._over else attempt - 1
-        return AgentStatus(alive=is_alive, agent_alive=is_alive, attempt=started, exit=self._exit)
+        return AgentStatus(is_alive, is_alive, started, self._exit, self._refused)
 
     async def stop(self, run_dir: Path, *, force: bool) -> None:
         """control.json has told the agent already; with `force` the instance is terminated at once."""
@@ -102,6 +113,13 @@ class RemoteProvider:
             self._failure = failure
         except LeaseLost:
             self.log.warning("this worker no longer follows the rented instance")
+        except Exception as problem:
+            if is_outage(problem) or fault_of(problem) is not None:
+                # Says nothing about the instance: the lease runs out, and it is followed again.
+                raise
+            self.log.error("following the rented instance failed: ending the attempt", exc_info=problem)
+            self._refused = "The worker could not handle what the rented instance sent."
+            await self._finish(None)
 
     async def _launch(self, spec: JobSpec) -> bool:
         try:
@@ -131,7 +149,8 @@ class RemoteProvider:
                 str(job.id),
                 job.attempt,
                 run_dir,
-                accepted=_accepted_paths(job, run_dir),
+                accepted=accepted_paths(job, run_dir),
+                limits=Limits(run_bytes=self._attempt.most_bytes),
             )
         )
         looked = metered = -1e9
@@ -175,13 +194,12 @@ class RemoteProvider:
             self._bucket_answers = False
         except DamagedBatchError as problem:
             self.log.error("received unusable data: ending the attempt", reason=str(problem))
+            self._refused = f"The rented instance sent data that was not accepted: {problem}."
             self._must_end = True
         except OSError as problem:
-            if (fault := fault_of(problem)) is None:
-                raise
-            # The rented instance goes on; what it sends waits in the bucket.
+            # This machine's: the rented instance goes on, and what it sends waits in the bucket.
             if self._bucket_answers:
-                self.log.warning("could not write received data, trying again", reason=fault.sentence)
+                self.log.warning("could not write received data, trying again", reason=str(problem))
             self._bucket_answers = False
         else:
             if not self._bucket_answers:
@@ -197,9 +215,9 @@ class RemoteProvider:
         """The instance is gone; what it uploaded before lies in the bucket, once that answers."""
         while not self._must_end:
             arrival = await self._receive(receiver)
-            if arrival is not None and (arrival.state == "ended" or not arrival.news):
+            if arrival is not None and (arrival.state == "ended" or not (arrival.news or arrival.waits)):
                 return arrival.exit
-            if arrival is None:
+            if arrival is None or arrival.waits:
                 await asyncio.sleep(self._intervals.first_pause)
         return None
 
@@ -273,8 +291,12 @@ def _can_terminate_later(problem: Exception) -> bool:
     return isinstance(problem, _StillBilled) or (isinstance(problem, Fault) and problem.passes)
 
 
-def _accepted_paths(job: TrainingJob, run_dir: Path) -> AcceptedPaths:
+def accepted_paths(job: TrainingJob, run_dir: Path) -> AcceptedPaths:
     """What the instance of a job may send; a script's own files stay as its owner uploaded them."""
-    if job.kind != "script":
-        return TRAINING_PATHS
-    return SCRIPT_PATHS.without(f"{WORK_FOLDER}/{name}" for name in read_brought(run_dir))
+    match job.kind:
+        case "train":
+            return TRAINING_PATHS
+        case "script":
+            return SCRIPT_PATHS.without(f"{WORK_FOLDER}/{name}" for name in read_brought(run_dir))
+        case _:
+            return TASK_PATHS

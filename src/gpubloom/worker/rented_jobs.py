@@ -96,6 +96,7 @@ class RentedJobs:
                 RentedInstance(self._database, self._settings, job, token, installation),
                 Spending(self._database, job.id, token, checkpoint_seconds=checkpoint_seconds),
                 self._poll_intervals,
+                most_bytes=int(self._settings.user_quota_gb * 1e9),
             )
             provider = RemoteProvider(attempt)
             try:

@@ -13,7 +13,7 @@ import pytest
 from gpubloom.agent import AgentFiles
 from gpubloom.traincard import load_latest, read_all
 from gpubloom.traincard.control import ControlFile
-from gpubloom.traincard.sync.apply import SCRIPT_PATHS
+from gpubloom.traincard.sync.accepted import SCRIPT_PATHS
 from tests.agent.remote.conftest import Instances
 from tests.agent.runs import wait_until
 from tests.storage.instances import content

@@ -18,7 +18,7 @@ def _found(folder: Path, contents: dict[str, bytes]) -> list[FoundFile]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return [
-        FoundFile(folder.parent, folder.name, name, len(content))
+        FoundFile(folder.parent, folder.name, name, len(content), (folder / name).stat().st_mtime_ns)
         for name, content in sorted(contents.items())
     ]
 

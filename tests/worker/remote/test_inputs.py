@@ -7,7 +7,8 @@ import pytest
 
 from gpubloom.plan import TrainConfig, find_files
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.traincard.sync.apply import RefusedEntryError, RunFolder
+from gpubloom.traincard.sync.accepted import TRAINING_PATHS, Entry, RefusedEntryError
+from gpubloom.traincard.sync.apply import RunFolder
 from gpubloom.worker.run_directory import stage_inputs
 from tests.worker.remote.renter import Renter
 
@@ -51,13 +52,13 @@ def test_nothing_that_comes_back_is_written_to_the_originals(tmp_path: Path) -> 
     config, run_dir = _config(tmp_path), tmp_path / "run"
     stage_inputs(run_dir, config)  # type: ignore[arg-type]
     for entry in (
-        {"kind": "grow", "path": "inputs/train/a.txt", "offset": 0},
-        {"kind": "whole", "path": "inputs/train/a.txt"},
+        {"kind": "grow", "path": "inputs/train/a.txt", "offset": 0, "size": 7},
+        {"kind": "whole", "path": "inputs/train/a.txt", "size": 7},
         {"kind": "rename", "path": "logs/output.log", "to": "inputs/train/a.txt"},
         {"kind": "remove", "path": "inputs"},
     ):
-        with pytest.raises(RefusedEntryError, match="not allowed to write"):
-            RunFolder(run_dir).apply(entry, b"changed")
+        with pytest.raises(RefusedEntryError, match=r"not allowed to write|cannot be renamed"):
+            RunFolder(run_dir, TRAINING_PATHS).apply(Entry.parse(entry), b"changed")
     assert (tmp_path / "texts" / "a.txt").read_text() == f"a.txt {TEXT}"
 
 

@@ -11,6 +11,7 @@ from gpubloom.errors import InputError
 VERSION = 1
 # A header of many small files is some hundred kilobytes.
 _LONGEST_HEADER = 16 << 20
+_LONGEST_PROMISE_SECONDS = 24 * 3600.0
 
 Entry = Mapping[str, Any]
 
@@ -51,27 +52,60 @@ class UploadBatch:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """ValueError when it is not what was sent."""
-        line, newline, body = content.partition(b"\n")
+        """ValueError when it is not what an agent sends. The form of the entries is not looked at."""
+        line, newline, body = content[: _LONGEST_HEADER + 1].partition(b"\n")
         digest, _, text = line.partition(b" ")
-        if not newline or len(line) > _LONGEST_HEADER or hashlib.sha256(text).hexdigest().encode() != digest:
+        if not newline or hashlib.sha256(text).hexdigest().encode() != digest:
             raise InputError("damaged_batch", "the header is damaged")
-        header = json.loads(text)
-        if header["v"] > VERSION:
-            raise InputError(
-                "newer_version",
-                f"the batch has version {header['v']}, but this program reads only up to version "
-                f"{VERSION}; update gpubloom",
-            )
+        body = content[len(line) + 1 :]
+        header = _parse(text)
         if hashlib.sha256(body).hexdigest() != header["sha256"]:
             raise InputError("damaged_batch", "the content is damaged")
         return cls(
-            job_id=str(header["job"]),
-            attempt=int(header["attempt"]),
-            number=int(header["number"]),
+            job_id=header["job"],
+            attempt=header["attempt"],
+            number=header["number"],
             next_in=float(header["next_in"]),
             entries=header["entries"],
             body=body,
-            ended=bool(header["ended"]),
+            ended=header["ended"],
             tree=header["tree"],
         )
+
+
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "v": (int,),
+    "job": (str,),
+    "attempt": (int,),
+    "number": (int,),
+    "next_in": (int, float),
+    "ended": (bool,),
+    "sha256": (str,),
+    "entries": (list,),
+    "tree": (dict,),
+}
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+    except RecursionError:
+        header = None
+    if not isinstance(header, dict):
+        raise InputError("damaged_batch", "the header is not a JSON object")
+    if isinstance(version := header.get("v"), int) and version > VERSION:
+        raise InputError(
+            "newer_version",
+            f"the batch has version {version}, but this program reads only up to version {VERSION}; "
+            "update gpubloom",
+        )
+    # A boolean is an int in Python, not in a batch.
+    wrong = [name for name, kinds in _FIELDS.items() if type(header.get(name)) not in kinds]
+    if wrong:
+        raise InputError("damaged_batch", f"the header has no valid {wrong[0]}")
+    if not 0 <= header["next_in"] <= _LONGEST_PROMISE_SECONDS:
+        raise InputError("damaged_batch", "the next batch is announced for a time that no agent announces")
+    for facts in header["tree"].values():
+        if type(facts) is not list or [type(fact) for fact in facts] != [int, str]:
+            raise InputError("damaged_batch", "the list of files has no valid size and hash of a file")
+    return header

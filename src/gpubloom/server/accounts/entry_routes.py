@@ -3,7 +3,7 @@
 from fastapi import APIRouter, BackgroundTasks, Depends, Request
 from pydantic import SecretStr
 
-from gpubloom.server.accounts import passwords, registration
+from gpubloom.server.accounts import passkeys, passwords, registration
 from gpubloom.server.accounts.devices import read_device_cookie, sign_browser_in
 from gpubloom.server.accounts.principal import CurrentMailer, CurrentSettings, client_address, find_principal
 from gpubloom.server.accounts.schemas import (
@@ -12,6 +12,7 @@ from gpubloom.server.accounts.schemas import (
     PasswordStrength,
     PasswordToRate,
     ResetPassword,
+    SecondStep,
     Setup,
     SignedIn,
     SignedUp,
@@ -20,9 +21,7 @@ from gpubloom.server.accounts.schemas import (
     UserOut,
     Verify,
 )
-from gpubloom.server.accounts.sessions import OpenedSession
-from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit import record
+from gpubloom.server.accounts.second_step import finish_first_step
 from gpubloom.server.db.database import CurrentDatabase, Database, WriteSession
 from gpubloom.server.problems import NotSignedIn, TooManyRequests
 from gpubloom.server.schema import Message
@@ -60,10 +59,6 @@ async def _may_send(request: Request, database: Database, email: str) -> bool:
     return True
 
 
-def _signed_in(user: User, opened: OpenedSession) -> SignedIn:
-    return SignedIn(user=UserOut.model_validate(user), csrf_token=opened.row.csrf_token)
-
-
 async def _hash_chosen(password: SecretStr, *, email: str, name: str) -> str:
     plain = password.get_secret_value()
     await password_strength.refuse_weak_password("password", plain, email=email, name=name)
@@ -87,6 +82,7 @@ async def read_state(
         mail=mailer.kind,
         oauth_providers=list(request.app.state.oauth),
         oidc_name=settings.oidc_name,
+        passkeys=passkeys.unavailable(settings) is None,
         user=None if principal is None else UserOut.model_validate(principal.user),
         csrf_token=None if principal is None else principal.csrf_token,
     )
@@ -107,7 +103,7 @@ async def set_up(request: Request, body: Setup, database: CurrentDatabase) -> Si
             ip_address=address,
         )
         opened = await sign_browser_in(request, session, user)
-    return _signed_in(user, opened)
+    return SignedIn(user=UserOut.model_validate(user), csrf_token=opened.row.csrf_token)
 
 
 @router.post("/sign-up", status_code=202, dependencies=RATED)
@@ -143,12 +139,10 @@ async def sign_up(
 
 
 @router.post("/verify", dependencies=RATED)
-async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn:
+async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn | SecondStep:
     """Confirm an email address with the link from the email, and sign in."""
-    address = client_address(request)
-    user = await registration.verify_email(session, body.token, address)
-    opened = await sign_browser_in(request, session, user)
-    return _signed_in(user, opened)
+    user = await registration.verify_email(session, body.token, client_address(request))
+    return await finish_first_step(session, request, user)
 
 
 @router.post("/verify/resend", status_code=202, dependencies=RATED)
@@ -171,8 +165,8 @@ async def resend_verification(
 
 # Counted by itself: a known browser must not be refused because of others at the same IP address.
 @router.post("/sign-in")
-async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> SignedIn:
-    """Sign in with email address and password."""
+async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> SignedIn | SecondStep:
+    """Sign in with email address and password. With a second factor, this is the first of two steps."""
     address = client_address(request)
     user = await passwords.check_credentials(
         database,
@@ -182,9 +176,7 @@ async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> 
         device=read_device_cookie(request),
     )
     async with database.write() as session:
-        opened = await sign_browser_in(request, session, user)
-        record(session, "user.signed_in", actor=user.id, subject=f"user:{user.id}", ip_address=address)
-    return _signed_in(user, opened)
+        return await finish_first_step(session, request, user)
 
 
 @router.post("/password/forgot", status_code=202, dependencies=RATED)

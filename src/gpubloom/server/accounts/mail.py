@@ -181,3 +181,13 @@ def invitation(address: str, to: str, inviter: str, secret: str) -> Email:
         f"Open this link within 7 days to create your account:\n\n{link}\n",
         link=link,
     )
+
+
+def factors_changed(address: str, to: str, name: str, event: str) -> Email:
+    return Email(
+        to=to,
+        subject="The sign-in of your GPU Bloom account was changed",
+        text=f"Hello {name},\n\n{event}\n\n"
+        f"If it was not you, reset your password now: {address}/auth/forgot\n"
+        f"Then sign in and check your second factors: {address}/settings\n",
+    )

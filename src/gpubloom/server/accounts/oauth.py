@@ -8,6 +8,7 @@ links the other one, from the settings. An address at a provider opens no accoun
 import json
 import secrets
 from datetime import timedelta
+from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Request
@@ -15,7 +16,6 @@ from fastapi.responses import RedirectResponse
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.accounts.devices import sign_browser_in
 from gpubloom.server.accounts.entry_routes import RATED
 from gpubloom.server.accounts.oauth_providers import (
     Attempt,
@@ -35,7 +35,15 @@ from gpubloom.server.accounts.principal import (
 )
 from gpubloom.server.accounts.reauthentication import FreshPrincipal
 from gpubloom.server.accounts.registration import find_by_email, has_users, one_at_a_time, revoke_links
-from gpubloom.server.accounts.schemas import LinkedAccountOut, LinkedAccounts, LinkStart, NewLink
+from gpubloom.server.accounts.schemas import (
+    LinkedAccountOut,
+    LinkedAccounts,
+    LinkStart,
+    NewLink,
+    SecondStep,
+)
+from gpubloom.server.accounts.second_factors import factors_of
+from gpubloom.server.accounts.second_step import finish_first_step
 from gpubloom.server.accounts.sessions import set_cookie
 from gpubloom.server.accounts.tables import LinkedAccount, User
 from gpubloom.server.audit import record
@@ -144,7 +152,9 @@ async def come_back(
             raise OAuthFailed("oauth_denied")
         profile = await fetch_profile(known, attempt, code=code, callback=_callback(settings, known.name))
         if linking is None:
-            await _sign_in(request, database, settings, known.name, profile)
+            needs_more = await _sign_in(request, database, settings, known.name, profile)
+            if needs_more:
+                destination = f"/auth/second-factor?{urlencode({'next': destination})}"
         else:
             await _link(request, database, known.name, profile, linking)
     except OAuthFailed as failure:
@@ -155,19 +165,12 @@ async def come_back(
 
 async def _sign_in(
     request: Request, database: Database, settings: Settings, provider: str, profile: Profile
-) -> None:
-    address = client_address(request)
+) -> bool:
+    """Sign in; says whether a second factor is still to be shown."""
     async with database.write() as session:
-        user = await _user_of(session, settings, provider, profile, address)
-        await sign_browser_in(request, session, user)
-        record(
-            session,
-            "user.signed_in",
-            actor=user.id,
-            subject=f"user:{user.id}",
-            ip_address=address,
-            provider=provider,
-        )
+        user = await _user_of(session, settings, provider, profile, client_address(request))
+        reached = await finish_first_step(session, request, user, provider=provider)
+    return isinstance(reached, SecondStep)
 
 
 async def _user_of(
@@ -305,7 +308,7 @@ async def unlink_account(
     if unwanted is None:
         raise NotFound("This linked account does not exist.")
     usable = [row for row in links if row.id != link_id and row.provider in request.app.state.oauth]
-    if user.password_hash is None and not usable:
+    if user.password_hash is None and not usable and "passkey" not in await factors_of(session, user.id):
         raise Conflict(
             "This is your only way to sign in. Set a password first: sign out, then"
             " choose 'Forgot your password?'.",

@@ -18,6 +18,8 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from pydantic import BaseModel, TypeAdapter
 
+from gpubloom.egress import EgressRefused, Policy
+from gpubloom.egress.clients import async_client, async_transports
 from gpubloom.server.accounts.schemas import Email, ProviderName
 from gpubloom.server.settings import Settings
 
@@ -27,6 +29,10 @@ _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "E
 _CLOCK_SKEW_SECONDS = 60
 
 _EMAIL: TypeAdapter[str] = TypeAdapter(Email)
+
+# A provider that is away, refuses, or answers with something else.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
+_FAILURES = (OAuthError, JoseError, httpx2.HTTPError, EgressRefused, *_UNREADABLE)
 
 
 class OAuthFailed(Exception):
@@ -157,9 +163,7 @@ async def fetch_profile(provider: Provider, attempt: Attempt, *, code: str, call
             if endpoints.emails_url is not None:
                 emails = (await client.get(endpoints.emails_url)).raise_for_status().json()
         return _read_profile(provider, profile, emails)
-    except (
-        OAuthError, JoseError, httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError
-    ) as error:  # fmt: skip
+    except _FAILURES as error:
         raise OAuthFailed("oauth_failed") from error
 
 
@@ -173,7 +177,15 @@ def _client(provider: Provider, endpoints: Endpoints, callback: str) -> Any:
         redirect_uri=callback,
         timeout=TIMEOUT_SECONDS,
         follow_redirects=False,
+        **async_transports(_policy(provider)),
     )
+
+
+def _policy(provider: Provider) -> Policy:
+    """The operator chose the issuer; what it names elsewhere must be public."""
+    if provider.endpoints is None:
+        return Policy.of_operator(provider.issuer or "")
+    return Policy.of_operator(provider.endpoints.token_url, provider.endpoints.profile_url or "")
 
 
 class _Discovered(BaseModel):
@@ -192,11 +204,11 @@ async def _endpoints(provider: Provider) -> Endpoints:
         return provider.endpoints
     assert provider.issuer is not None
     try:
-        async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, follow_redirects=False) as client:
+        async with async_client(_policy(provider), timeout=TIMEOUT_SECONDS) as client:
             address = f"{provider.issuer.rstrip('/')}/.well-known/openid-configuration"
             answer = (await client.get(address)).raise_for_status()
         found = _Discovered.model_validate_json(answer.content)
-    except (httpx2.HTTPError, ValueError) as error:
+    except _FAILURES as error:
         raise OAuthFailed("oauth_failed") from error
     named = (found.authorization_endpoint, found.token_endpoint, found.jwks_uri, found.userinfo_endpoint)
     scheme = urlsplit(provider.issuer).scheme

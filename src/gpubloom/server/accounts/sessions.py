@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gpubloom.server.accounts.tables import BrowserSession, User
+from gpubloom.server.accounts.tables import BrowserSession, PendingSignIn, User
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
@@ -177,7 +177,8 @@ async def end_session(session: AsyncSession, user_id: UUID, session_id: UUID) ->
 
 
 async def end_all_sessions(session: AsyncSession, user_id: UUID, *, but: UUID | None = None) -> None:
-    """End a person's sessions everywhere, perhaps but one."""
+    """End a person's sessions everywhere, perhaps but one, and the sign-ins that are under way."""
+    await session.execute(delete(PendingSignIn).where(PendingSignIn.user_id == user_id))
     statement = delete(BrowserSession).where(BrowserSession.user_id == user_id)
     if but is not None:
         statement = statement.where(BrowserSession.id != but)

@@ -66,6 +66,21 @@ class BrowserSession(Identified, Table):
     user_agent: Mapped[str | None]
 
 
+class PendingSignIn(Identified, Table):
+    """A browser between the two steps of a sign-in; `second_step.py` says what it may do.
+
+    Without a user, the browser was only sent a challenge for a passkey.
+    """
+
+    __tablename__ = "pending_sign_ins"
+
+    user_id: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    fingerprint: Mapped[str] = mapped_column(String(64), unique=True)
+    # The sign-in provider of the first step; None after a password.
+    provider: Mapped[str | None] = mapped_column(String(32))
+    expires: Mapped[datetime]
+
+
 class KnownDevice(Identified, Table):
     """A browser in which a person signed in before; `devices.py` says what it is spared."""
 

@@ -2,7 +2,9 @@
 
 from uuid import UUID
 
+import anyio.to_thread
 from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
 
 import gpubloom
 from gpubloom.server.accounts.principal import AdminPrincipal, CurrentSettings
@@ -17,8 +19,12 @@ from gpubloom.server.administration.schemas import (
     PersonChange,
     PersonOut,
     ServerOut,
+    ServerWarnings,
 )
-from gpubloom.server.db.database import ReadSession, WriteSession
+from gpubloom.server.administration.warnings import server_warnings
+from gpubloom.server.audit import record_apart
+from gpubloom.server.audit.maintenance import AskedFilter, export
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.db.pages import AskedPage
 
 router = APIRouter(tags=["administration"])
@@ -33,6 +39,12 @@ async def read_server(settings: CurrentSettings) -> ServerOut:
         uploads_folder=str(settings.uploads),
         data_roots=[str(root) for root in settings.data_roots],
     )
+
+
+@router.get("/server/warnings")
+async def read_warnings(principal: AdminPrincipal, settings: CurrentSettings) -> ServerWarnings:
+    """List what the operator should change about how this server runs."""
+    return ServerWarnings(items=await anyio.to_thread.run_sync(server_warnings, settings.sandbox_mode))
 
 
 @router.get("/users")
@@ -61,21 +73,39 @@ async def list_audit_events(
     principal: AdminPrincipal,
     session: ReadSession,
     page: AskedPage,
+    wanted: AskedFilter,
 ) -> AuditEvents:
     """List the audit trail, newest event first."""
-    rows, total = await service.list_audit_events(session, page)
+    rows, total = await service.list_audit_events(session, page, wanted)
     items = [
         AuditEventOut(
             id=event.id,
+            sequence=event.sequence,
             at=event.at,
             actor=None
             if actor is None
             else ActorOut.model_validate(actor, from_attributes=True, extra="ignore"),
             action=event.action,
             subject=event.subject,
+            project_id=event.project_id,
             ip_address=event.ip_address,
             details=event.details,
         )
         for event, actor in rows
     ]
     return AuditEvents(items=items, total=total)
+
+
+@router.get("/audit-events/export", response_class=StreamingResponse)
+async def export_audit_events(
+    principal: AdminPrincipal, database: CurrentDatabase, wanted: AskedFilter
+) -> StreamingResponse:
+    """Download the audit trail as JSON lines, oldest event first, with the hash of every event."""
+    await record_apart(
+        database, "audit.exported", actor=principal.id, subject="audit", ip_address=principal.ip_address
+    )
+    return StreamingResponse(
+        export(database, wanted),
+        media_type="application/x-ndjson",
+        headers={"Content-Disposition": 'attachment; filename="audit.jsonl"', "Cache-Control": "no-store"},
+    )

@@ -31,11 +31,15 @@ class ActorOut(Schema):
 
 
 class AuditEventOut(Schema):
+    """An entry. `sequence` is its number in the chain."""
+
     id: UUID
+    sequence: int | None
     at: datetime
     actor: ActorOut | None
     action: str
     subject: str
+    project_id: UUID | None
     ip_address: str | None
     details: dict[str, JsonValue]
 
@@ -52,3 +56,9 @@ class ServerOut(Schema):
     signup: str
     uploads_folder: str
     data_roots: list[str]
+
+
+class ServerWarnings(Schema):
+    """What the operator of this server should change, in sentences."""
+
+    items: list[str]

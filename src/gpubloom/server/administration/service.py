@@ -11,6 +11,7 @@ from gpubloom.server.accounts.sessions import end_all_sessions
 from gpubloom.server.accounts.tables import BrowserSession, Role, User
 from gpubloom.server.administration.invitations import void_invitations
 from gpubloom.server.audit import AuditEvent, record
+from gpubloom.server.audit.maintenance import AuditFilter
 from gpubloom.server.db.pages import Page
 from gpubloom.server.problems import Conflict, NotFound
 
@@ -70,10 +71,12 @@ async def change_person(
 
 
 async def list_audit_events(
-    session: AsyncSession, page: Page
+    session: AsyncSession, page: Page, wanted: AuditFilter
 ) -> tuple[list[tuple[AuditEvent, User | None]], int]:
     """A page of the audit trail, newest event first, and the total number of events."""
-    statement = select(AuditEvent, User).outerjoin(User, User.id == AuditEvent.actor_id)
+    statement = (
+        select(AuditEvent, User).outerjoin(User, User.id == AuditEvent.actor_id).where(*wanted.conditions())
+    )
     if page.search:
         searched = (AuditEvent.action, AuditEvent.subject, User.name, User.email)
         statement = statement.where(or_(*(each.icontains(page.search, autoescape=True) for each in searched)))

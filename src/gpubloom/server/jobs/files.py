@@ -8,8 +8,10 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 from uuid import UUID
@@ -20,14 +22,16 @@ from gpubloom.scripts.task import WORK_FOLDER, checked_path
 from gpubloom.server.settings import Settings
 from gpubloom.storage import StorageError, Store
 from gpubloom.storage.layout import JobLayout
-from gpubloom.traincard.atomic_write import read_json_object, replace_file
-from gpubloom.traincard.safe_paths import is_file_beneath, is_folder_beneath, open_beneath
+from gpubloom.traincard.atomic_write import replace_file
+from gpubloom.traincard.safe_paths import is_file_beneath, open_beneath, read_json_beneath, walk_beneath
 
 log = structlog.get_logger("bloom")
 
 _MODEL = "model"
 
 MOST_ARTIFACTS = 5_000
+# A model of a trillion parameters has some hundreds.
+MOST_MODEL_FILES = 20_000
 _BROUGHT_FILE = "brought.json"
 # Made anew by every run, and read by nobody.
 _NOT_SHOWN = {"__pycache__", "lost+found"}
@@ -51,6 +55,7 @@ class FoundFile:
     folder: str
     name: str
     size: int
+    modified_ns: int
 
     @property
     def path(self) -> Path:
@@ -62,18 +67,21 @@ class FoundFile:
 
 def model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
     """The files of a finished model, sorted; empty when there is none."""
-    run_dir = run_directory(settings, job_id)
-    if not is_folder_beneath(run_dir, _MODEL):
-        return []
-    found = []
-    for directory, _, names in os.walk(run_dir / _MODEL):
-        for path in (Path(directory, name) for name in names):
-            facts = path.lstat()
-            # Links could lead out of the folder.
-            if stat.S_ISREG(facts.st_mode):
-                name = path.relative_to(run_dir / _MODEL).as_posix()
-                found.append(FoundFile(run_dir, _MODEL, name, facts.st_size))
-    return sorted(found, key=lambda file: file.path)
+    found = _files_of(run_directory(settings, job_id), _MODEL)
+    return sorted(islice(found, MOST_MODEL_FILES), key=lambda file: file.path)
+
+
+def _files_of(
+    run_dir: Path, folder: str, shown: Callable[[str], bool] = lambda name: True
+) -> Iterator[FoundFile]:
+    """The plain files of a folder. A name that cannot be printed cannot be part of an answer, either."""
+    for path, facts in walk_beneath(run_dir, folder, into=shown):
+        if not shown(path.rpartition("/")[2]):
+            continue
+        if stat.S_ISREG(facts.st_mode) and path.isprintable():
+            yield FoundFile(
+                run_dir, folder, path.removeprefix(f"{folder}/"), facts.st_size, facts.st_mtime_ns
+            )
 
 
 def has_model(settings: Settings, job_id: UUID) -> bool:
@@ -102,7 +110,11 @@ def remove_transport(settings: Settings, job_id: UUID) -> None:
 
 def remove_run(run_dir: Path) -> None:
     """Remove a run's files; what cannot be removed is left for the operator."""
-    shutil.rmtree(run_dir, ignore_errors=True)
+    try:
+        shutil.rmtree(run_dir, ignore_errors=True)
+    except RecursionError:
+        # A script nested its folders deeper than Python can follow.
+        subprocess.run(["rm", "-rf", "--", run_dir], check=False)  # noqa: S607 - a path of our own
 
 
 def write_files(run_dir: Path, files: Mapping[str, bytes]) -> None:
@@ -130,10 +142,10 @@ def note_brought(run_dir: Path, paths: Iterable[Path]) -> None:
 def read_brought(run_dir: Path) -> Brought:
     """Empty where nothing is written down."""
     try:
-        content = read_json_object(run_dir / _BROUGHT_FILE) or {}
-    except ValueError:
+        content = read_json_beneath(run_dir, _BROUGHT_FILE) or {}
+        return {name: (int(facts[0]), int(facts[1])) for name, facts in content.items()}
+    except (ValueError, TypeError, LookupError):
         return {}
-    return {name: (int(facts[0]), int(facts[1])) for name, facts in content.items()}
 
 
 def was_brought(brought: Brought, run_dir: Path, path: Path) -> bool:
@@ -147,26 +159,17 @@ def was_brought(brought: Brought, run_dir: Path, path: Path) -> bool:
 
 def artifacts(run_dir: Path) -> list[FoundFile]:
     """The files that the script wrote or changed, by name, up to a limit."""
-    work = run_dir / WORK_FOLDER
     brought = read_brought(run_dir)
-    found: list[FoundFile] = []
-    for directory, folders, names in os.walk(work):
-        folders[:] = sorted(name for name in folders if _is_shown(name))
-        for path in (Path(directory, name) for name in sorted(names) if _is_shown(name)):
-            try:
-                facts = path.lstat()
-            except OSError:
-                continue
-            if stat.S_ISREG(facts.st_mode) and not was_brought(brought, run_dir, path):
-                name = path.relative_to(work).as_posix()
-                found.append(FoundFile(run_dir, WORK_FOLDER, name, facts.st_size))
-        if len(found) >= MOST_ARTIFACTS:
-            break
-    return sorted(found[:MOST_ARTIFACTS], key=lambda file: file.name)
+    found = (
+        file
+        for file in _files_of(run_dir, WORK_FOLDER, _is_shown)
+        if brought.get(file.name) != (file.size, file.modified_ns)
+    )
+    return sorted(islice(found, MOST_ARTIFACTS), key=lambda file: file.name)
 
 
 def _is_shown(name: str) -> bool:
-    return not name.startswith(".") and name not in _NOT_SHOWN and name.isprintable()
+    return not name.startswith(".") and name not in _NOT_SHOWN
 
 
 def read_text(run_dir: Path, name: str, most: int) -> str:

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpubloom.traincard.safe_paths import is_file_beneath, open_beneath
+from gpubloom.traincard.safe_paths import open_plain
 
 _LONGEST_LINE = 4_000
 _TAIL_BYTES = 256 * 1024
@@ -26,17 +26,14 @@ _OUTPUT_FILES = ("logs/output.1.log", "logs/output.log")
 
 def read_output(run_dir: Path, *, after: int | None, most_lines: int) -> OutputPart:
     """The last lines of the current file, or the lines after a byte position."""
-    if not is_file_beneath(run_dir, _OUTPUT_FILES[-1]):
+    if (file := open_plain(run_dir, _OUTPUT_FILES[-1])) is None:
         return OutputPart([], 0, 0)
-    try:
-        with os.fdopen(open_beneath(run_dir, _OUTPUT_FILES[-1]), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            # A position past the end belongs to a file that was moved aside: start anew.
-            start = max(0, size - _TAIL_BYTES) if after is None or after > size else after
-            file.seek(start)
-            data = file.read(_TAIL_BYTES)
-    except FileNotFoundError:
-        return OutputPart([], 0, 0)
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        # A position past the end belongs to a file that was moved aside: start anew.
+        start = max(0, size - _TAIL_BYTES) if after is None or after > size else after
+        file.seek(start)
+        data = file.read(_TAIL_BYTES)
     if after is None and start > 0:
         # The first line was cut in half.
         cut = data.find(b"\n") + 1
@@ -53,8 +50,8 @@ def search_output(run_dir: Path, text: str, *, most: int) -> tuple[list[str], bo
     wanted = text.casefold()
     found: list[str] = []
     more = False
-    for name in (name for name in _OUTPUT_FILES if is_file_beneath(run_dir, name)):
-        with os.fdopen(open_beneath(run_dir, name), "rb") as file:
+    for file in filter(None, (open_plain(run_dir, name) for name in _OUTPUT_FILES)):
+        with file:
             rest = b""
             while piece := file.read(_PIECE):
                 *lines, rest = (rest + piece).split(b"\n")

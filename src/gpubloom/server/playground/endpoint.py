@@ -1,22 +1,26 @@
 """What lies in a serve job's directory: where its process listens, and when somebody last asked it something.
 
-Nothing is kept in memory: a server that was restarted, or another one, finds the same.
+Nothing is kept in memory: a server that was restarted, or another one, finds the same. The process that
+writes there is not trusted: no file is read or touched through a link.
 """
 
-import json
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpubloom.traincard.safe_paths import look_beneath, open_beneath, read_json_beneath
+
 SERVE_FILE = "serve.json"
+SOCKET_FILE = "serve.sock"
+_LARGEST_SERVE_FILE = 1 << 20
 _USED_FILE = "used"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A process that serves a model. It listens on loopback only, and only for requests with its token."""
+    """A process that serves a model. It answers on this machine only, and only requests with its token."""
 
-    port: int
     token: str
     models: tuple[str, ...]
     context_length: int | None
@@ -26,34 +30,39 @@ class Endpoint:
 def read_endpoint(run_dir: Path) -> Endpoint | None:
     """Where to ask; None while the model is being loaded."""
     try:
-        content = json.loads((run_dir / SERVE_FILE).read_text(encoding="utf-8"))
-        port = int(content["port"])
+        content = read_json_beneath(run_dir, SERVE_FILE, most=_LARGEST_SERVE_FILE)
+        if content is None:
+            return None
         models = tuple(str(name) for name in content["models"])
-        if not 0 < port < 65_536 or not models:
+        if not models:
             return None
         length, template = content.get("context_length"), content.get("chat_template")
         return Endpoint(
-            port=port,
             token=str(content["token"]),
             models=models,
             context_length=length if isinstance(length, int) else None,
             chat_template=template if isinstance(template, bool) else None,
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
 def note_use(run_dir: Path) -> None:
     """Record the time of a request. A directory that is gone is ignored."""
     try:
-        (run_dir / _USED_FILE).touch()
+        file = open_beneath(run_dir, _USED_FILE, os.O_WRONLY | os.O_CREAT)
     except OSError:
         return
+    try:
+        os.utime(file)
+    finally:
+        os.close(file)
 
 
 def last_use(run_dir: Path) -> datetime | None:
     """The time of the last request."""
     try:
-        return datetime.fromtimestamp((run_dir / _USED_FILE).stat().st_mtime, UTC)
-    except OSError:
+        facts = look_beneath(run_dir, _USED_FILE)
+        return None if facts is None else datetime.fromtimestamp(facts.st_mtime, UTC)
+    except (OSError, ValueError, OverflowError):
         return None

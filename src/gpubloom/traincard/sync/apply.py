@@ -1,19 +1,18 @@
 """Apply the entries of a delta to a run directory. Applying an entry twice changes nothing.
 
 Names come from another machine and are not trusted. Only a path on the allow-list of the job's kind is
-written, renamed or removed; code, configuration and everything else that the server owns is on no list. A
-script may have left links in its folder: no entry is applied through one (`traincard.beneath`).
+written, renamed or removed (`traincard.sync.accepted`); code, configuration and everything else that the
+server owns is on no list. A script may have left links in its folder: no entry is applied through one, and
+none into a file with a second name (`traincard.safe_paths`).
 """
 
 import errno
 import hashlib
 import os
-import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 from gpubloom.traincard.safe_paths import (
@@ -22,52 +21,21 @@ from gpubloom.traincard.safe_paths import (
     open_beneath,
     parent_beneath,
     remove_beneath,
+    replace_beneath,
+    walk_beneath,
 )
-from gpubloom.traincard.sync.files import is_checkpoint_folder, is_inside
+from gpubloom.traincard.sync.accepted import AcceptedPaths, Entry, Limits, RefusedEntryError, is_accepted
+from gpubloom.traincard.sync.files import is_checkpoint_folder, is_valid_name
 
 ARRIVING = ".arriving"
-# What every run reports, whatever it trains (docs/run-directory.md).
-_REPORTS = (
-    r"traincard/(events(\.rank\d+)?\.jsonl|segments/a\d+\.r\d+\.s\d+\.(jsonl|buckets\.json)"
-    r"|attempts/\d+(\.rank\d+)?|latest\.json|checkpoints\.json|metrics\.prom)"
-    r"|logs/[^/]+\.log"
-)
-# Nothing is protected by this list: it only tells an attempt to change the server's own files, which ends the
-# attempt, from a file that a training happened to write beside its results, which is left where it is.
-_SERVER_FILES = re.compile(
-    r"(agent|inputs)(/.*)?|traincard/(control\.(json|lock)|lock(\.rank\d+)?)"
-    r"|(config|config\.before-\d+|plan|task|brought)\.json|(train|task)\.py|requirements\.txt"
-)
 _MOST_LEFT_OUT = 100
-# What a name or an offset that no agent sends runs into; other errors are the disk's.
-_CAUSED_BY_ENTRY = {
-    *(errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.EINVAL, errno.EFBIG),
-    errno.ENAMETOOLONG,
+# Faults of this machine. Any other error of the file system comes from an entry that no agent sends.
+_OF_THIS_MACHINE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
+    *(errno.EINTR, errno.ESTALE),
 }
-
-
-@dataclass(frozen=True)
-class AcceptedPaths:
-    """The allow-list of one kind of job: what matches `pattern`, less `kept`, the files of the job's owner,
-    and `added`."""
-
-    pattern: re.Pattern[str]
-    kept: frozenset[str] = frozenset()
-    added: frozenset[str] = frozenset()
-
-    def without(self, names: Iterable[str]) -> "AcceptedPaths":
-        return replace(self, kept=self.kept | set(names))
-
-    def including(self, names: Iterable[str]) -> "AcceptedPaths":
-        return replace(self, added=self.added | set(names))
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.added or (self.pattern.fullmatch(name) is not None and name not in self.kept)
-
-
-TRAINING_PATHS = AcceptedPaths(re.compile(rf"{_REPORTS}|(checkpoints|model)/.+"))
-# A person's own script runs in `work`; once another machine has sent files, only in the sandbox here.
-SCRIPT_PATHS = AcceptedPaths(re.compile(rf"{_REPORTS}|(checkpoints|model|work)/.+"))
+# Linked to files outside of the run directory, or not what a machine sends.
+_NOT_COUNTED = {"inputs"}
 
 
 def has_received(run_dir: Path) -> bool:
@@ -90,84 +58,92 @@ def replacing(path: Path, *, modified_ns: int | None = None) -> Iterator[IO[byte
         temporary.unlink(missing_ok=True)
 
 
-class RefusedEntryError(ValueError):
-    """An entry asks for something that no agent of ours asks for, or its content is damaged."""
-
-
 class RunFolder:
     """A run directory that another machine fills. What is not complete yet lies in `.arriving`.
 
     `left_out`: names that were sent and are not accepted, the first ones of many.
     """
 
-    def __init__(self, run_dir: Path, accepted: AcceptedPaths = TRAINING_PATHS) -> None:
-        self._run_dir, self._accepted = run_dir, accepted
+    def __init__(self, run_dir: Path, accepted: AcceptedPaths, limits: Limits | None = None) -> None:
+        self._run_dir, self._accepted, self._limits = run_dir, accepted, limits or Limits()
         self.left_out: set[str] = set()
-        self.arriving = run_dir / ARRIVING
-        self.arriving.mkdir(parents=True, exist_ok=True)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        # At least as much as there is: counted again when it seems too much.
+        self._files, self._bytes = _count(run_dir)
 
-    def apply(self, entry: Mapping[str, Any], content: bytes) -> None:
+    def keep(self, name: str, text: str) -> None:
+        """Writes a note of the receiver beside what is not complete yet."""
+        replace_beneath(self._run_dir, _staged(name), text)
+
+    def is_wanted(self, entry: Entry) -> bool:
+        """Whether the sender may do this, before anything is done. RefusedEntryError: no agent does."""
+        unlisted = [name for name in entry.names if not is_accepted(name, self._accepted)]
+        if len(self.left_out) < _MOST_LEFT_OUT:
+            self.left_out.update(unlisted)
+        return not unlisted
+
+    def apply(self, entry: Entry, content: bytes) -> None:
         """RefusedEntryError when it cannot be; OSError when the disk cannot."""
-        names = [str(entry["path"]), *([str(entry["to"])] if entry["kind"] == "rename" else [])]
-        # Every name is checked before anything is done.
-        unlisted = [name for name in names if not self._accepts(name)]
-        if unlisted:
-            if len(self.left_out) < _MOST_LEFT_OUT:
-                self.left_out.update(unlisted)
+        if not self.is_wanted(entry):
             return
+        self._make_room(entry, len(content))
         try:
-            self._do(entry, names, content)
+            self._do(entry, content)
         except OSError as problem:
-            if problem.errno in _CAUSED_BY_ENTRY:
-                raise RefusedEntryError(f"{names[-1]!r} cannot be reached: {problem.strerror}") from None
-            raise
+            if problem.errno in _OF_THIS_MACHINE:
+                raise
+            reason = problem.strerror or str(problem)
+            raise RefusedEntryError(f"{entry.names[-1]!r} cannot be reached: {reason}") from None
 
-    def _do(self, entry: Mapping[str, Any], names: list[str], content: bytes) -> None:
-        name = names[0]
-        match entry["kind"]:
+    def _make_room(self, entry: Entry, size: int) -> None:
+        limits = self._limits
+        # With the folders on the way to it.
+        added = entry.names[-1].count("/") + 2
+        if self._files + added > limits.run_files or self._bytes + size > limits.run_bytes:
+            self._files, self._bytes = _count(self._run_dir)
+        self._files += added
+        self._bytes += size
+        if size and self._bytes > limits.run_bytes:
+            raise RefusedEntryError(f"the run would be larger than {limits.run_bytes} bytes")
+        if self._files > limits.run_files and entry.kind not in {"remove", "abandon"}:
+            raise RefusedEntryError(f"the run would have more than {limits.run_files} files")
+
+    def _do(self, entry: Entry, content: bytes) -> None:
+        name = entry.path
+        match entry.kind:
             case "whole":
                 self._whole(name, content)
             case "grow":
-                self._grow(name, int(entry["offset"]), content, fresh=bool(entry.get("fresh")))
+                self._grow(name, entry.offset, content, fresh=entry.fresh)
             case "rename":
-                self._rename(name, names[1])
+                self._rename(name, entry.to)
             case "part":
-                self._write_at(_staged(name), int(entry["offset"]), content, os.O_CREAT)
+                self._part(name, entry.offset, content)
             case "done":
-                self._done(name, int(entry["total"]), str(entry["sha256"]))
+                self._done(name, entry.total, entry.sha256)
             case "abandon":
                 remove_beneath(self._run_dir, _staged(name))
             case "folder":
                 self._folder(name)
             case "remove":
                 self._remove(name)
-            case kind:
-                raise RefusedEntryError(f"unknown kind of entry {kind!r}; update gpubloom")
 
-    def differences(self, tree: Mapping[str, Any]) -> list[str]:
+    def differences(self, tree: Mapping[str, Sequence[Any]]) -> list[str]:
         """Names of files that differ from the sender's files."""
         different = []
         for name, (size, sha256) in sorted(tree.items()):
+            if not is_valid_name(name):
+                raise RefusedEntryError("the list of files names one that cannot be in a run directory")
             if name not in self._accepted:
                 continue
-            _must_be_inside(name)
             try:
                 is_same = self._size(name) == size and self._hash_of(name) == sha256
             except (OSError, RefusedEntryError):
-                # A link, or something else that no machine sent.
+                # Not there, a link, or something else that no machine sent.
                 is_same = False
             if not is_same:
                 different.append(name)
         return different
-
-    def _accepts(self, name: str) -> bool:
-        """Whether the sender may write a file; RefusedEntryError when it tries what no agent does."""
-        _must_be_inside(name)
-        if name in self._accepted:
-            return True
-        if _SERVER_FILES.fullmatch(name):
-            raise RefusedEntryError(f"the sender is not allowed to write {name!r}")
-        return False
 
     def _whole(self, name: str, content: bytes) -> None:
         temporary = f"{ARRIVING}/.whole"
@@ -185,13 +161,17 @@ class RunFolder:
         self._write_at(name, offset, content)
 
     def _rename(self, name: str, target: str) -> None:
-        # A sealed event stream, a rotated log: nothing that an agent renames changes its folder at the top.
-        if name.partition("/")[0] != target.partition("/")[0]:
-            raise RefusedEntryError(f"{name!r} cannot be renamed to {target!r}")
         if self._size(name) is not None:
             move_beneath(self._run_dir, name, target)
         elif self._size(target) is None:
             raise RefusedEntryError(f"the file {name!r} to rename does not exist")
+
+    def _part(self, name: str, offset: int, content: bytes) -> None:
+        staged = _staged(name)
+        # Without a hole: one that is read back as zeros takes hours and no bytes to send.
+        if offset > (self._size(staged) or 0):
+            raise RefusedEntryError(f"parts of {name!r} before byte {offset} are missing")
+        self._write_at(staged, offset, content, os.O_CREAT)
 
     def _done(self, name: str, size: int, sha256: str) -> None:
         staged = _staged(name)
@@ -218,14 +198,14 @@ class RunFolder:
         return is_in_folder and look_beneath(self._run_dir, "/".join(parts[:2])) is None
 
     def _folder(self, name: str) -> None:
-        if not is_checkpoint_folder(name):
-            raise RefusedEntryError(f"{name!r} is not a checkpoint folder")
         facts = look_beneath(self._run_dir, name)
         if facts is not None and not stat.S_ISDIR(facts.st_mode):
             raise RefusedEntryError(f"{name!r} is not a folder on this machine")
         if facts is not None:
             return
-        if look_beneath(self._run_dir, _staged(name)) is not None:
+        if (staged := look_beneath(self._run_dir, _staged(name))) is not None:
+            if not stat.S_ISDIR(staged.st_mode):
+                raise RefusedEntryError(f"{name!r} did not arrive as a folder")
             move_beneath(self._run_dir, _staged(name), name)
         else:
             with parent_beneath(self._run_dir, name, make=True) as (parent, last):
@@ -265,9 +245,11 @@ def _staged(name: str) -> str:
     return f"{ARRIVING}/{name}"
 
 
-def _must_be_inside(name: str) -> None:
-    parts = PurePosixPath(name).parts
-    # One spelling for each file: the lists compare names.
-    is_plain = bool(parts) and "/".join(parts) == name and is_inside(name)
-    if not is_plain or any(part.startswith(".") for part in parts):
-        raise RefusedEntryError(f"{name!r} is not a valid file name in a run directory")
+def _count(run_dir: Path) -> tuple[int, int]:
+    """How many files and folders a run has, and how many bytes. Links are not followed."""
+    files = size = 0
+    for name, facts in walk_beneath(run_dir):
+        if name.partition("/")[0] not in _NOT_COUNTED:
+            files += 1
+            size += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+    return files, size

@@ -31,6 +31,9 @@ from gpubloom.traincard.sync.files import (
 )
 
 _SMALL_BYTES = 1 << 20
+# Of each sort in one delta. No receiver takes many more, or a longer list of files (`sync.accepted.Limits`).
+_MOST_ENTRIES = 4_000
+_LONGEST_TREE_BYTES = 12 << 20
 
 State = dict[str, Any]
 # So many bytes before the offset that was reached tell whether a file is still the one that was sent.
@@ -99,9 +102,14 @@ class DeltaBuilder:
         return (entries, bytes(body), state) if entries else None
 
     def tree(self, state: State) -> dict[str, list[Any]]:
-        """Size and hash of every file as it is now."""
+        """Size and hash of every file as it is now; of very many, of the first ones."""
         tree = {}
+        room = _LONGEST_TREE_BYTES
         for name, seen in sorted(list_files(self._run_dir).items()):
+            # As JSON writes it, with a size and a hash.
+            room -= 3 * len(name.encode()) + 100
+            if room < 0:
+                break
             if name == CONTROL:
                 continue
             is_known = name in state["hashes"] and state["sent"].get(name) == seen.as_list()
@@ -134,6 +142,8 @@ class DeltaBuilder:
             seen = files[name]
             if state["sent"].get(name) == seen.as_list() or len(body) + seen.size > self._part_bytes:
                 continue
+            if len(entries) >= _MOST_ENTRIES:
+                break
             entry, content = self._whole(state, name, seen)
             if entry is not None:
                 entries.append(entry)
@@ -175,7 +185,7 @@ class DeltaBuilder:
         return [entry], content
 
     def _folders(self, state: State, files: Mapping[str, FileState]) -> list[dict[str, Any]]:
-        entries = []
+        entries: list[dict[str, Any]] = []
         checkpoints = self._run_dir / "checkpoints"
         folders = sorted(checkpoints.iterdir()) if checkpoints.is_dir() else []
         for folder in folders:
@@ -183,7 +193,9 @@ class DeltaBuilder:
             if folder.name.startswith(".") or not folder.is_dir() or name in state["folders"]:
                 continue
             inside = [file for file in files if file.startswith(f"{name}/")]
-            if all(state["sent"].get(file) == files[file].as_list() for file in inside):
+            if len(entries) < _MOST_ENTRIES and all(
+                state["sent"].get(file) == files[file].as_list() for file in inside
+            ):
                 state["folders"].append(name)
                 entries.append({"kind": "folder", "path": name})
         return entries
@@ -192,7 +204,7 @@ class DeltaBuilder:
         gone = {name for name in state["sent"] if name not in files}
         gone |= {name for name in state["folders"] if not (self._run_dir / name).is_dir()}
         # A folder that is renamed while it is listed looks deleted for one pass.
-        sure = gone if final else gone & self._gone
+        sure = set(sorted(gone if final else gone & self._gone)[:_MOST_ENTRIES])
         self._gone = gone
         for name in sure:
             state["sent"].pop(name, None)
@@ -260,7 +272,7 @@ class AppendTracker:
                     self._sent[at] = files[at].as_list()
             elif name not in files or files[name].inode != known["inode"]:
                 # Perhaps renamed while the folders were listed; the next pass finds it, or it is gone.
-                if final or name in self._missing:
+                if (final or name in self._missing) and len(entries) < _MOST_ENTRIES:
                     del self._reached[name]
                     self._missing.discard(name)
                     if name not in files:
@@ -278,7 +290,11 @@ class AppendTracker:
     def _moved_to(
         self, name: str, known: dict[str, Any], files: Mapping[str, FileState], by_inode: dict[int, list[str]]
     ) -> str | None:
+        top = name.partition("/")[0]
         for candidate in by_inode.get(known["inode"], ()):
+            # No receiver renames from one folder at the top into another.
+            if candidate.partition("/")[0] != top:
+                continue
             if candidate != name and self._is_same(candidate, known, files[candidate]):
                 return candidate
         return None
@@ -294,6 +310,8 @@ class AppendTracker:
     def _grow(self, name: str, at: str, entries: list[dict[str, Any]], body: bytearray, room: int) -> bool:
         """Add what is new in the file at `at`, under its known name; True when all of it found room."""
         known = self._reached.get(name)
+        if len(entries) >= _MOST_ENTRIES:
+            return False
         try:
             with (self._run_dir / at).open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
@@ -340,7 +358,7 @@ class LargeFileQueue:
         entries: list[dict[str, Any]] = []
         body = bytearray()
         waiting = list(names)
-        while room - len(body) > 0:
+        while room - len(body) > 0 and len(entries) < _MOST_ENTRIES:
             current = state["large"]
             if current is None:
                 if not waiting:

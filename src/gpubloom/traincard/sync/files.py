@@ -5,8 +5,9 @@
 - replaceable: everything else, such as latest.json. Sent whole when it has changed. Checkpoints are of this
   kind because scripts write theirs in place.
 
-Not synced: hidden names (temporary files), links, locks, which mean something on one machine only, and the
-folder of the agent, which belongs to the machine on which it runs.
+Not synced: hidden names (temporary files), names that no receiver accepts (`is_valid_name`), links, locks,
+which mean something on one machine only, and the folder of the agent, which belongs to the machine on which
+it runs.
 """
 
 import os
@@ -31,6 +32,10 @@ _NOT_SYNCED = re.compile(r"traincard/(lock(\.rank\d+)?|control\.lock)|agent/.*")
 _CHECKPOINT_FOLDER = re.compile(r"checkpoints/[^/]+")
 # A larger file would delay the small ones.
 _LARGE_BYTES = 8 << 20
+# Of a name in a run directory: what every file system takes, with room for a folder in front of it.
+_LONGEST_NAME_BYTES = 1024
+_LONGEST_PART_BYTES = 255
+_DEEPEST = 32
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,12 @@ def list_files(run_dir: Path) -> dict[str, FileState]:
                 continue
             path = Path(entry.path)
             name = path.relative_to(run_dir).as_posix()
+            if not is_valid_name(name):
+                continue
             if entry.is_dir():
                 if name != "agent":
                     pending.append(path)
-            elif not _NOT_SYNCED.fullmatch(name) and (state := file_state(path)):
+            elif entry.is_file() and not _NOT_SYNCED.fullmatch(name) and (state := file_state(path)):
                 found[name] = state
     return found
 
@@ -103,6 +110,22 @@ def is_checkpoint_folder(name: str) -> bool:
 def in_upload_order(names: Iterable[str]) -> list[str]:
     """Sorted, with latest.json last: readers look at it first, and what it names is then already there."""
     return sorted(names, key=lambda name: (name == LATEST, name))
+
+
+def is_valid_name(name: str) -> bool:
+    """Whether a name that another machine chose is one of a file inside of a run directory.
+
+    One spelling for each file, because allow-lists compare names; nothing hidden; nothing that a log or an
+    answer in JSON could not hold.
+    """
+    parts = name.split("/")
+    return (
+        name.isprintable()
+        and "\\" not in name
+        and len(name.encode()) <= _LONGEST_NAME_BYTES
+        and len(parts) <= _DEEPEST
+        and all(part and part[0] != "." and len(part.encode()) <= _LONGEST_PART_BYTES for part in parts)
+    )
 
 
 def is_inside(name: str) -> bool:
