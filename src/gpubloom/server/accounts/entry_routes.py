@@ -82,6 +82,7 @@ async def read_state(
         mail=mailer.kind,
         oauth_providers=list(request.app.state.oauth),
         passkeys=passkeys.unavailable(settings) is None,
+        oidc_name=settings.oidc_name,
         user=None if principal is None else UserOut.model_validate(principal.user),
         csrf_token=None if principal is None else principal.csrf_token,
     )
