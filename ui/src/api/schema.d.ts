@@ -2311,6 +2311,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/server/warnings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Warnings
+         * @description List what the operator should change about how this server runs.
+         */
+        get: operations["read_warnings_api_server_warnings_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/users": {
         parameters: {
             query?: never;
@@ -8017,6 +8037,14 @@ export interface components {
             /** Data Roots */
             data_roots: string[];
         };
+        /**
+         * ServerWarnings
+         * @description What the operator of this server should change, in sentences.
+         */
+        ServerWarnings: {
+            /** Items */
+            items: string[];
+        };
         /** SessionOut */
         SessionOut: {
             /**
@@ -13674,6 +13702,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ServerOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_warnings_api_server_warnings_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServerWarnings"];
                 };
             };
             /** @description Error */

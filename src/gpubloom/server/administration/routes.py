@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+import anyio.to_thread
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
@@ -18,7 +19,9 @@ from gpubloom.server.administration.schemas import (
     PersonChange,
     PersonOut,
     ServerOut,
+    ServerWarnings,
 )
+from gpubloom.server.administration.warnings import server_warnings
 from gpubloom.server.audit import record_apart
 from gpubloom.server.audit.maintenance import AskedFilter, export
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
@@ -36,6 +39,12 @@ async def read_server(settings: CurrentSettings) -> ServerOut:
         uploads_folder=str(settings.uploads),
         data_roots=[str(root) for root in settings.data_roots],
     )
+
+
+@router.get("/server/warnings")
+async def read_warnings(principal: AdminPrincipal, settings: CurrentSettings) -> ServerWarnings:
+    """List what the operator should change about how this server runs."""
+    return ServerWarnings(items=await anyio.to_thread.run_sync(server_warnings, settings.sandbox_mode))
 
 
 @router.get("/users")
