@@ -13,6 +13,7 @@ import pytest
 from gpubloom.server.accounts.oauth import local_path
 from gpubloom.server.accounts.oauth_providers import Endpoints
 from gpubloom.server.accounts.tables import BrowserSession, LinkedAccount, User
+from gpubloom.server.audit import AuditEvent
 from gpubloom.server.clock import now
 from tests.server.installation import Browser, Installation, Server
 from tests.server.oauth_provider import FakeProvider, fake_provider
@@ -360,3 +361,20 @@ def test_paths_of_this_site_are_kept(path: str) -> None:
 )
 def test_other_addresses_lead_to_the_dashboard(path: str) -> None:
     assert local_path(path) == "/dashboard"
+
+
+def test_a_sign_in_provider_does_not_skip_the_second_factor(
+    server: Server, installation: Installation, provider: FakeProvider, name: str
+) -> None:
+    user = installation.add_user("Eve", password_hash=None)
+    installation.add(LinkedAccount(user_id=user.id, provider=name, provider_account_id="4711"))
+    owner = server.signed_in(user)
+    totp = pyotp.TOTP(owner.post("/api/me/totp").json()["secret"])
+    [paper, *_] = owner.post("/api/me/totp/enable", json={"code": totp.now()}).json()["recovery_codes"]
+    browser = server.browser()
+    assert _through(browser, provider, name, "?next=/jobs") == "/auth/second-factor?next=%2Fjobs"
+    assert browser.get("/api/me").status_code == 401
+    assert browser.post("/api/auth/second-factor", json={"code": paper}).status_code == 200
+    assert browser.get("/api/me").json()["id"] == str(user.id)
+    signed_in = [event for event in installation.all(AuditEvent) if event.action == "user.signed_in"]
+    assert [event.details for event in signed_in] == [{"provider": name, "second_factor": "recovery_code"}]

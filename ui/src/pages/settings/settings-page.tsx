@@ -20,8 +20,8 @@ import { AuditTab } from "./audit-tab";
 import { LinkedAccountsCard } from "./linked-accounts-card";
 import { PasskeysCard } from "./passkeys-card";
 import { PeopleTab } from "./people-tab";
-import { ServerWarnings } from "./server-warnings";
 import { SecondFactorCard } from "./second-factor-card";
+import { ServerWarnings } from "./server-warnings";
 import { SessionsTab } from "./sessions-tab";
 import { TokensTab } from "./tokens-tab";
 
