@@ -1,5 +1,6 @@
 """What holds for every test: nothing leaves this machine, Ctrl-C is not ignored, any order will do."""
 
+import os
 import random
 import signal
 import sys
@@ -30,6 +31,9 @@ def _refuse_other_machines(event: str, arguments: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_refuse_other_machines)
+
+# Fakes stand on the loopback address, which nothing may reach by default.
+os.environ["BLOOM_EGRESS_ALLOW"] = "127.0.0.0/8,::1,localhost"
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and their children inherit that;
 # with a handler here, children begin with the usual one.

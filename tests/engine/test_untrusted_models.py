@@ -10,10 +10,12 @@ import pytest
 
 from gpubloom.engine.adapter_folder import BaseNeeded
 from gpubloom.engine.llama_folder import read_weights
+from gpubloom.engine.models.hugging_face.blocks import open_model
 from gpubloom.engine.models.weight_sources import PretrainedWeights
 from gpubloom.engine.pretrained_text import ON_CPU, load_pretrained_text
 from gpubloom.engine.serving.model_registry import ModelRegistry
 from gpubloom.engine.serving.resolved_model import find_model
+from gpubloom.engine.transformers_loading import load_tokenizer
 from gpubloom.hub.checking import check_model
 from gpubloom.hub.weight_index import UnsafeModelError, check_model_folder
 from gpubloom.plan import TrainConfig
@@ -104,6 +106,70 @@ def test_an_index_of_plain_names_is_loaded_also_from_the_cache_of_a_hub(
         (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
     check_model_folder(snapshot)
     load_pretrained_text(snapshot)
+
+
+@pytest.mark.parametrize("load", [load_pretrained_text, by_trl], ids=["transformers", "trl"])
+def test_weights_that_are_a_link_to_another_folder_are_refused(
+    tmp_path: Path, load: Callable[[Path], object]
+) -> None:
+    theirs = make_tiny_model(tmp_path / "theirs")
+    mine = tmp_path / "mine"
+    shutil.copytree(theirs, mine)
+    (mine / "model.safetensors").unlink()
+    (mine / "model.safetensors").symlink_to(theirs / "model.safetensors")
+    with pytest.raises(UnsafeModelError) as refused:
+        load(mine)
+    assert refused.value.code == "weights_outside"
+    assert [finding.code for finding in check_model(mine).findings] == ["weights_outside"]
+
+
+@pytest.mark.parametrize("load", [load_pretrained_text, by_trl, open_model], ids=["text", "trl", "engine"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"attn_implementation": "somebody/kernel"},
+        {"text_config": {"attn_implementation": {"": "somebody/kernel:flash"}}},
+        {"experts_implementation": "somebody/kernel"},
+    ],
+    ids=["attention", "part", "experts"],
+)
+def test_a_config_that_names_code_of_a_hub_is_refused(
+    tmp_path: Path, entry: dict[str, Any], load: Callable[[Path], object]
+) -> None:
+    mine = make_tiny_model(tmp_path / "mine")
+    config = json.loads((mine / "config.json").read_text())
+    (mine / "config.json").write_text(json.dumps(config | entry))
+    with pytest.raises(UnsafeModelError) as refused:
+        load(mine)
+    assert refused.value.code == "remote_code"
+    assert [finding.code for finding in check_model(mine).findings] == ["remote_code"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"fast_tokenizer_files": ["../theirs/tokenizer.1.0.0.json"]},
+        {"tokenizer_file": "THEIRS/tokenizer.1.0.0.json"},
+        {"vocab_file": "THEIRS/tokenizer.1.0.0.json"},
+        {"name_or_path": "THEIRS"},
+        {"auto_map": {"AutoTokenizer": ["THEIRS--code.Tokenizer", None]}},
+    ],
+    ids=lambda entry: next(iter(entry)),
+)
+def test_a_tokenizer_config_leads_to_no_other_tokenizer(tmp_path: Path, entry: dict[str, Any]) -> None:
+    mine = make_tiny_model(tmp_path / "mine")
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    content = json.loads((mine / "tokenizer.json").read_text())
+    secret = {"id": 5_000, "content": "<secret>", "special": True, "normalized": False}
+    secret |= {"single_word": False, "lstrip": False, "rstrip": False}
+    content["added_tokens"].append(secret)
+    (theirs / "tokenizer.1.0.0.json").write_text(json.dumps(content))
+    config = json.loads((mine / "tokenizer_config.json").read_text()) | entry
+    (mine / "tokenizer_config.json").write_text(json.dumps(config).replace("THEIRS", str(theirs)))
+    tokenizer = load_tokenizer(mine)
+    assert "<secret>" not in tokenizer.get_vocab()
+    assert tokenizer.eos_token in tokenizer.get_vocab()
 
 
 @pytest.fixture

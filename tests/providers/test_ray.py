@@ -66,7 +66,7 @@ def test_a_job_is_started_once_followed_and_ended(service: RayService) -> None:
     assert "Hidden-Signature" not in "".join(service.posted)
     assert len(service.packages) == 1
     [wanted] = service.posted
-    assert '"accelerator_type:A10G": 0.001' in wanted
+    assert '"accelerator_type:A10G":0.001' in wanted.replace(" ", "")
 
 
 def test_a_node_that_is_lost_is_told_from_a_command_that_fails(service: RayService) -> None:

@@ -13,7 +13,10 @@ from uuid import uuid4
 
 import pytest
 
-from gpubloom.providers.local.sandbox import Limits, Sandbox, why_no_sandbox
+from gpubloom.agent.spec import JobSpec
+from gpubloom.providers.local.sandbox import Sandbox, why_no_sandbox
+from gpubloom.sandbox.launch import COMMAND
+from gpubloom.sandbox.options import Limits, Options
 from tests.agent.runs import Run, wait_until
 
 REASON = why_no_sandbox()
@@ -22,7 +25,13 @@ pytestmark = [
     pytest.mark.xdist_group("sandbox"),
 ]
 
-SMALL = Limits(memory_bytes=400 << 20, processes=60, file_bytes=20 << 20, least_free_bytes=1 << 20)
+SMALL = Limits(
+    memory_bytes=400 << 20,
+    process_bytes=400 << 20,
+    processes=60,
+    file_bytes=20 << 20,
+    least_free_bytes=1 << 20,
+)
 
 
 @dataclass
@@ -30,25 +39,47 @@ class Inside:
     """A home of a server with two jobs in it; scripts run in the sandbox of the first."""
 
     server: Path
+    bubblewrap: bool = True
     limits: Limits = SMALL
     network: bool = False
+    gpus: tuple[str, ...] = ()
+    hidden: Path | None = None
     environment: dict[str, str] = field(default_factory=dict)
     # By this name its processes are found among all others.
     script: str = field(default_factory=lambda: f"script_{uuid4().hex}.py")
 
     @property
-    def work(self) -> Path:
-        return self.server / "runs" / "mine" / "work"
+    def run_dir(self) -> Path:
+        return self.server / "runs" / "mine"
 
     @property
-    def sandbox(self) -> Sandbox:
-        home = self.work.parent / "home"
-        return Sandbox(self.work, home, self.server, self.limits, network=self.network)
+    def work(self) -> Path:
+        return self.run_dir / "work"
+
+    @property
+    def options(self) -> Options:
+        hidden = self.hidden or self.server
+        sandbox = Sandbox(self.run_dir, hidden, "me", self.limits, network=self.network, gpus=self.gpus)
+        options = sandbox.of_a_script(self.work, self.run_dir / "home", self.environment)
+        return options if self.bubblewrap else replace(options, bubblewrap=None)
+
+    def spec(self, script: str) -> JobSpec:
+        confinement = self.options.to_json()
+        (self.work / self.script).write_text(script)
+        command = (sys.executable, "-S", self.script)
+        return JobSpec(
+            "job-1", self.run_dir, 1, command, folder="work", confinement=confinement, launcher=COMMAND
+        )
 
     def command(self, script: str) -> tuple[str, ...]:
-        self.sandbox.prepare()
-        (self.work / self.script).write_text(script)
-        return self.sandbox.command([sys.executable, "-S", self.script], self.environment)
+        """What the agent would run."""
+        (self.run_dir / "agent").mkdir(parents=True, exist_ok=True)
+        (self.run_dir / "agent" / "job.json").write_text(self.spec(script).to_json())
+        return COMMAND
+
+    @property
+    def outside(self) -> dict[str, str]:
+        return {**SERVER, "BLOOM_RUN_DIR": str(self.run_dir)}
 
     def processes(self) -> int:
         """How many processes of the script live."""
@@ -60,7 +91,7 @@ class Inside:
 
     def run(self, script: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            self.command(script), capture_output=True, text=True, check=False, timeout=60, env=SERVER
+            self.command(script), capture_output=True, text=True, check=False, timeout=60, env=self.outside
         )
 
     def say(self, expression: str) -> object:
@@ -73,14 +104,15 @@ class Inside:
 SERVER = {"PATH": os.environ["PATH"], "BLOOM_SECRET": "of the server", "DATABASE_URL": "postgresql://a:b@c/d"}
 
 
-@pytest.fixture
-def inside(tmp_path: Path) -> Inside:
+@pytest.fixture(params=["bubblewrap", "fork"])
+def inside(tmp_path: Path, request: pytest.FixtureRequest) -> Inside:
+    """Both ways to set up a sandbox pass the same tests."""
     server = tmp_path / "bloom"
     (server / "runs" / "theirs").mkdir(parents=True)
     (server / "runs" / "theirs" / "model.pt").write_text("theirs")
     (server / "secret.key").write_text("key")
     (server / "bloom.db").write_text("rows")
-    return Inside(server)
+    return Inside(server, bubblewrap=request.param == "bubblewrap")
 
 
 def attempt(inside: Inside, *what: str) -> list[str]:
@@ -114,12 +146,8 @@ def test_a_server_home_inside_of_the_python_environment_is_covered(inside: Insid
     shown.mkdir()
     try:
         (shown / "secret.key").write_text("key")
-        sandbox = replace(inside.sandbox, hidden=shown)
-        sandbox.prepare()
-        (inside.work / "script.py").write_text(f"import os; print(os.listdir({str(shown)!r}))")
-        command = sandbox.command([sys.executable, "-S", "script.py"], {})
-        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        assert said.stdout.strip() == "[]"
+        inside.hidden = shown
+        assert inside.say(f"os.listdir({str(shown)!r})") == []
     finally:
         (shown / "secret.key").unlink()
         shown.rmdir()
@@ -127,7 +155,7 @@ def test_a_server_home_inside_of_the_python_environment_is_covered(inside: Insid
 
 def test_nothing_can_be_written_but_work_home_and_temporary_files(inside: Inside) -> None:
     python = Path(sys.prefix, "written").as_posix()
-    paths = ["/written", "/job/written", "/usr/written", "/etc/passwd", "/dev/written", "/bloom/x", python]
+    paths = ["/written", "/job/written", "/usr/written", "/etc/passwd", "/dev/written", python]
     # A kernel setting that would run a program of the script's outside.
     paths.append("/proc/sys/kernel/core_pattern")
     tried = attempt(inside, *(f"open({path!r}, 'w')" for path in paths))
@@ -191,7 +219,9 @@ def test_it_has_no_rights_and_no_open_files_of_the_agent(inside: Inside) -> None
     read, write = os.pipe()
     os.set_inheritable(write, True)
     command = inside.command("import os; print(sorted(os.listdir('/proc/self/fd')))")
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, close_fds=False)
+    said = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60, close_fds=False, env=inside.outside
+    )
     os.close(read)
     os.close(write)
     # The fourth is the listing itself.
@@ -220,15 +250,13 @@ def test_a_job_with_gpus_sees_its_own_and_a_system_it_cannot_change(
         pytest.skip("this machine has no device that could stand in for a GPU")
     assert inside.say(f"os.path.exists('/dev/{node}')") is False
     monkeypatch.setattr("gpubloom.providers.local.sandbox.gpu_nodes", lambda gpus: (node,))
-    sandbox = replace(inside.sandbox, gpus=("GPU-1",))
-    sandbox.prepare()
-    (inside.work / inside.script).write_text(
+    inside.gpus = ("GPU-1",)
+    command = inside.command(
         "import json, os\n"
         f"seen = [os.environ['CUDA_VISIBLE_DEVICES'], os.path.exists('/dev/{node}')]\n"
         "print(json.dumps([*seen, os.access('/sys/kernel', os.W_OK)]))"
     )
-    command = sandbox.command([sys.executable, "-S", inside.script], {})
-    environment = {**SERVER, "CUDA_VISIBLE_DEVICES": "GPU-1"}
+    environment = {**inside.outside, "CUDA_VISIBLE_DEVICES": "GPU-1"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
     assert json.loads(done.stdout) == ["GPU-1", True, False]
 
@@ -291,7 +319,7 @@ def test_time_on_the_processor_is_limited(inside: Inside) -> None:
 def test_a_nearly_full_disk_ends_it(inside: Inside) -> None:
     inside.limits = replace(SMALL, least_free_bytes=1 << 60)
     done = inside.run("import time; time.sleep(30)")
-    assert (done.returncode, "before it could fill the disk" in done.stderr) == (1, True)
+    assert (done.returncode, "are left on the disk" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(("ending", "code"), [("raise SystemExit(7)", 7), ("os.kill(os.getpid(), 9)", -9)])
@@ -299,11 +327,12 @@ def test_it_ends_as_the_script_ended(inside: Inside, ending: str, code: int) -> 
     assert inside.run(f"import os\n{ending}").returncode == code
 
 
+@pytest.mark.parametrize("way", ["bubblewrap", "fork"])
 def test_an_agent_stops_a_sandboxed_script_gently_and_its_death_takes_everything_along(
-    tmp_path: Path,
+    tmp_path: Path, way: str
 ) -> None:
-    inside = Inside(tmp_path / "bloom")
-    run = Run(tmp_path / "bloom" / "runs" / "mine")
+    inside = Inside(tmp_path / "bloom", bubblewrap=way == "bubblewrap")
+    run = Run(inside.run_dir)
     script = (
         "import signal, sys, time\n"
         "def stop(*_): open('saved', 'w').write('yes'); sys.exit(0)\n"
@@ -311,7 +340,7 @@ def test_an_agent_stops_a_sandboxed_script_gently_and_its_death_takes_everything
         "print('ready')\n"
         "while True: time.sleep(0.1)\n"
     )
-    run.spec = replace(run.spec, command=inside.command(script), folder="work")
+    run.spec = replace(inside.spec(script), stop_grace_seconds=20)
     with run.start_agent() as agent:
         run.wait_for_output("ready")
         agent.terminate()
@@ -328,11 +357,10 @@ def test_an_agent_stops_a_sandboxed_script_gently_and_its_death_takes_everything
     wait_until(lambda: inside.processes() == 0, "the end of everything inside")
 
 
-def test_without_bubblewrap_the_reason_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_reason_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "apt install bubblewrap" in (why_no_sandbox() or "")
+    # A server needs no bubblewrap where it can set up the namespaces by itself.
+    assert why_no_sandbox() is None
     refusing = tmp_path / "bwrap"
     refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     refusing.chmod(0o755)

@@ -16,8 +16,14 @@ PUBLIC = {
     ("POST", "/api/auth/verify"),
     ("POST", "/api/auth/verify/resend"),
     ("POST", "/api/auth/sign-in"),
+    # The second step of a sign-in asks for a cookie of the first one.
+    ("GET", "/api/auth/second-factor"),
+    ("POST", "/api/auth/second-factor"),
+    ("POST", "/api/auth/passkey/options"),
+    ("POST", "/api/auth/passkey"),
     ("POST", "/api/auth/password/forgot"),
     ("POST", "/api/auth/password/reset"),
+    ("POST", "/api/auth/password/strength"),
     ("GET", "/api/auth/oauth/{provider}/start"),
     ("GET", "/api/auth/oauth/{provider}/callback"),
     # A share link's secret is asked for in a header.

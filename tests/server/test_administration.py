@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from gpubloom.server.accounts.tables import BrowserSession, OneTimeLink, User
+from gpubloom.server.accounts.tables import BrowserSession, User
 from gpubloom.server.administration.schemas import PersonChange
 from gpubloom.server.audit import AuditEvent
 from gpubloom.server.clock import now
-from tests.server.installation import PASSWORD, Installation, Server, link_secret
+from tests.server.installation import Installation, Server
 
 
 def test_members_are_refused(server: Server, member: User, admin: User) -> None:
@@ -20,6 +20,8 @@ def test_members_are_refused(server: Server, member: User, admin: User) -> None:
         browser.patch(f"/api/users/{member.id}", json={"role": "admin"}),
         browser.patch(f"/api/users/{admin.id}", json={"disabled": True}),
         browser.post("/api/invitations", json={"email": "eve@example.org"}),
+        browser.get("/api/invitations"),
+        browser.delete(f"/api/invitations/{member.id}"),
         browser.get("/api/audit-events"),
     ]
     assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(403, "admin_required")}
@@ -81,46 +83,6 @@ def test_two_admins_cannot_demote_each_other_at_the_same_moment(
 def test_a_strange_change_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         PersonChange.model_validate(change)
-
-
-def test_an_invited_person_joins_although_sign_up_is_closed(
-    server: Server, installation: Installation, admin: User
-) -> None:
-    invited = server.signed_in(admin).post(
-        "/api/invitations", json={"email": "Eve@example.org", "role": "admin"}
-    )
-    assert invited.status_code == 201
-    [mail] = installation.sent_emails()
-    secret = link_secret(mail)
-    assert invited.json()["link"].endswith(secret)
-    assert secret not in installation.everything_stored()
-    body = {"name": "Eve", "email": "eve@example.org", "password": PASSWORD, "invitation": secret}
-    wrong = server.stranger.post("/api/auth/sign-up", json={**body, "email": "mallory@example.org"})
-    assert (wrong.status_code, wrong.json()["code"]) == (410, "invitation_mismatch")
-    joined = server.stranger.post("/api/auth/sign-up", json=body)
-    assert joined.json()["verification_required"] is False
-    again = server.stranger.post("/api/auth/sign-up", json=body)
-    assert again.status_code == 410
-    user = next(user for user in installation.all(User) if user.email == "eve@example.org")
-    assert (user.role, user.email_verified is not None) == ("admin", True)
-    assert installation.actions() == ["user.invited", "user.signed_up"]
-
-
-def test_an_expired_invitation_is_refused(server: Server, installation: Installation, admin: User) -> None:
-    secret = installation.add_link(
-        "invite", "eve@example.org", role="member", expires=now() - timedelta(seconds=1)
-    )
-    body = {"name": "Eve", "email": "eve@example.org", "password": PASSWORD, "invitation": secret}
-    answer = server.stranger.post("/api/auth/sign-up", json=body)
-    assert (answer.status_code, answer.json()["code"]) == (410, "link_expired")
-
-
-def test_an_account_holder_is_not_invited(
-    server: Server, installation: Installation, member: User, admin: User
-) -> None:
-    answer = server.signed_in(admin).post("/api/invitations", json={"email": member.email})
-    assert answer.status_code == 422
-    assert installation.all(OneTimeLink) == []
 
 
 def test_the_audit_trail_is_read_newest_first_and_page_by_page(

@@ -40,6 +40,7 @@ def test_a_whole_story_is_told_without_a_secret(
     assert installation.actions() == [
         "user.signed_up",
         "user.email_verified",
+        "user.signed_in",
         "project.created",
         "project.changed",
         "project.deleted",

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
+from gpubloom.server.accounts.passkeys import Passkey
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.tables import JobShare, TrainingJob
@@ -106,14 +107,20 @@ OWNED: dict[str, Callable[[Installation, User], object]] = {
     ),
     "session_id": lambda installation, owner: installation.add_session(owner)[1].id,
     "token_id": lambda installation, owner: installation.add_token(owner)[1].id,
+    "passkey_id": lambda installation, owner: (
+        installation.add(
+            Passkey(id=uuid4(), user_id=owner.id, name="p", credential_id="x", public_key=b"x", sign_count=0)
+        ).id
+    ),
 }
 # What only admins may ask for is refused to members with 403, whoever it belongs to.
-ADMINISTRATION = {"user_id"}
+ADMINISTRATION = {"user_id", "invitation_id"}
 # A file's path below an id that is somebody's.
 NOT_IDS = {"provider", "path"}
 
 BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/api/jobs/{job_id}/settings"): {"learning_rate": 0.001},
+    ("PATCH", "/api/me/passkeys/{passkey_id}"): {"name": "x"},
     ("PUT", "/api/projects/{project_id}"): {"name": "x", "modelArchitecture": "custom", "modelSize": 1},
 }
 HEADERS: dict[tuple[str, str], dict[str, str]] = {

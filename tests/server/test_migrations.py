@@ -14,11 +14,12 @@ from sqlalchemy import Engine, MetaData, create_engine, inspect, make_url, selec
 from sqlalchemy.pool import NullPool
 
 from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all tables
+from gpubloom.server.audit.chain import Head, sign, verify
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.migrate import current_revision, downgrade, newest_revision, upgrade
-from gpubloom.server.idempotency import IdempotencyKey
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent, Machine, MetricPoint, MetricSeries, TrainingJob
+from gpubloom.server.security.secrets import Vault
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job, add_training
 
@@ -108,6 +109,21 @@ _GIVEN: dict[tuple[str, str], tuple[Any, ...]] = {
 _MADE_BY_MIGRATIONS = {"alembic_version", "installation"}
 # Its rows are only for browsers that look right now.
 _EMPTIED = "job_events"
+# What came since, one line each, and the columns that a migration fills.
+_NEW_TABLES = {
+    "audit_head",
+    "machines",
+    "idempotency_keys",
+    "known_devices",
+    "passkey_challenges",
+    "passkeys",
+    "pending_sign_ins",
+    "recovery_codes",
+    "totp_secrets",
+}
+_FILLED = {
+    "sessions": {"authenticated_at"},
+}
 _MOMENT = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=UTC)
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -175,6 +191,10 @@ def _stored(address: str) -> Rows:
         }
 
 
+# The audit log of old databases becomes the beginning of the chain.
+_CHAINED = {"sequence", "previous_hash", "hash"}
+
+
 def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
     empty_database: str, tmp_path: Path
 ) -> None:
@@ -185,15 +205,19 @@ def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
 
     upgrade(empty_database)
     after = _stored(empty_database)
-    assert set(after) - set(before) == {"machines", "idempotency_keys"}
+    assert set(after) - set(before) == _NEW_TABLES
     for name, rows in before.items():
         expected = [
             {_RENAMED.get((name, column), column): value for column, value in row.items()} for row in rows
         ]
         kept = [{column: row[column] for column in expected[0]} for row in after[name]]
         assert kept == expected, name
-        added = {column for row in after[name] for column in row.keys() - expected[0].keys()}
-        assert all(row[column] is None for row in after[name] for column in added), name
+        added = {column for row in after[name] for column in row.keys() - expected[0].keys() - _CHAINED}
+        empty = added - _FILLED.get(name, set())
+        assert all(row[column] is None for row in after[name] for column in empty), name
+    assert [row["authenticated_at"] for row in after["sessions"]] == [
+        row["created_at"] for row in after["sessions"]
+    ]
 
     # What is stored means the same to the program of today.
     installation = Installation(tmp_path, empty_database)
@@ -205,7 +229,12 @@ def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
     assert training.created_at == _MOMENT
     assert [machine.name for machine in installation.all(Machine)] == ["box"]
     for mapper in Table.registry.mappers:
-        assert installation.all(mapper.class_) or mapper.class_ in {JobEvent, IdempotencyKey}, mapper
+        name = mapper.local_table.name
+        assert installation.all(mapper.class_) or name == _EMPTIED or name in _NEW_TABLES, mapper
+
+    vault = Vault.of(tmp_path)
+    with installation.session() as session:
+        assert sign(session, vault) == verify(session, vault) == Head(1, after["audit_events"][0]["hash"])
 
     downgrade(empty_database, _OLD)
     assert _stored(empty_database) == before

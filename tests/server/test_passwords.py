@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from gpubloom.server.accounts.tables import BrowserSession, User
+from gpubloom.server.audit import AuditEvent
 from gpubloom.server.clock import now
 from tests.server.installation import PASSWORD, PASSWORD_HASH, Installation, Server, link_secret
 
@@ -76,9 +77,53 @@ def test_changing_the_password_needs_the_old_one_and_signs_out_other_browsers(
     assert installation.sent_emails()[-1]["To"] == member.email
 
 
-def test_a_weak_new_password_is_refused(server: Server, member: User) -> None:
-    body = {"current_password": PASSWORD, "new_password": "password123"}
-    assert server.signed_in(member).post("/api/me/password", json=body).status_code == 422
-    mostly_name = {"current_password": PASSWORD, "new_password": member.email}
-    answer = server.signed_in(member).post("/api/me/password", json=mostly_name)
-    assert answer.status_code == 422, "nobody's password may be their address, whenever it is chosen"
+def test_a_new_password_ends_reset_links_sessions_and_api_tokens(
+    server: Server, installation: Installation, member: User
+) -> None:
+    here, there, program = server.signed_in(member), server.signed_in(member), server.program(member)
+    older = installation.add_link("reset", member.email)
+    body = {"current_password": PASSWORD, "new_password": NEW}
+    assert here.post("/api/me/password", json=body).status_code == 204
+    assert there.get("/api/me").status_code == 401
+    assert program.get("/api/me").status_code == 401
+    late = server.stranger.post("/api/auth/password/reset", json={"token": older, "password": PASSWORD})
+    assert (late.status_code, late.json()["code"]) == (410, "link_unknown")
+    assert "API tokens were revoked" in installation.sent_emails()[-1].get_content()
+    [event] = installation.all(AuditEvent)
+    assert event.details == {"api_tokens_revoked": 1}
+
+
+def test_a_reset_ends_other_reset_links_sessions_and_api_tokens(
+    server: Server, installation: Installation, member: User
+) -> None:
+    browser, program = server.signed_in(member), server.program(member)
+    first, second = (installation.add_link("reset", member.email) for _ in range(2))
+    reset = "/api/auth/password/reset"
+    assert server.stranger.post(reset, json={"token": second, "password": NEW}).status_code == 204
+    assert browser.get("/api/me").status_code == 401
+    assert program.get("/api/me").status_code == 401
+    assert server.stranger.post(reset, json={"token": first, "password": PASSWORD}).status_code == 410
+
+
+def test_api_tokens_can_be_kept_on_purpose(server: Server, installation: Installation, member: User) -> None:
+    here, program = server.signed_in(member), server.program(member)
+    body = {"current_password": PASSWORD, "new_password": NEW, "keep_tokens": True}
+    assert here.post("/api/me/password", json=body).status_code == 204
+    assert program.get("/api/me").status_code == 200
+    token = installation.add_link("reset", member.email)
+    reset = {"token": token, "password": PASSWORD, "keep_tokens": True}
+    assert server.stranger.post("/api/auth/password/reset", json=reset).status_code == 204
+    assert program.get("/api/me").status_code == 200
+    assert here.get("/api/me").status_code == 401
+    assert "API tokens" not in installation.sent_emails()[-1].get_content()
+
+
+def test_somebody_elses_api_tokens_and_links_stay(
+    server: Server, installation: Installation, member: User, admin: User
+) -> None:
+    program, token = server.program(admin), installation.add_link("reset", admin.email)
+    body = {"current_password": PASSWORD, "new_password": NEW}
+    assert server.signed_in(member).post("/api/me/password", json=body).status_code == 204
+    assert program.get("/api/me").status_code == 200
+    reset = {"token": token, "password": NEW}
+    assert server.stranger.post("/api/auth/password/reset", json=reset).status_code == 204

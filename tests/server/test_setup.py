@@ -5,11 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from gpubloom.server.accounts.schemas import Setup
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
-from gpubloom.server.problems import InvalidInput
-from tests.errors import raises
 from tests.server.installation import PASSWORD, Installation, Server
 
 
@@ -75,27 +72,10 @@ def test_two_people_at_the_same_moment_make_one_admin(server: Server, installati
     assert [user.role for user in installation.all(User)] == ["admin"]
 
 
-@pytest.mark.parametrize(
-    ("password", "sentence"),
-    [
-        ("short", "at least 10"),
-        ("x" * 129, "at most 128"),
-        ("password123", "too common"),
-        ("aaaaaaaaaaaa", "too common"),
-        ("abcdefghijkl", "too common"),
-        ("grace@example.org1", "too similar to your name"),
-    ],
-)
-def test_a_weak_password_is_refused_with_the_reason(password: str, sentence: str) -> None:
-    with raises(InvalidInput, code="weak_password", match=sentence) as refused:
-        Setup.model_validate(_body("token", password=password))
-    assert [error.field for error in refused.value.errors] == ["password"]
-
-
 def test_a_refused_password_is_not_repeated_in_the_answer(server: Server, token: str) -> None:
     answer = server.stranger.post("/api/auth/setup", json=_body(token, password="password123"))
     assert answer.status_code == 422
-    assert "too common" in answer.json()["detail"]
+    assert "common password" in answer.json()["detail"]
     assert "password123" not in answer.text
 
 

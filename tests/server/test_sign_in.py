@@ -58,6 +58,28 @@ def test_an_unconfirmed_address_is_told_so_only_with_the_right_password(
 
 
 @pytest.mark.usefixtures("one_rate_window")
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("addresses", "neighbour"),
+    [
+        ([f"2001:db8:1:2:{number:x}::1" for number in range(10)], "2001:db8:1:3::1"),
+        (["10.1.2.3", "::ffff:10.1.2.3"] * 5, "::ffff:10.1.2.4"),
+    ],
+)
+def test_guesses_from_one_network_count_together(
+    server: Server, member: User, addresses: list[str], neighbour: str
+) -> None:
+    body = {"email": member.email, "password": WRONG}
+
+    def sign_in(address: str) -> int:
+        return server.browser(address=address).post("/api/auth/sign-in", json=body).status_code
+
+    assert [sign_in(address) for address in addresses] == [401] * len(addresses)
+    assert sign_in(addresses[0]) == sign_in(addresses[-1]) == 429
+    assert sign_in(neighbour) == 401
+
+
+@pytest.mark.usefixtures("one_rate_window")
 def test_guessing_is_limited_across_all_servers_of_an_installation(
     server: Server, installation: Installation, member: User
 ) -> None:

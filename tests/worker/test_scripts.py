@@ -19,6 +19,7 @@ from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts.task import script_task
 from gpubloom.server.jobs.files import artifacts, write_files
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
+from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.run_directory import newest_checkpoint, prepare_script, resume_words
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
@@ -189,7 +190,7 @@ def test_without_a_sandbox_a_script_fails_with_what_to_do_unless_an_admin_waived
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reason = "Bubblewrap is not installed here. Install it."
-    monkeypatch.setattr("gpubloom.worker.run_directory.why_no_sandbox", lambda: reason)
+    monkeypatch.setattr("gpubloom.worker.confinement.why_no_sandbox", lambda: reason)
     sandboxed, free = add_script(machine), add_script(machine, task={"sandboxed": False})
 
     async def scenario() -> None:
@@ -242,7 +243,8 @@ def test_what_is_added_to_resume_is_the_newest_checkpoint_of_the_script_itself(t
 def test_a_sandboxed_scripts_variables_do_not_reach_what_starts_it(machine: Machine) -> None:
     script = add_script(machine, task={"environment": {"LD_PRELOAD": "evil.so"}}, attempt=1)
     with Reservation([], [], {}) as nothing:
-        spec = prepare_script(machine.run_dir(script), machine.settings.home, machine.job(script), nothing)
+        confinement = Confinement(machine.settings.home)
+        spec = prepare_script(machine.run_dir(script), machine.job(script), nothing, confinement)
     assert spec.environment == {}
     assert spec.folder == "work"
 
@@ -266,7 +268,7 @@ def test_a_named_dataset_lies_beside_the_script_and_no_link_leads_us_astray(
         shutil.rmtree(run_dir / "work" / "data")
         (run_dir / "work" / "data").symlink_to(outside)
         with Reservation([], [], {}) as nothing:
-            prepare_script(run_dir, machine.settings.home, machine.job(script), nothing)
+            prepare_script(run_dir, machine.job(script), nothing, Confinement(machine.settings.home))
     assert (run_dir / "work" / "data" / "small" / "input.txt").read_text() == "once upon a time"
     assert list(outside.iterdir()) == []
     assert "data/small/input.txt" not in {file.name for file in artifacts(run_dir)}

@@ -51,6 +51,13 @@ const reset = createRoute({
   component: lazyRouteComponent(() => import("./pages/auth/email-link-pages"), "ResetPage"),
 });
 
+const secondFactor = createRoute({
+  getParentRoute: () => root,
+  path: "/auth/second-factor",
+  validateSearch: authSearch,
+  component: lazyRouteComponent(() => import("./pages/auth/second-factor-page"), "SecondFactorPage"),
+});
+
 const setup = createRoute({
   getParentRoute: () => root,
   path: "/setup",
@@ -206,6 +213,7 @@ const routeTree = root.addChildren([
   verify,
   forgot,
   reset,
+  secondFactor,
   setup,
   shared,
   app.addChildren([dashboard, projects, project, newJobInProject, job, jobs, newJob, jobById, datasets, dataset, models, finetune, script, checkpoints, compare, playground, providers, settings]),

@@ -27,6 +27,7 @@ const REQUESTS = [
   "NewHubToken",
   "NewJob",
   "NewModel",
+  "NewPasskey",
   "SamplingSettings",
   "ScriptIn",
   "SignUp",

@@ -24,7 +24,8 @@ class JobSpec:
     `environment` is added to what the agent inherits. `stop_grace_seconds`: how long a training process that
     was asked to stop may take to save its checkpoint before it is killed. `folder`: where inside the run
     directory the command runs. `note`: what the log should say about this attempt. `total_steps`: how many
-    the script is expected to take; it need not print that.
+    the script is expected to take; it need not print that. `confinement`: the sandbox of the command, as
+    `gpubloom.sandbox` reads it; `launcher`: the command that runs the job in it.
     """
 
     job_id: str
@@ -38,6 +39,8 @@ class JobSpec:
     folder: str = ""
     note: str = ""
     total_steps: int | None = None
+    confinement: Mapping[str, Any] | None = None
+    launcher: tuple[str, ...] = ()
     v: int = SPEC_VERSION
 
     def __post_init__(self) -> None:
@@ -88,6 +91,8 @@ class JobSpec:
                 folder=str(content.get("folder", "")),
                 note=str(content.get("note", "")),
                 total_steps=None if content.get("total_steps") is None else int(content["total_steps"]),
+                confinement=content.get("confinement"),
+                launcher=tuple(str(part) for part in content.get("launcher") or ()),
             )
         except (KeyError, TypeError, AttributeError) as problem:
             raise InputError(

@@ -72,10 +72,11 @@ def start_training(
 
 
 def execute(spec: JobSpec, environment: dict[str, str]) -> NoReturn:
-    """Becomes the job's command. The plain way."""
+    """Becomes the job's command, or what runs it in a sandbox. The plain way."""
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
-    os.execvpe(spec.command[0], spec.command, environment)  # noqa: S606 - a job's command is what we are for
+    command = spec.command if spec.confinement is None else spec.launcher
+    os.execvpe(command[0], command, environment)  # noqa: S606 - a job's command is what we are for
 
 
 def _prepare(output_end: int, keep: Sequence[int]) -> None:

@@ -27,6 +27,9 @@ from gpubloom.agent.attempt import announce_to, run_attempt
 from gpubloom.agent.detach import detach
 from gpubloom.agent.processes import thread_count
 from gpubloom.agent.spec import JobSpec
+from gpubloom.sandbox.launch import inside_environment
+from gpubloom.sandbox.namespaces import confine_fork
+from gpubloom.sandbox.options import Options
 
 _CANNOT_OPEN = 2
 
@@ -159,6 +162,10 @@ def _be_the_agent(run_dir: Path, answer: int, devices: Sequence[int], own: set[i
         for descriptor in _descriptors() - own:
             if not os.get_inheritable(descriptor):
                 os.close(descriptor)
+        if spec.confinement is not None:
+            options = Options.from_json(spec.confinement)
+            environment = inside_environment(options, environment)
+            confine_fork(options)
         raise _BecomeScript(Script(spec.run_dir, spec.command[1:], environment))
 
     code = run_attempt(

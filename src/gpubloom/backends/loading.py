@@ -10,8 +10,8 @@ import transformers
 from peft import LoraConfig
 
 from gpubloom.engine.hardware import Compute
+from gpubloom.engine.transformers_loading import load_causal_model
 from gpubloom.errors import InputError
-from gpubloom.hub.weight_index import check_model_folder
 from gpubloom.plan import TrainConfig
 
 
@@ -41,21 +41,9 @@ def load(config: TrainConfig, compute: Compute) -> Loaded:
             ),
             "device_map": {"": str(compute.device)},
         }
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    folder = Path(config.model.path)
-    check_model_folder(folder)
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder,
-            # Only what is trained needs the precision of FP32.
-            dtype=torch.float32 if config.method == "full" else compute.dtype,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            **options,
-        )
-    except (OSError, KeyError) as problem:
-        raise InputError("unreadable_file", f"{folder} cannot be read: {problem}") from None
+    # Only what is trained needs the precision of FP32.
+    dtype = torch.float32 if config.method == "full" else compute.dtype
+    model = load_causal_model(Path(config.model.path), dtype=dtype, **options)
     model.config.use_cache = False
     adapters = None if config.method == "full" else adapters_of(config)
     optimizations = ("4-bit weights (NF4, double quantization)",) if quantized else ()

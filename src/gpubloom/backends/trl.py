@@ -34,6 +34,7 @@ from gpubloom.engine.live_settings import LiveSettings
 from gpubloom.engine.loss import NotFinite
 from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sha256_of, sync_files
+from gpubloom.engine.transformers_loading import load_tokenizer
 from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
@@ -338,7 +339,7 @@ class TrlTrainer:
     def _tokenizer(self) -> Any:
         """TRL asks for one; the tokens were made before."""
         assert self.config.model.path is not None
-        return transformers.AutoTokenizer.from_pretrained(self.config.model.path, local_files_only=True)
+        return load_tokenizer(Path(self.config.model.path))
 
     def describe(self) -> None:
         """What a person should know about this run."""

@@ -157,9 +157,9 @@ Call = Callable[..., Any]
 
 
 @contextmanager
-def signed_in(password: Callable[[str], str]) -> Iterator[Call]:
+def signed_in(password: Callable[[str], str], code: Callable[[], str]) -> Iterator[Call]:
     """Within it, the given function calls the API as the user who owns the stored token. `password` returns
-    the password of an email address."""
+    the password of an email address, `code` a code of the second factor."""
     email = call("GET", "/me")["email"]
     server = load_credentials().server
     with httpx2.Client(base_url=f"{server}/api", timeout=TIMEOUT_SECONDS) as client:
@@ -174,6 +174,8 @@ def signed_in(password: Callable[[str], str]) -> Iterator[Call]:
             return response.json() if response.content else None
 
         opened = ask("POST", "/auth/sign-in", {"email": email, "password": password(email)})
+        if "second_factors" in opened:
+            opened = ask("POST", "/auth/second-factor", {"code": code()})
         client.headers["X-CSRF-Token"] = opened["csrf_token"]
         try:
             yield ask

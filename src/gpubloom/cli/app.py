@@ -12,6 +12,8 @@ from typer.models import ParameterInfo
 
 import gpubloom
 from gpubloom.cli import (
+    accounts,
+    audit,
     auth,
     card,
     chat,
@@ -157,9 +159,11 @@ providers.app.command("offers")(offers.offers)
 server_commands = _group("server", "Run and maintain your own GPU Bloom server.", _SERVER)
 server_commands.command("start")(server.start)
 server_commands.command("worker")(server.worker)
+server_commands.command("reset-factors")(accounts.reset_factors)
 server_commands.command("openapi")(schemas.openapi)
 server_commands.add_typer(database.app, name="database")
 server_commands.add_typer(machines.app, name="machines")
+server_commands.add_typer(audit.app, name="audit")
 
 auth_commands = _group("auth", "Sign in to a GPU Bloom server with an API token.", _SERVER)
 auth_commands.command("login")(auth.login)

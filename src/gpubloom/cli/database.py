@@ -10,19 +10,25 @@ from gpubloom.cli.output import WRONG_INPUT, fail
 
 if TYPE_CHECKING:
     from gpubloom.server.db.database import Database
+    from gpubloom.server.settings import Settings
 
 Result = TypeVar("Result")
 
 app = typer.Typer(no_args_is_help=True, help="Upgrade the database schema; confirm a move or a copy.")
 
 
-def _address() -> str:
+def settings_or_fail() -> "Settings":
+    """The settings of the environment."""
     from gpubloom.server.settings import SettingsError, load_settings
 
     try:
-        return load_settings().database
+        return load_settings()
     except SettingsError as error:
         fail(error.code, f"Invalid setting. {error}", status=WRONG_INPUT)
+
+
+def _address() -> str:
+    return settings_or_fail().database
 
 
 @app.command()
@@ -41,9 +47,14 @@ def upgrade(
 
     The server also does this when it starts.
     """
+    from gpubloom.server.audit.maintenance import sign_migrated
     from gpubloom.server.db import migrate
 
-    changed = migrate.upgrade(_address(), revision)
+    settings = settings_or_fail()
+    before = migrate.current_revision(settings.database)
+    changed = migrate.upgrade(settings.database, revision)
+    if changed and migrate.current_revision(settings.database) == migrate.newest_revision():
+        in_database(settings, lambda database: sign_migrated(database, settings.home, before))
     typer.echo("Upgraded the database." if changed else "The database is up to date.")
 
 
@@ -97,16 +108,21 @@ def copied() -> None:
 
 def _settled(work: "Callable[[Database], Awaitable[Result]]") -> Result:
     from gpubloom.server.db import migrate
+
+    settings = settings_or_fail()
+    migrate.upgrade(settings.database)
+    return in_database(settings, work)
+
+
+def in_database(settings: "Settings", work: "Callable[[Database], Awaitable[Result]]") -> Result:
+    """What `work` returns; it gets the database of the settings."""
     from gpubloom.server.db.database import Database
 
-    address = _address()
-    migrate.upgrade(address)
-
-    async def settled() -> Result:
-        database = Database(address)
+    async def done() -> Result:
+        database = Database(settings.database, settings.home)
         try:
             return await work(database)
         finally:
             await database.close()
 
-    return asyncio.run(settled())
+    return asyncio.run(done())

@@ -105,7 +105,7 @@ def _in_database(work: "Callable[[AsyncSession, Settings], Awaitable[Result]]") 
     migrate.upgrade(settings.database)
 
     async def done() -> Result:
-        database = Database(settings.database)
+        database = Database(settings.database, settings.home)
         try:
             async with database.write() as session:
                 return await work(session, settings)

@@ -67,6 +67,9 @@ def usable_settings(**flags: Any) -> "Settings":
         settings = load_settings(**{name: value for name, value in flags.items() if value is not None})
     except SettingsError as error:
         fail(error.code, f"Invalid setting. {error}", status=WRONG_INPUT)
+    if settings.egress_allow:
+        # From a .env file; what connects to other machines reads it from the environment.
+        os.environ["BLOOM_EGRESS_ALLOW"] = settings.egress_allow
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         settings.uploads.mkdir(exist_ok=True)
@@ -118,15 +121,16 @@ def ready_settings(**flags: Any) -> "Settings":
     """Valid settings, with a home folder and a migrated database."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    from gpubloom.server.db.migrate import upgrade
+    from gpubloom.server.db.migrate import current_revision, upgrade
     from gpubloom.server.logs import configure_logs
     from gpubloom.server.rentals.installation import InstallationMoved
 
     settings = usable_settings(**flags)
     configure_logs(settings.log_format)
     try:
+        before = current_revision(settings.database)
         upgrade(settings.database)
-        asyncio.run(_settle(settings))
+        asyncio.run(_settle(settings, before))
     except InstallationMoved as found:
         refuse(found)
     except (SQLAlchemyError, OSError) as error:
@@ -140,12 +144,14 @@ def ready_settings(**flags: Any) -> "Settings":
     return settings
 
 
-async def _settle(settings: "Settings") -> None:
+async def _settle(settings: "Settings", before: str | None) -> None:
+    from gpubloom.server.audit.maintenance import sign_migrated
     from gpubloom.server.db.database import Database
     from gpubloom.server.rentals.installation import settle
 
-    database = Database(settings.database)
+    database = Database(settings.database, settings.home)
     try:
+        await sign_migrated(database, settings.home, before)
         await settle(database)
     finally:
         await database.close()
@@ -161,7 +167,7 @@ async def _work(settings: "Settings") -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    database = Database(settings.database)
+    database = Database(settings.database, settings.home)
     try:
         await WorkerLoop(settings, database, LocalProvider(settings.home)).run(stopping)
     finally:

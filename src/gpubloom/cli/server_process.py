@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+from functools import partial
+from typing import cast
 
 import typer
 import uvicorn
@@ -11,6 +13,7 @@ from gpubloom.cli.parent import end_with_parent
 from gpubloom.cli.server import listen, ready_settings, wanted_port
 from gpubloom.server.accounts.registration import issue_setup_link
 from gpubloom.server.app import create_app
+from gpubloom.server.security.connections import Connections, GuardedProtocol
 from gpubloom.server.settings import Settings
 
 
@@ -48,8 +51,12 @@ class _Server(uvicorn.Server):
 
 async def _serve(settings: Settings, listening: socket.socket) -> None:
     app = create_app(settings)
+    protocol = partial(GuardedProtocol, guard=Connections(settings))
     config = uvicorn.Config(
         app,
+        http=cast("type[asyncio.Protocol]", protocol),
+        # The app has none, and such a connection would leave the protocol that guards it.
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from gpubloom.egress import EgressRefused, Policy
+from gpubloom.egress.downloads import opener
 from gpubloom.errors import InputError
 
 # Bytes that are there, and bytes that there will be, where anybody knows.
@@ -91,14 +93,17 @@ def _more(remote: Remote, target: Path, progress: FetchProgress | None) -> None:
         headers["Range"] = f"bytes={have}-"
         if tag:
             headers["If-Range"] = tag
-    # Only http and https get here: the table of names admits nothing else.
-    request = urllib.request.Request(remote.address, headers=headers)  # noqa: S310
+    request = urllib.request.Request(remote.address, headers=headers)  # noqa: S310 - checked by the opener
+    # The address is in our table or in that of the operator; where it redirects to is not.
+    opening = opener(Policy.of_operator(remote.address))
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
+        with opening.open(request, timeout=_TIMEOUT_SECONDS) as response:
             _store(response, have, remote, target, progress)
     except urllib.error.HTTPError as problem:
         with problem:
             _refused(problem, remote, target, have)
+    except EgressRefused as problem:
+        raise FetchProblem("egress_refused", f"{remote.address} cannot be downloaded. {problem}") from None
     except urllib.error.URLError as problem:
         raise _Cut(f"{problem.reason}.") from None
     except (http.client.HTTPException, ConnectionError, TimeoutError) as problem:

@@ -13,6 +13,10 @@ class NotADataset(InputError):
     """A file that cannot be read as rows at all; the sentence says why and what to do."""
 
 
+class TemplateLimit(InputError):
+    """A chat template takes more time or memory than an honest one; ends the reading, not just one row."""
+
+
 class RowProblem(InputError):
     """A row that cannot be used; the sentence says why."""
 

@@ -1,7 +1,7 @@
 """ChatTemplate: the Jinja template of a model, compiled in a sandbox, as the libraries that run it do.
 
 A template is a program from somebody else. It gets values and gives text: no attribute that begins with an
-underscore, no changing of what it is given, no text multiplied into gigabytes.
+underscore, no changing of what it is given, no more than a second and a few megabytes of text.
 """
 
 import json
@@ -9,13 +9,12 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gpubloom.datasets.example import Span
-from gpubloom.datasets.problems import RowProblem
+from gpubloom.datasets.problems import RowProblem, TemplateLimit
 from gpubloom.datasets.tool_calls import parsed_message
 from gpubloom.errors import InputError
 
@@ -26,7 +25,6 @@ PLAIN = """\
 {%- if add_generation_prompt %}{{ "assistant: " }}{% endif -%}
 """
 PLAIN_NOTE = "The model has no chat template, so a plain template is used: 'user: …', 'assistant: …'."
-_LONGEST_TEXT = 64 << 20
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 # Around what the model itself writes, while a text is being rendered; nobody can write it into their data.
 _MARK = secrets.token_hex(12)
@@ -95,16 +93,20 @@ class ChatTemplate:
     def _run(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], add_generation_prompt: bool
     ) -> str:
+        render = _compile(self.source)
         from jinja2 import TemplateError
 
         try:
-            return _compile(self.source)(
+            return render(
                 messages=[parsed_message(message) for message in messages],
                 tools=list(tools) or None,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
                 **self.tokens,
             )
+        except TemplateLimit:
+            # The other rows would fare no better.
+            raise
         except TemplateError as problem:
             raise RowProblem(
                 "row_refused_by_template", f"is rejected by the chat template: {problem.message}"
@@ -118,75 +120,13 @@ class ChatTemplate:
 @cache
 def _compile(source: str) -> Callable[..., str]:
     try:
-        import jinja2
-        import jinja2.ext
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        from gpubloom.datasets.template_sandbox import compile_template
     except ModuleNotFoundError:
         raise InputError(
             "not_installed",
             "Chat templates need Jinja2, which is not installed. Run: pip install 'gpubloom[data]'",
         ) from None
-
-    class Generation(jinja2.ext.Extension):
-        """{% generation %} … {% endgeneration %}: what the model writes."""
-
-        tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as an instance attribute
-
-        def parse(self, parser: Any) -> Any:
-            line = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            call = jinja2.nodes.CallBlock(self.call_method("_marked"), [], [], body)
-            return call.set_lineno(line)
-
-        def _marked(self, caller: Callable[[], str]) -> str:
-            return f"{_OPEN}{caller()}{_CLOSE}"
-
-    class Sandbox(ImmutableSandboxedEnvironment):
-        intercepted_binops = frozenset({"*", "**"})
-
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            for some, count in ((left, right), (right, left)):
-                if isinstance(count, int) and isinstance(some, str | list | tuple):
-                    if len(some) * count > _LONGEST_TEXT:
-                        raise jinja2.TemplateError("the template repeats a text too many times")
-                elif operator == "**" and isinstance(right, int | float) and abs(right) > 1_000:
-                    raise jinja2.TemplateError("the template computes a power that is too large")
-            return super().call_binop(context, operator, left, right)
-
-    sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
-    sandbox.filters["tojson"] = _to_json
-    sandbox.globals["raise_exception"] = _refuse
-    sandbox.globals["strftime_now"] = _now
-    try:
-        return sandbox.from_string(source).render
-    except jinja2.TemplateSyntaxError as problem:
-        raise InputError(
-            "template_invalid",
-            f"The chat template cannot be read: {problem.message} (line {problem.lineno}).",
-        ) from None
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
-def _refuse(message: str) -> None:
-    from jinja2 import TemplateError
-
-    raise TemplateError(str(message))
-
-
-def _now(pattern: str) -> str:
-    # The local day, without a zone, is what templates were written against.
-    return datetime.now().strftime(pattern)  # noqa: DTZ005
+    return compile_template(source, _OPEN, _CLOSE)
 
 
 def _without_marks(marked: str) -> tuple[str, tuple[Span, ...]]:

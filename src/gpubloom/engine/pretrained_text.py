@@ -24,8 +24,8 @@ from gpubloom.engine.hardware import Compute
 from gpubloom.engine.models.hugging_face.structure import find_layers
 from gpubloom.engine.models.lora import is_transposed
 from gpubloom.engine.nf4 import Nf4, dequantize, quantize
+from gpubloom.engine.transformers_loading import load_causal_model
 from gpubloom.errors import InputError
-from gpubloom.hub.weight_index import check_model_folder
 
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 
@@ -224,24 +224,8 @@ def _load(folder: Path, compute: Compute, *, four_bit: bool) -> nn.Module:
             f"The model folder {folder} does not exist: restore it, because the adapter needs its base "
             "model.",
         )
-    # transformers takes seconds to load, which a run of a preset must not pay.
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    check_model_folder(folder)
-    # What it draws would stand in the middle of the text.
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder,
-            # Four bits are made from the weights as they were saved, as in training.
-            dtype="auto" if four_bit else compute.dtype,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-        )
-    except (OSError, KeyError) as problem:
-        raise InputError("unreadable_file", f"{folder} cannot be read: {problem}") from None
+    # Four bits are made from the weights as they were saved, as in training.
+    model = load_causal_model(folder, dtype="auto" if four_bit else compute.dtype)
     if four_bit:
         return to_four_bit(model, compute.device, compute.dtype)
-    return cast(nn.Module, cast(Any, model).to(compute.device))
+    return cast(nn.Module, model.to(compute.device))

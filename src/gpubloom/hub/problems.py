@@ -4,6 +4,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gpubloom.egress import EgressRefused
 from gpubloom.errors import InputError
 
 
@@ -34,6 +35,8 @@ def hub_sentences(repository: str, endpoint: str) -> Iterator[None]:
         yield
     except HubProblem:
         raise
+    except EgressRefused as problem:
+        raise HubProblem("egress_refused", f"{endpoint} redirects to another server. {problem}") from None
     except errors.GatedRepoError:
         raise HubProblem(
             "no_access",

@@ -10,9 +10,11 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from gpubloom.egress import Policy
 from gpubloom.hub.problems import HubProblem, hub_sentences, must_be_installed
 
 Kind = Literal["model", "dataset"]
@@ -146,7 +148,23 @@ def hub_token(token: str | None) -> str | None:
 def hub_api(token: str | None) -> Any:
     from huggingface_hub import HfApi
 
+    _use_egress_policy(Policy.of_operator(hub_endpoint()))
     return HfApi(endpoint=hub_endpoint(), token=token or False)
+
+
+@lru_cache(maxsize=1)
+def _use_egress_policy(policy: Policy) -> None:
+    """Let the hub's library reach its endpoint and public addresses only, also after a redirect."""
+    from huggingface_hub import set_client_factory
+    from huggingface_hub.utils._http import hf_request_event_hook
+
+    from gpubloom.egress.clients import client
+
+    def factory() -> Any:
+        hooks = {"request": [hf_request_event_hook]}
+        return client(policy, event_hooks=hooks, follow_redirects=True, timeout=None)
+
+    set_client_factory(factory)
 
 
 def _is_inside(path: str) -> bool:

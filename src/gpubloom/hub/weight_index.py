@@ -1,16 +1,21 @@
-"""The index of a model's weight files, and other entries that could make a loader read outside the folder.
+"""Entries of a model folder that could make a loader read outside of it, or run code of others.
 
-Loaders of other libraries open every path that an index names. A model folder may come from anybody, so each
-entry must be the plain name of a file in the same folder. This is checked before any loader sees the folder.
+Loaders of other libraries open every path that an index names, follow links, and get kernels from a hub. A
+model folder may come from anybody, so each entry must be the plain name of a file in the same folder. This is
+checked before any loader sees the folder.
 """
 
 import json
 from pathlib import Path
+from typing import Any
 
 from gpubloom.errors import InputError
 
 ADAPTER_CONFIG = "adapter_config.json"
 _LARGEST_INDEX_BYTES = 256 << 20
+_IMPLEMENTATIONS = frozenset(
+    {"attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"}
+)
 
 
 class UnsafeModelError(InputError):
@@ -48,21 +53,42 @@ def check_model_folder(folder: Path) -> None:
             raise UnsafeModelError(
                 "index_unreadable", f"{index.name} cannot be read as an index of weights: {problem}."
             ) from None
-    _check_explicit_weights(folder)
-
-
-def _check_explicit_weights(folder: Path) -> None:
-    """Checks the weight file that config.json may name."""
+    for path in sorted(folder.iterdir()):
+        if _leads_out(path):
+            raise UnsafeModelError(
+                "weights_outside",
+                f"{path.name[:80]!r} is a symbolic link out of the model folder: copy the file there.",
+            )
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         # The loader reports this error.
         return
+    check_model_config(config)
+
+
+def check_model_config(config: Any) -> None:
+    """UnsafeModelError when a config.json names weights of another folder, or code to run."""
     named = config.get("transformers_weights") if isinstance(config, dict) else None
     if named is not None and not _is_plain(str(named)):
         raise UnsafeModelError(
             "weights_outside", "transformers_weights in config.json must be a file name without a folder."
         )
+    _refuse_kernels(config)
+
+
+def _refuse_kernels(value: Any) -> None:
+    """A name with a slash is a repository of compiled code, which transformers would download and run."""
+    for name, inside in value.items() if isinstance(value, dict) else ():
+        if name in _IMPLEMENTATIONS:
+            names = inside.values() if isinstance(inside, dict) else [inside]
+            if any("/" in str(each) for each in names):
+                raise UnsafeModelError(
+                    "remote_code",
+                    f"{name} in config.json names code of a hub, which GPU Bloom never runs: remove it.",
+                )
+        else:
+            _refuse_kernels(inside)
 
 
 def _must_be_in_folder(index: Path, file: str) -> None:
@@ -70,11 +96,14 @@ def _must_be_in_folder(index: Path, file: str) -> None:
         raise UnsafeModelError(
             "index_unsafe", f"{index.name} names {file[:80]!r}; it may name only files in its own folder."
         )
-    path = index.parent / file
-    if path.is_symlink() and not any(path.resolve().is_relative_to(home) for home in _homes(index.parent)):
+    if _leads_out(index.parent / file):
         raise UnsafeModelError(
             "index_unsafe", f"{index.name} names {file!r}, which is a symbolic link out of the model folder."
         )
+
+
+def _leads_out(path: Path) -> bool:
+    return path.is_symlink() and not any(path.resolve().is_relative_to(home) for home in _homes(path.parent))
 
 
 def _is_plain(name: str) -> bool:

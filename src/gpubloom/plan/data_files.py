@@ -16,6 +16,18 @@ from gpubloom.plan.config import DataConfig
 _BYTES_PER_BPE_TOKEN = 3.5
 # The same of text in a compressed table.
 _BYTES_PER_PACKED_TOKEN = 1.5
+# What libraries read beside or instead of a tokenizer.json; it is saved with whatever is trained.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+)
 
 
 def find_files(path: str) -> list[Path]:
@@ -31,6 +43,13 @@ def find_files(path: str) -> list[Path]:
             return files
         raise InputError("data_not_found", f"No file matches {path}.")
     raise InputError("data_not_found", f"The file or folder {path} does not exist.")
+
+
+def find_tokenizer_files(path: str) -> list[Path]:
+    """The files that a run reads for a tokenizer path: those behind it, and those beside a single file."""
+    files = find_files(path)
+    neighbours = (Path(path).expanduser().with_name(name) for name in TOKENIZER_FILES)
+    return files + [file for file in neighbours if file.is_file() and file not in files]
 
 
 def estimate_tokens(data: DataConfig) -> int | None:

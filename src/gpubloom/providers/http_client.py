@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 import httpx2
 from pydantic import TypeAdapter, ValidationError
 
+from gpubloom.egress import EgressRefused, Policy
+from gpubloom.egress.clients import async_client
 from gpubloom.providers.cloud import Fault, FaultKind
 
 TIMEOUT_SECONDS = 30.0
@@ -90,7 +92,9 @@ class ServiceHttp:
         self._timeout_seconds = timeout_seconds
         self._now = now
         self._ahead = timedelta()
-        self._client = httpx2.AsyncClient(
+        # The address comes from this program or from the operator; a member chooses none.
+        self._client = async_client(
+            Policy.of_operator(address),
             base_url=address.rstrip("/"),
             headers={"Authorization": f"Bearer {key}", "Accept": "application/json"},
             timeout=timeout_seconds,
@@ -138,6 +142,8 @@ class ServiceHttp:
         repeatable = method != "POST"
         try:
             response = await self._client.request(method, path, json=body, params=query)
+        except EgressRefused as refused:
+            fault = Fault("refused", f"{self.title} cannot be called: {refused}")
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
             fault = Fault("unavailable", f"{self.title} cannot be reached from this server.")
         except httpx2.TimeoutException:

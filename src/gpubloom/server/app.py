@@ -18,15 +18,25 @@ from starlette.middleware import Middleware
 import gpubloom
 from gpubloom.offers import load_prices
 from gpubloom.server import compare, health, offers, scripts
-from gpubloom.server.accounts import entry_routes, hub_tokens, me_routes, oauth
+from gpubloom.server.accounts import (
+    entry_routes,
+    factor_routes,
+    hub_tokens,
+    me_routes,
+    oauth,
+    second_step_routes,
+)
 from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.oauth import configured_providers
 from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.accounts.sessions import SessionCookie
+from gpubloom.server.accounts.shares import Shares
+from gpubloom.server.administration import invitations
 from gpubloom.server.administration import routes as administration_routes
+from gpubloom.server.audit.maintenance import sign_migrated
 from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
-from gpubloom.server.db.migrate import upgrade
+from gpubloom.server.db.migrate import current_revision, upgrade
 from gpubloom.server.jobs import (
     checkpoint_routes,
     download_routes,
@@ -55,7 +65,6 @@ from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.scripts import MOST_AT_ONCE
 from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.service import MOST_READERS
 from gpubloom.server.storage.uploads import UPLOADS
 from gpubloom.server.web.routes import app_build, install_web_app
 
@@ -71,10 +80,12 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         settings.uploads.mkdir(exist_ok=True)
+        before = await anyio.to_thread.run_sync(current_revision, settings.database)
         await anyio.to_thread.run_sync(upgrade, settings.database)
-        app.state.database = Database(settings.database)
+        app.state.database = Database(settings.database, settings.home)
+        await sign_migrated(app.state.database, settings.home, before)
         app.state.streams = JobStreams(app.state.database)
-        app.state.readers = anyio.CapacityLimiter(MOST_READERS)
+        app.state.shares = Shares(settings)
         app.state.script_readers = anyio.CapacityLimiter(MOST_AT_ONCE)
         app.state.playground = new_client()
         settling = asyncio.create_task(keep_settling(app.state.database, settings.machine_timeout))
@@ -99,7 +110,7 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
             Middleware(BodyLimit, larger=FOLDERS, unlimited=UPLOADS),
-            Middleware(SessionCookie, settings=settings),
+            Middleware(SessionCookie),
         ],
         responses=_RESPONSES,
         routes=_routes().routes,
@@ -127,12 +138,14 @@ def _routes() -> APIRouter:
     public = APIRouter()
     public.include_router(health.router)
     public.include_router(entry_routes.router)
+    public.include_router(second_step_routes.router)
     public.include_router(oauth.router)
     public.include_router(share_routes.public_router)
     every.include_router(public, prefix="/api")
 
     private = APIRouter(dependencies=[Depends(authenticate)])
     private.include_router(me_routes.router)
+    private.include_router(factor_routes.router)
     private.include_router(hub_tokens.router)
     private.include_router(project_routes.router)
     private.include_router(dataset_routes.router)
@@ -154,6 +167,7 @@ def _routes() -> APIRouter:
     private.include_router(rental_routes.router)
     private.include_router(moving.router)
     private.include_router(administration_routes.router)
+    private.include_router(invitations.router)
     every.include_router(private, prefix="/api")
     # Outside of /api, where OpenAI's clients look; it asks for an API token itself.
     every.include_router(openai_routes.router)

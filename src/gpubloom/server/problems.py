@@ -117,8 +117,8 @@ class InvalidInput(Problem):
 class TooManyRequests(Problem):
     status, code = 429, "too_many_requests"
 
-    def __init__(self, detail: str, *, retry_after: int) -> None:
-        super().__init__(detail, headers={"Retry-After": str(retry_after)})
+    def __init__(self, detail: str, *, retry_after: int, code: str | None = None) -> None:
+        super().__init__(detail, code=code, headers={"Retry-After": str(retry_after)})
 
 
 def problem_response(problem: Problem) -> JSONResponse:

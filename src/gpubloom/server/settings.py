@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from gpubloom.egress.policy import read_allowed
 from gpubloom.errors import CodedError
 from gpubloom.offers import load_prices
 from gpubloom.storage import StorageSettings
@@ -47,6 +48,12 @@ class Settings(BaseSettings):
     max_upload_gb: float = Field(default=50, gt=0, le=1_000_000)
     machine_timeout_minutes: float = Field(default=30, gt=0, le=1_000_000)
     user_quota_gb: float = Field(default=500, gt=0, le=1_000_000)
+    max_connections: int = Field(default=500, ge=1)
+    max_connections_per_address: int = Field(default=100, ge=1)
+    header_timeout_seconds: float = Field(default=20, gt=0)
+    body_timeout_seconds: float = Field(default=30, gt=0)
+    max_streams_per_user: int = Field(default=30, ge=1)
+    max_downloads_per_user: int = Field(default=10, ge=1)
     smtp_url: SecretStr | None = None
     mail_from: str = "GPU Bloom <bloom@localhost>"
     github_client_id: str | None = None
@@ -54,6 +61,9 @@ class Settings(BaseSettings):
     google_client_id: str | None = None
     google_client_secret: SecretStr | None = None
     log_format: Literal["text", "json"] = "text"
+    # Unset: require on a server with a public address, otherwise prefer.
+    sandbox: Literal["require", "prefer", "off"] | None = None
+    egress_allow: str = ""
     prices: Path | None = None
     storage_bucket: str | None = None
     storage_key: str | None = None
@@ -61,6 +71,11 @@ class Settings(BaseSettings):
     storage_endpoint: str = ""
     storage_region: str = "us-east-1"
     storage_prefix: str = ""
+
+    @property
+    def sandbox_mode(self) -> Literal["require", "prefer", "off"]:
+        """What happens with trainings and tasks where there is no sandbox; scripts always need one."""
+        return self.sandbox or ("prefer" if self.public_url is None else "require")
 
     @field_validator("home", mode="after")
     @classmethod
@@ -85,6 +100,12 @@ class Settings(BaseSettings):
                 if not root.is_absolute():
                     raise PydanticCustomError("not_absolute_path", f"{str(root)!r} is not an absolute path")
             return roots
+        return value
+
+    @field_validator("egress_allow", mode="after")
+    @classmethod
+    def _usable_egress(cls, value: str) -> str:
+        read_allowed(value)
         return value
 
     @field_validator("prices", mode="after")

@@ -46,6 +46,7 @@ from gpubloom.traincard.number_encoding import plain
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.traincard.safe_paths import is_file_beneath
 from gpubloom.worker.attempt_outcome import DIRECTORY_GONE, Ending, Verdict, judge, judge_disk_fault, storable
+from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
 from gpubloom.worker.launcher import LaunchFailed
 from gpubloom.worker.lost_machines import stop_lost_run
@@ -249,8 +250,8 @@ class Follower:
             self._reservation = await self._wait_for_device()
             if self._reservation is None:
                 return
-        token, home = await self._hub_token(), self._settings.home
-        work = asyncio.to_thread(prepare_attempt, self._run_dir, home, job, self._reservation, token)
+        token, confinement = await self._hub_token(), await self._confinement()
+        work = asyncio.to_thread(prepare_attempt, self._run_dir, job, self._reservation, token, confinement)
         try:
             spec = await self._meanwhile(work)
         except ProviderError as problem:
@@ -261,6 +262,24 @@ class Follower:
         if job.target == "local":
             await self._mark_started()
         self.log.info("attempt started", attempt=job.attempt)
+
+    async def _confinement(self) -> Confinement:
+        """A task may use the model of another run; what that run started from is read from its row."""
+        settings, model = self._settings, self._job.config.get("model")
+        sources = []
+        runs = settings.home / "runs"
+        if isinstance(model, str) and Path(model).is_relative_to(runs):
+            with contextlib.suppress(ValueError, IndexError):
+                source = UUID(Path(model).relative_to(runs).parts[0])
+                async with self._database.read() as session:
+                    row = await session.get(TrainingJob, source)
+                    sources = [] if row is None else [row.config]
+        return Confinement(
+            settings.home,
+            is_required=settings.sandbox_mode == "require",
+            is_off=settings.sandbox_mode == "off",
+            sources=sources,
+        )
 
     async def _meanwhile(self, work: Awaitable[Result]) -> Result:
         """Keeps the lease while something takes its time: a dataset that is fetched, a busy machine."""

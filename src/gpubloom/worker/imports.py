@@ -7,6 +7,7 @@ worker that is killed leaves the row as it was, and the next worker claims it ag
 
 import asyncio
 import contextlib
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing
@@ -34,10 +35,11 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.models import files as model_files
 from gpubloom.server.models import service as models
 from gpubloom.server.models.checks import CheckFailed, check_folder
-from gpubloom.server.models.files import own_folder
+from gpubloom.server.models.files import fetching_folder, own_folder
 from gpubloom.server.models.tables import Model
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage import children
+from gpubloom.server.storage.fetch_process import FETCHED
 from gpubloom.server.storage.service import room_left
 from gpubloom.traincard.retry import RetryPolicy
 from gpubloom.worker.disk import MachineDisk
@@ -146,7 +148,7 @@ async def fetch_dataset(
     origin = dataset.origin
     request = {
         "kind": "dataset",
-        "target": str(dataset_folder(settings, dataset.id)),
+        "staging": str(dataset_folder(settings, dataset.id)),
         **{name: origin.get(name) for name in ("repository", "config", "split", "revision")},
     }
     said = await _fetch(database, settings, dataset, request, seen)
@@ -169,18 +171,19 @@ async def fetch_model(
     database: Database, settings: Settings, model: Model, seen: dict[str, Any]
 ) -> dict[str, Any]:
     """What becomes of the row: a folder that was checked, or the reason why there is none."""
-    folder = own_folder(settings, model.id)
+    folder, staging = own_folder(settings, model.id), fetching_folder(settings, model.id)
     request = {
         "kind": "model",
-        "target": str(folder),
+        "staging": str(staging),
         "repository": model.repository,
         "revision": model.revision,
     }
     said = await _fetch(database, settings, model, request, seen)
     if "fetched" not in said:
         return _fetch_failed(said)
+    await asyncio.to_thread(_move_fetched, staging, folder)
     try:
-        check = await check_folder(folder)
+        check = await check_folder(folder, settings.sandbox_mode)
     except CheckFailed as failure:
         return _fetch_failed({"refused": str(failure)})
     found = said["fetched"]
@@ -195,6 +198,13 @@ async def fetch_model(
     }
 
 
+def _move_fetched(staging: Path, folder: Path) -> None:
+    # An earlier worker may have moved it and ended before it could say so.
+    shutil.rmtree(folder, ignore_errors=True)
+    (staging / FETCHED).rename(folder)
+    shutil.rmtree(staging, ignore_errors=True)
+
+
 async def _fetch(
     database: Database,
     settings: Settings,
@@ -206,7 +216,7 @@ async def _fetch(
         token = await open_hub_token(session, settings, row.user_id)
         # What this row itself was counted with before is not in its own way.
         room = await room_left(session, settings, row.user_id) + row.size
-    request |= {"token": token, "most_bytes": room}
+    request |= {"token": token, "most_bytes": room, "sandbox": settings.sandbox_mode}
     last: dict[str, Any] = {}
     try:
         async with aclosing(children.answers(_FETCH_MODULE, request, seconds=_FETCH_SECONDS)) as answers:
@@ -271,7 +281,7 @@ async def sweep(database: Database, settings: Settings) -> None:
     for model in model_uploads:
         folder = model_files.own_folder(settings, model.id)
         if await asyncio.to_thread(model_files.is_whole, settings, model):
-            await _check(database, model, folder)
+            await _check(database, settings, model, folder)
         elif _is_abandoned(model, folder):
             await _abandon(database, settings, model)
     await _remove_strays(database, settings)
@@ -303,9 +313,9 @@ async def _abandon(database: Database, settings: Settings, row: Dataset | Model)
     await _remove(settings, type(row), row.id)
 
 
-async def _check(database: Database, model: Model, folder: Path) -> None:
+async def _check(database: Database, settings: Settings, model: Model, folder: Path) -> None:
     try:
-        check = await check_folder(folder)
+        check = await check_folder(folder, settings.sandbox_mode)
     except CheckFailed as failure:
         async with database.write() as session:
             await models.note_failure(session, model.id, str(failure))

@@ -30,7 +30,17 @@ from gpubloom.worker.disk import fault_of
 from gpubloom.worker.remote_attempt import PollIntervals, RemoteAttempt
 
 # The training process imports none of these packages.
-_STAY_HERE = {"cli", "offers", "providers", "scripts", "server", "storage", "worker", "__pycache__"}
+_STAY_HERE = {
+    "cli",
+    "offers",
+    "providers",
+    "sandbox",
+    "scripts",
+    "server",
+    "storage",
+    "worker",
+    "__pycache__",
+}
 # The oldest time that a zip file can hold: the same sources give the same bytes, which are stored once.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _OPTIONAL = re.compile(r"""(?P<what>[^;]+?)\s*;.*\bextra\s*==\s*['"](?P<extra>[\w-]+)['"]""")

@@ -14,6 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from gpubloom.plan import Hardware, detect_hardware
 from gpubloom.providers.base import Reservation
 from gpubloom.providers.local.provider import LocalProvider
+from gpubloom.providers.local.sandbox import why_no_warm_sandbox
+from gpubloom.sandbox import cgroup
+from gpubloom.server.administration.warnings import server_warnings
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
@@ -80,6 +83,7 @@ class WorkerLoop:
             return
         self._open(machine)
         await self._provider.open()
+        trying = asyncio.create_task(asyncio.to_thread(self._try_confinement), name="try the sandbox")
         await self._take_over_from_the_dead()
         preparing = asyncio.create_task(self._preparations.run(stopping), name="prepare datasets and models")
         reconciling = asyncio.create_task(
@@ -124,8 +128,16 @@ class WorkerLoop:
         finally:
             preparing.cancel()
             reconciling.cancel()
-            await asyncio.gather(preparing, reconciling, return_exceptions=True)
+            await asyncio.gather(preparing, reconciling, trying, return_exceptions=True)
             await self._stop()
+
+    def _try_confinement(self) -> None:
+        """Before the first job asks: each trial takes a moment, and its answer is kept."""
+        if (reason := cgroup.delegate()) is not None:
+            log.info("jobs have no control groups; their memory is watched instead", reason=reason)
+        for sentence in server_warnings(self._settings.sandbox_mode):
+            log.warning(sentence)
+        why_no_warm_sandbox()
 
     async def _machine_name(self, stopping: asyncio.Event) -> str | None:
         """The lasting name of this machine; waits for a disk on which it can be kept. None: told to stop."""

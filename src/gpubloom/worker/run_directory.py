@@ -27,14 +27,12 @@ from gpubloom.plan import Plan, TrainConfig, find_files, run_files
 from gpubloom.plan.backends import interpreter_for
 from gpubloom.plan.tasks import RESULT_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.providers.base import ProviderError, Reservation
-from gpubloom.providers.local.devices import CPU, CPU_SIDE_SLOT
-from gpubloom.providers.local.sandbox import Limits, Sandbox, why_no_sandbox
 from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
 from gpubloom.server.jobs.files import note_brought, read_brought, was_brought
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.states import Kind
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.playground.endpoint import SERVE_FILE
+from gpubloom.server.playground.endpoint import SERVE_FILE, SOCKET_FILE
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.number_encoding import finite_or_none, plain
@@ -46,12 +44,11 @@ from gpubloom.traincard.safe_paths import (
     remove_beneath,
 )
 from gpubloom.traincard.sync.apply import has_received
+from gpubloom.worker.confinement import Confinement
 
 INPUTS = "inputs"
 # Lines of the agent's own in the output.
 _AGENT_NOTE = "[bloom-agent]"
-# Hidden, so that a cache in it is not uploaded when the job moves to an instance.
-_HOME_FOLDER = ".home"
 _DATA_FOLDER = "data"
 LARGEST_RESULT_BYTES = 4 << 20
 _TOKEN_FILE = "hub-token"  # noqa: S105 - a file's name
@@ -174,13 +171,14 @@ def write_control(run_dir: Path, want: str, settings: dict[str, Any], saves: int
         control.want(want)  # type: ignore[arg-type]
 
 
-def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Reservation) -> JobSpec:
+def prepare_script(
+    run_dir: Path, job: TrainingJob, reservation: Reservation, confinement: Confinement
+) -> JobSpec:
     """What an agent runs, here or on an instance. ProviderError with a sentence: it cannot run here.
 
-    Called while nothing of the run lives. `home` is BLOOM_HOME, which no script may see.
+    Called while nothing of the run lives.
     """
     task = script_task(job.config)
-    work = run_dir / WORK_FOLDER
     if not is_file_beneath(run_dir, f"{WORK_FOLDER}/{task.entry}"):
         raise ProviderError(
             "entry_not_found",
@@ -189,43 +187,29 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
     control = ControlFile(run_dir)
     if control.read().want != "run":
         control.want("run")
-    _bring_datasets(run_dir, home, task)
+    _bring_datasets(run_dir, confinement.home, task)
     added, note = resume_words(run_dir, task, job.attempt)
-    command: tuple[str, ...] = (sys.executable, task.entry, *task.arguments, *added)
-    environment = dict(task.environment)
     limit = None if job.max_hours is None else job.max_hours * 3600
     came_from_remote = has_received(run_dir)
-    if job.target == "local" and (task.sandboxed or came_from_remote):
-        if reason := why_no_sandbox():
-            raise ProviderError("no_sandbox", f"The script cannot run on the server's machine: {reason}")
-        sandbox = Sandbox(
-            work=work,
-            home=run_dir / _HOME_FOLDER,
-            hidden=home,
-            limits=Limits.of_this_machine(run_dir, hours=job.max_hours),
-            network=task.network,
-            gpus=tuple(name for name in reservation.devices if name not in {CPU, CPU_SIDE_SLOT}),
-        )
-        sandbox.prepare()
-        command = sandbox.command(command, environment)
-        if not task.sandboxed:
-            # An admin confirmed what its owner brought, not what a rented machine added to it.
-            note = (
-                f"The script runs in a sandbox because a rented machine added files to its folder. {note}"
-            ).rstrip()
-        # Out here they would act on the program that sets up the sandbox.
-        environment = {}
-    return JobSpec(
+    if came_from_remote and job.target == "local" and not task.sandboxed:
+        # An admin confirmed what its owner brought, not what a rented machine added to it.
+        note = (
+            f"The script runs in a sandbox because a rented machine added files to its folder. {note}"
+        ).rstrip()
+    spec = JobSpec(
         job_id=str(job.id),
         run_dir=run_dir,
         attempt=job.attempt,
-        command=command,
-        environment=environment,
+        command=(sys.executable, task.entry, *task.arguments, *added),
+        environment=dict(task.environment),
         time_limit_seconds=limit if job.target == "local" else None,
         folder=WORK_FOLDER,
         note=note,
         total_steps=task.total_steps,
     )
+    if job.target == "local" and (task.sandboxed or came_from_remote):
+        return confinement.of_a_script(spec, job, reservation, network=task.network)
+    return spec
 
 
 def _bring_datasets(run_dir: Path, home: Path, task: ScriptTask) -> None:
@@ -303,7 +287,7 @@ def _write_secret(path: Path, secret: str) -> None:
 
 def remove_secrets(run_dir: Path) -> None:
     """Called while nothing of the task lives: what only a living process needs must not lie around."""
-    for name in (_TOKEN_FILE, SERVE_FILE):
+    for name in (_TOKEN_FILE, SERVE_FILE, SOCKET_FILE):
         (run_dir / name).unlink(missing_ok=True)
 
 
@@ -335,19 +319,22 @@ def _storable(text: str) -> str:
 
 
 def prepare_attempt(
-    run_dir: Path, home: Path, job: TrainingJob, reservation: Reservation, hub_token: str | None
+    run_dir: Path, job: TrainingJob, reservation: Reservation, hub_token: str | None, confinement: Confinement
 ) -> JobSpec:
     """Makes the run directory ready. ProviderError with a sentence: the job cannot run here."""
     if job.target == "local":
         _remove_inputs(run_dir)
     if job.kind == "script":
-        return prepare_script(run_dir, home, job, reservation)
+        return prepare_script(run_dir, job, reservation, confinement)
     if job.kind == "train":
         prepare_run(run_dir, _config(run_dir, job), job.plan, job.attempt)
     else:
         prepare_task(run_dir, job.config, hub_token)
     command = command_of(job.kind, job.config, job.attempt)
-    return JobSpec(job_id=str(job.id), run_dir=run_dir, attempt=job.attempt, command=command)
+    spec = JobSpec(job_id=str(job.id), run_dir=run_dir, attempt=job.attempt, command=command)
+    if job.target != "local":
+        return spec
+    return confinement.of_a_training(spec, job, reservation, network=hub_token is not None)
 
 
 def _config(run_dir: Path, job: TrainingJob) -> dict[str, Any]:

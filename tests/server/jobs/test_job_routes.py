@@ -1,12 +1,14 @@
 """The API of training jobs: what is accepted, refused, asked for and hidden. On both databases."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from pydantic import BaseModel
 
-from gpubloom.plan import Gpu, Hardware
+from gpubloom.plan import Gpu, Hardware, TrainConfig
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.projects.tables import Project
@@ -204,6 +206,54 @@ def test_links_inside_a_folder_do_not_lead_out_of_it(
         config = {"data": {"train_path": path}}
         answer = ada.post("/api/jobs", json={"project": NEW_PROJECT, "config": config})
         assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "config.data.train_path")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("path", ["tokens", "tokens/*", "plain/tokenizer.json"])
+def test_links_beside_a_tokenizer_do_not_lead_out_of_its_folder(
+    installation: Installation, ada: Browser, text: Path, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    uploads = installation.home / "uploads"
+    for folder, link in (("tokens", "tokenizer.json"), ("plain", "tokenizer_config.json")):
+        (uploads / folder).mkdir()
+        (uploads / folder / link).symlink_to(tmp_path / "secret.json")
+    (uploads / "plain/tokenizer.json").write_text("{}")
+    config = {"data": {"train_path": "corpus.txt", "tokenizer": {"kind": "file", "path": path}}}
+    answer = ada.post("/api/jobs", json={"project": NEW_PROJECT, "config": config})
+    assert answer.status_code == 422, answer.text
+    first = answer.json()["errors"][0]
+    assert (first["field"], first["code"]) == ("config.data.tokenizer.path", "path_not_allowed")
+
+
+def _path_fields(model: type[BaseModel], *inside: str) -> Iterator[tuple[str, ...]]:
+    """The fields of a config that name a file or a folder."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _path_fields(field.annotation, *inside, name)
+        elif "path" in name or "directory" in name or "file" in name:
+            yield (*inside, name)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_no_path_field_of_a_config_may_name_a_file_of_the_server(ada: Browser, text: Path) -> None:
+    found = list(_path_fields(TrainConfig))
+    assert {("data", "train_path"), ("data", "tokenizer", "path"), ("model", "path")} < set(found)
+    for field in found:
+        config: dict[str, Any] = {"data": {"train_path": "corpus.txt", "tokenizer": {}}}
+        part = config
+        for name in field[:-1]:
+            part = part.setdefault(name, {})
+        part[field[-1]] = "/etc/passwd"
+        if field == ("data", "tokenizer", "path"):
+            part["kind"] = "file"
+        answer = ada.post("/api/jobs", json={"project": NEW_PROJECT, "config": config})
+        assert answer.status_code == 422, field
+        first = answer.json()["errors"][0]
+        assert (first["field"], first["code"]) in {
+            (".".join(("config", *field)), "path_not_allowed"),
+            (".".join(("config", *field)), "not_on_a_server"),
+        }
 
 
 def test_commands_are_stored_and_follow_the_table_of_states(

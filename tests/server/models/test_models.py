@@ -1,6 +1,7 @@
 """Models by upload and by folder: only files of models, only folders that the operator allowed."""
 
 import json
+import resource
 import shutil
 from pathlib import Path
 from typing import Any
@@ -139,26 +140,39 @@ def test_a_broken_upload_is_ready_with_what_is_wrong(server: Server, member: Use
     assert str(server.settings.home) not in json.dumps(model)
 
 
-ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}"
+# The last three are single operations of a library, which Python cannot stop half way.
+HOSTILE_TEMPLATES = {
+    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
+    "wide": "{{ '{:>1000000000}'.format(1) }}",
+    "sum": "{{ ([[1] * 100000] * 100000)|sum(start=[])|length }}",
+    "replaced": "{{ ('a' * 90000).replace('a', 'a' * 90000)|length }}",
+    "joined": "{{ (['a' * 1000000] * 8000)|join|length }}",
+}
 
 
 @on_sqlite
-def test_a_template_that_does_not_end_stops_a_page_and_nothing_else(
-    server: Server, member: User, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("template", HOSTILE_TEMPLATES.values(), ids=HOSTILE_TEMPLATES)
+def test_a_hostile_template_ends_with_a_sentence_within_seconds_and_bounded_memory(
+    server: Server, member: User, tiny_model: Path, template: str
 ) -> None:
-    monkeypatch.setattr("gpubloom.server.datasets.reading._PREVIEW_SECONDS", 2)
-    monkeypatch.setattr("gpubloom.server.models.checks._SECONDS", 5)
     browser = server.signed_in(member)
     model = _upload(browser, tiny_model)
     folder = server.settings.home / "models" / model["id"]
-    (folder / "chat_template.jinja").write_text(ENDLESS)
+    (folder / "chat_template.jinja").write_text(template)
     dataset_id = upload(browser, "a.jsonl", b'{"prompt": "a", "completion": "b"}\n')
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     answer = browser.get(f"/api/datasets/{dataset_id}/preview", params={"model_id": model["id"]})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert answer.status_code == 422
-    assert answer.json()["code"] in {"preview_took_too_long", "preview_failed"}
+    assert answer.json()["code"] in {"template_took_too_long", "template_too_large"}
+    # CPU time, which other programs of this machine do not change. Starting a reader takes some of it.
+    assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 5
+    # Kilobytes, of the largest child that this process ever had.
+    assert after.ru_maxrss < 3 << 20
     assert browser.get(f"/api/datasets/{dataset_id}/preview").status_code == 200
     checked = browser.post(f"/api/models/{model['id']}/check")
     assert checked.status_code in {200, 409}, checked.text
+    assert "template" in checked.text
 
 
 @pytest.fixture

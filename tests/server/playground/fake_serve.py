@@ -5,11 +5,14 @@ breaks the connection in the middle.
 """
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingMixIn, UnixStreamServer
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -17,13 +20,15 @@ TOKEN = "token-of-the-process"
 WORDS = ("One", " two", " three")
 
 
-class FakeServe(ThreadingHTTPServer):
-    """Listens on loopback; remembers what it was asked and whether its client stayed."""
+class FakeServe(ThreadingMixIn, UnixStreamServer):
+    """Listens on a socket file; remembers what it was asked and whether its client stayed."""
 
     daemon_threads = True
+    request_queue_size = 64
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "fake.sock"
+        super().__init__(str(self.file), _Handler)
         self.asked: list[dict[str, Any]] = []
         self.go = threading.Semaphore(0)
         self.left = threading.Event()
@@ -34,18 +39,22 @@ class FakeServe(ThreadingHTTPServer):
         folder.mkdir(parents=True, exist_ok=True)
         content = {
             "v": 1,
-            "port": self.server_port,
+            "port": 1,
             "token": TOKEN,
             "models": list(models),
             "context_length": 512,
             "chat_template": True,
         }
         (folder / "serve.json").write_text(json.dumps(content))
+        (folder / "serve.sock").unlink(missing_ok=True)
+        # Another name of the same socket.
+        os.link(self.file, folder / "serve.sock")
 
 
 @contextmanager
 def fake_serve() -> Iterator[FakeServe]:
-    with FakeServe() as server:
+    # The name of a socket is short, so the folder of a test will not do. Beside it, a link needs one disk.
+    with TemporaryDirectory(prefix="serve-") as folder, FakeServe(Path(folder)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:

@@ -11,6 +11,7 @@ from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts.task import script_task
 from gpubloom.server.jobs.files import write_files
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.run_directory import prepare_script
 from tests.worker.remote.renter import Renter
 
@@ -99,11 +100,11 @@ def test_a_scripts_results_arrive_and_its_code_stays_as_its_owner_brought_it(ren
 def test_a_script_runs_in_the_sandbox_once_a_machine_has_sent_files_into_its_folder(renter: Renter) -> None:
     job_id = rent_script(renter, {"train.py": "x = 1\n"}, sandboxed=False)
     renter.installation.change(renter.job(job_id), target="local", attempt=2)
-    run_dir, home = renter.run_dir(job_id), renter.settings.home
+    run_dir, confinement = renter.run_dir(job_id), Confinement(renter.settings.home)
     with Reservation([], [], {}) as nothing:
-        assert prepare_script(run_dir, home, renter.job(job_id), nothing).command[1:] == ("train.py",)
+        assert prepare_script(run_dir, renter.job(job_id), nothing, confinement).confinement is None
         (run_dir / ".arriving").mkdir()
         (run_dir / ".arriving/received-1.json").write_text("{}")
-        spec = prepare_script(run_dir, home, renter.job(job_id), nothing)
-    assert spec.command[1:] != ("train.py",)
+        spec = prepare_script(run_dir, renter.job(job_id), nothing, confinement)
+    assert spec.confinement is not None
     assert "sandbox" in spec.note

@@ -55,6 +55,13 @@ export const serverQuery = queryOptions({
   staleTime: 5 * 60_000,
 });
 
+/** What the operator should change; for admins only. */
+export const serverWarningsQuery = queryOptions({
+  queryKey: ["server", "warnings"],
+  queryFn: () => answerOf(api.GET("/api/server/warnings")),
+  staleTime: 5 * 60_000,
+});
+
 export const peopleQuery = queryOptions({
   queryKey: ["people"],
   queryFn: () => answerOf(api.GET("/api/users")),

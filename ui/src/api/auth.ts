@@ -1,8 +1,9 @@
 /** Sign-in, sign-up and password reset, and who is signed in: the query that every page starts from. */
 import { queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient, setCsrfToken } from "./client";
+import { signWithPasskey } from "./passkey";
 import type { components } from "./schema";
-import type { OAuthProvider, SignedIn } from "./types";
+import type { OAuthProvider, SecondStep, SignedIn } from "./types";
 
 type Schemas = components["schemas"];
 
@@ -11,6 +12,24 @@ export const setUp = (body: Schemas["Setup"]) => answerOf(api.POST("/api/auth/se
 export const signUp = (body: Schemas["SignUp"]) => answerOf(api.POST("/api/auth/sign-up", { body }));
 
 export const signIn = (body: Schemas["SignIn"]) => answerOf(api.POST("/api/auth/sign-in", { body }));
+
+/** Whether the first step of a sign-in was not enough. */
+export const needsSecondFactor = (answer: SignedIn | SecondStep): answer is SecondStep => "second_factors" in answer;
+
+export const secondStepQuery = queryOptions({
+  queryKey: ["auth", "second-factor"],
+  queryFn: () => answerOf(api.GET("/api/auth/second-factor")),
+  retry: false,
+  gcTime: 0,
+});
+
+export const finishSignIn = (code: string) => answerOf(api.POST("/api/auth/second-factor", { body: { code } }));
+
+/** With a passkey alone, or after the password. */
+export async function signInWithPasskey(): Promise<SignedIn> {
+  const { options } = await answerOf(api.POST("/api/auth/passkey/options"));
+  return answerOf(api.POST("/api/auth/passkey", { body: { credential: await signWithPasskey(options) } }));
+}
 
 export const signOut = () => answerOf(api.POST("/api/auth/sign-out"));
 

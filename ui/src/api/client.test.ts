@@ -21,11 +21,12 @@ function setUp(answers: (() => Response)[], options: { signedIn?: boolean } = {}
     token = "second";
     return options.signedIn ?? true;
   });
+  const confirm = vi.fn(async () => options.signedIn ?? true);
   const renewCsrfToken = vi.fn(async () => {
     token = "renewed";
     return true;
   });
-  return { seen, keys, signInAgain, renewCsrfToken, send: createSessionFetch({ fetch, csrfToken: () => token, signInAgain, renewCsrfToken }) };
+  return { seen, keys, signInAgain, confirm, renewCsrfToken, send: createSessionFetch({ fetch, csrfToken: () => token, signInAgain, confirm, renewCsrfToken }) };
 }
 
 describe("a request of a page with a session", () => {
@@ -69,6 +70,19 @@ describe("a request of a page with a session", () => {
     const { send, signInAgain } = setUp([() => problem(401, "wrong_credentials")]);
     await send(post("/api/me/password"));
     expect(signInAgain).not.toHaveBeenCalled();
+  });
+
+  it("is sent again, whole, once the person has confirmed who they are", async () => {
+    const { send, seen, confirm } = setUp([() => problem(403, "fresh_sign_in_required"), ok]);
+    expect((await send(post("/api/me/tokens"))).status).toBe(200);
+    expect(confirm).toHaveBeenCalledOnce();
+    expect(seen[1]).toEqual({ token: "first", body: '{"name":"kept"}' });
+  });
+
+  it("fails with the server's answer when the person does not confirm who they are", async () => {
+    const { send, seen } = setUp([() => problem(403, "fresh_sign_in_required")], { signedIn: false });
+    expect((await send(post("/api/me/tokens"))).status).toBe(403);
+    expect(seen).toHaveLength(1);
   });
 
   it("fetches a new CSRF token once when another tab has replaced it", async () => {

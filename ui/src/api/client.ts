@@ -1,7 +1,8 @@
 /**
  * The typed API client and the query cache.
  * Every request carries the CSRF token. When the session has ended, a request waits until the person has signed in
- * again and is then sent once more, so that nothing that was typed is lost. A request that creates something keeps its
+ * again and is then sent once more, so that nothing that was typed is lost; so does a request for which the server asks
+ * to confirm who it is. A request that creates something keeps its
  * key until an answer arrives: sent again after a broken connection, it creates nothing twice.
  */
 import { QueryClient } from "@tanstack/react-query";
@@ -17,6 +18,8 @@ type Surroundings = {
   csrfToken: () => string | null;
   /** Resolves to whether the same person is signed in again. */
   signInAgain: () => Promise<boolean>;
+  /** Resolves to whether the person has confirmed who they are. */
+  confirm: () => Promise<boolean>;
   /** Fetches a fresh token; resolves to whether there is one. */
   renewCsrfToken: () => Promise<boolean>;
 };
@@ -58,6 +61,9 @@ export function createSessionFetch(around: Surroundings) {
     if (!entering && response.status === 401 && (await codeOf(response)) === "not_signed_in") {
       return (await around.signInAgain()) ? send(again) : response;
     }
+    if (response.status === 403 && (await codeOf(response)) === "fresh_sign_in_required") {
+      return (await around.confirm()) ? send(again) : response;
+    }
     // Signing in from another tab replaces the token this page was given.
     if (response.status === 403 && (await codeOf(response)) === "csrf") {
       return (await around.renewCsrfToken()) ? send(again) : response;
@@ -79,42 +85,44 @@ function noteBuild(served: string | null) {
 /** Whether the server has a newer version of the app than this page. */
 export const useOutdated = () => useSyncExternalStore(subscribe, () => outdated);
 
-type Question = { answer: Promise<boolean>; settle: (signedIn: boolean) => void };
-
-let question: Question | null = null;
 const listeners = new Set<() => void>();
-
-const announce = () => listeners.forEach((listener) => listener());
-
-function newQuestion(): Question {
-  let settle!: Question["settle"];
-  const answer = new Promise<boolean>((resolve) => {
-    settle = resolve;
-  });
-  return { answer, settle };
-}
-
-/** Asks once for any number of waiting requests. Resolves to whether the same person is signed in again. */
-export function askToSignInAgain(): Promise<boolean> {
-  if (question === null) {
-    question = newQuestion();
-    announce();
-  }
-  return question.answer;
-}
-
-export function answerSignInAgain(signedIn: boolean) {
-  question?.settle(signedIn);
-  question = null;
-  announce();
-}
 
 const subscribe = (listener: () => void) => {
   listeners.add(listener);
   return () => listeners.delete(listener);
 };
 
-export const useSignInRequired = () => useSyncExternalStore(subscribe, () => question !== null);
+const announce = () => listeners.forEach((listener) => listener());
+
+/** A question to the person, which a dialog shows. It is asked once for any number of waiting requests. */
+function createQuestion() {
+  let open: { answer: Promise<boolean>; settle: (yes: boolean) => void } | null = null;
+  return {
+    ask(): Promise<boolean> {
+      if (open === null) {
+        let settle!: (yes: boolean) => void;
+        const answer = new Promise<boolean>((resolve) => {
+          settle = resolve;
+        });
+        open = { answer, settle };
+        announce();
+      }
+      return open.answer;
+    },
+    answer(yes: boolean) {
+      open?.settle(yes);
+      open = null;
+      announce();
+    },
+    useOpen: () => useSyncExternalStore(subscribe, () => open !== null),
+  };
+}
+
+/** Whether the same person is signed in again. */
+export const { ask: askToSignInAgain, answer: answerSignInAgain, useOpen: useSignInRequired } = createQuestion();
+
+/** Whether the person has confirmed who they are. */
+export const { ask: askToConfirm, answer: answerConfirm, useOpen: useConfirmRequired } = createQuestion();
 
 export const queryClient = new QueryClient({
   defaultOptions: {
@@ -140,6 +148,7 @@ export const sessionFetch = createSessionFetch({
   fetch: (request) => window.fetch(request),
   csrfToken,
   signInAgain: askToSignInAgain,
+  confirm: askToConfirm,
   // Imported when needed: that module is itself a user of this one.
   renewCsrfToken: async () => (await import("./auth")).renewCsrfToken(),
 });

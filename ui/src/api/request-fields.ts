@@ -119,6 +119,10 @@ export const NewModel = {
   "files": {"type":"array","maxItems":1000,"items":{"type":"object"}},
 } as const;
 
+export const NewPasskey = {
+  "name": {"type":"string","minLength":1,"maxLength":120},
+} as const;
+
 export const SamplingSettings = {
   "temperature": {"description":"Randomness of the answer; 0 always takes the most likely token.","type":"number","minimum":0,"maximum":2},
   "top_p": {"description":"Nucleus sampling: draws only from the most likely tokens whose probabilities add up to this value.","type":"number","exclusiveMinimum":0,"maximum":1},

@@ -135,7 +135,7 @@ export interface paths {
         put?: never;
         /**
          * Sign In
-         * @description Sign in with email address and password.
+         * @description Sign in with email address and password. With a second factor, this is the first of two steps.
          */
         post: operations["sign_in_api_auth_sign_in_post"];
         delete?: never;
@@ -175,9 +175,95 @@ export interface paths {
         put?: never;
         /**
          * Reset Password
-         * @description Choose a new password with the link from the email. All browsers are signed out.
+         * @description Choose a new password with the link from the email.
+         *
+         *     All browsers are signed out and, unless you keep them, all API tokens revoked.
          */
         post: operations["reset_password_api_auth_password_reset_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/password/strength": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rate Password
+         * @description Rate a password before you choose it. It is not stored.
+         */
+        post: operations["rate_password_api_auth_password_strength_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/second-factor": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Second Step
+         * @description Return which second factors complete the sign-in of this browser.
+         */
+        get: operations["read_second_step_api_auth_second_factor_get"];
+        put?: never;
+        /**
+         * Finish With Code
+         * @description Complete a sign-in with a code of an authenticator app or a recovery code.
+         */
+        post: operations["finish_with_code_api_auth_second_factor_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/passkey/options": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Read Passkey Options
+         * @description Start to sign in with a passkey, alone or as the second factor.
+         */
+        post: operations["read_passkey_options_api_auth_passkey_options_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/passkey": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Finish With Passkey
+         * @description Sign in with a passkey.
+         */
+        post: operations["finish_with_passkey_api_auth_passkey_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -319,7 +405,9 @@ export interface paths {
         put?: never;
         /**
          * Change Password
-         * @description Change your password. Other browsers are signed out.
+         * @description Change your password.
+         *
+         *     Other browsers are signed out and, unless you keep them, all API tokens revoked.
          */
         post: operations["change_password_api_me_password_post"];
         delete?: never;
@@ -411,6 +499,198 @@ export interface paths {
          * @description Revoke an API token.
          */
         delete: operations["revoke_token_api_me_tokens__token_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/factors": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Factors
+         * @description Return your second factors.
+         */
+        get: operations["read_factors_api_me_factors_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Prepare Totp
+         * @description Start to set up an authenticator app. Signing in asks for its codes after you enable it.
+         */
+        post: operations["prepare_totp_api_me_totp_post"];
+        /**
+         * Disable Totp
+         * @description Turn off the authenticator app.
+         */
+        delete: operations["disable_totp_api_me_totp_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/totp/enable": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Enable Totp
+         * @description Enable the authenticator app with its first code.
+         */
+        post: operations["enable_totp_api_me_totp_enable_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/recovery-codes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replace Recovery Codes
+         * @description Create new recovery codes. The old codes stop working.
+         */
+        post: operations["replace_recovery_codes_api_me_recovery_codes_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/passkeys/options": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Read Registration Options
+         * @description Start to add a passkey.
+         */
+        post: operations["read_registration_options_api_me_passkeys_options_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/passkeys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Add Passkey
+         * @description Add the passkey that the browser made.
+         */
+        post: operations["add_passkey_api_me_passkeys_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/passkeys/{passkey_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Passkey
+         * @description Delete a passkey. It no longer signs in.
+         */
+        delete: operations["delete_passkey_api_me_passkeys__passkey_id__delete"];
+        options?: never;
+        head?: never;
+        /**
+         * Rename Passkey
+         * @description Rename a passkey.
+         */
+        patch: operations["rename_passkey_api_me_passkeys__passkey_id__patch"];
+        trace?: never;
+    };
+    "/api/me/confirm": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Confirm Methods
+         * @description Return how you can confirm that it is you.
+         */
+        get: operations["read_confirm_methods_api_me_confirm_get"];
+        put?: never;
+        /**
+         * Confirm Identity
+         * @description Confirm that it is you. For 10 minutes, this browser may change how the account is protected.
+         */
+        post: operations["confirm_identity_api_me_confirm_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/confirm/passkey-options": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Read Confirm Options
+         * @description Start to confirm with a passkey.
+         */
+        post: operations["read_confirm_options_api_me_confirm_passkey_options_post"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1987,6 +2267,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/server/warnings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Warnings
+         * @description List what the operator should change about how this server runs.
+         */
+        get: operations["read_warnings_api_server_warnings_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/users": {
         parameters: {
             query?: never;
@@ -2027,26 +2327,6 @@ export interface paths {
         patch: operations["change_person_api_users__user_id__patch"];
         trace?: never;
     };
-    "/api/invitations": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Invite
-         * @description Invite a person with a one-time link.
-         */
-        post: operations["invite_api_invitations_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/audit-events": {
         parameters: {
             query?: never;
@@ -2062,6 +2342,70 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/audit-events/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Audit Events
+         * @description Download the audit trail as JSON lines, oldest event first, with the hash of every event.
+         */
+        get: operations["export_audit_events_api_audit_events_export_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Invitations
+         * @description List the invitations that can still be used, newest first.
+         */
+        get: operations["list_invitations_api_invitations_get"];
+        put?: never;
+        /**
+         * Invite
+         * @description Invite a person with a one-time link. An earlier invitation of the same address ends.
+         */
+        post: operations["invite_api_invitations_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/invitations/{invitation_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Invitation
+         * @description Revoke an invitation. Its link stops working at once.
+         */
+        delete: operations["revoke_invitation_api_invitations__invitation_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2144,6 +2488,12 @@ export interface components {
             /** Email */
             email: string;
         };
+        /** AddedPasskey */
+        AddedPasskey: {
+            /** Recovery Codes */
+            recovery_codes: string[];
+            passkey: components["schemas"]["PasskeyOut"];
+        };
         /**
          * Answers
          * @description Answers of the base model and of the trained model to one prompt.
@@ -2209,13 +2559,18 @@ export interface components {
              */
             constraints?: components["schemas"]["ConstraintsIn"];
         };
-        /** AuditEventOut */
+        /**
+         * AuditEventOut
+         * @description An entry. `sequence` is its number in the chain.
+         */
         AuditEventOut: {
             /**
              * Id
              * Format: uuid
              */
             id: string;
+            /** Sequence */
+            sequence: number | null;
             /**
              * At
              * Format: date-time
@@ -2226,6 +2581,8 @@ export interface components {
             action: string;
             /** Subject */
             subject: string;
+            /** Project Id */
+            project_id: string | null;
             /** Ip Address */
             ip_address: string | null;
             /** Details */
@@ -2259,6 +2616,8 @@ export interface components {
             mail: "smtp" | "outbox";
             /** Oauth Providers */
             oauth_providers: ("github" | "google")[];
+            /** Passkeys */
+            passkeys: boolean;
             user: components["schemas"]["UserOut"] | null;
             /** Csrf Token */
             csrf_token: string | null;
@@ -2679,7 +3038,10 @@ export interface components {
             /** Families */
             families: components["schemas"]["FamilyOut"][];
         };
-        /** ChangePassword */
+        /**
+         * ChangePassword
+         * @description The old and the new password. API tokens are revoked unless they are kept on purpose.
+         */
         ChangePassword: {
             /**
              * Current Password
@@ -2691,6 +3053,11 @@ export interface components {
              * Format: password
              */
             new_password: string;
+            /**
+             * Keep Tokens
+             * @default false
+             */
+            keep_tokens?: boolean;
         };
         /**
          * CheckOut
@@ -2943,6 +3310,31 @@ export interface components {
             outcomes: components["schemas"]["Outcome"][];
         };
         /**
+         * ConfirmMethods
+         * @description How you can confirm that it is you. Without any, sign in again with one of `providers`.
+         */
+        ConfirmMethods: {
+            /** Password */
+            password: boolean;
+            /** Code */
+            code: boolean;
+            /** Passkey */
+            passkey: boolean;
+            /** Providers */
+            providers: string[];
+        };
+        /**
+         * Confirmation
+         * @description What a sign-in asks for: a passkey; or the password, and a code when a second factor is set up.
+         */
+        Confirmation: {
+            /** Password */
+            password?: string | null;
+            /** Code */
+            code?: string | null;
+            credential?: components["schemas"]["SignedCredential"] | null;
+        };
+        /**
          * ConnectionOut
          * @description A provider, and whether you are connected. Credentials are never returned.
          */
@@ -3132,6 +3524,37 @@ export interface components {
             /** Token */
             token: string;
             api_token: components["schemas"]["ApiTokenOut"];
+        };
+        /**
+         * CreatedInvitation
+         * @description A new invitation. Only this response contains its link, which an admin can pass on without email.
+         */
+        CreatedInvitation: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Email */
+            email: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "admin" | "member";
+            inviter: components["schemas"]["ActorOut"];
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Expires At
+             * Format: date-time
+             */
+            expires_at: string;
+            /** Link */
+            link: string;
         };
         /**
          * CredentialFieldOut
@@ -4017,6 +4440,31 @@ export interface components {
             /** Max Steps */
             max_steps?: number | null;
         };
+        /**
+         * FactorCode
+         * @description A code of an authenticator app, or a recovery code.
+         */
+        FactorCode: {
+            /**
+             * Code
+             * Format: password
+             */
+            code: string;
+        };
+        /**
+         * FactorsOut
+         * @description Your second factors. `passkeys_unavailable` says why this server cannot use passkeys.
+         */
+        FactorsOut: {
+            /** Totp Enabled At */
+            totp_enabled_at: string | null;
+            /** Passkeys */
+            passkeys: components["schemas"]["PasskeyOut"][];
+            /** Recovery Codes Left */
+            recovery_codes_left: number;
+            /** Passkeys Unavailable */
+            passkeys_unavailable: string | null;
+        };
         /** FamilyOut */
         FamilyOut: {
             /** Name */
@@ -4230,22 +4678,16 @@ export interface components {
             /** Present */
             present: boolean;
         };
-        /** InvitationIn */
-        InvitationIn: {
-            /** Email */
-            email: string;
-            /**
-             * Role
-             * @default member
-             * @enum {string}
-             */
-            role?: "admin" | "member";
-        };
         /**
          * InvitationOut
-         * @description An invitation. The response contains the link, so that an admin can pass it on without email.
+         * @description An invitation that can still be used.
          */
         InvitationOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
             /** Email */
             email: string;
             /**
@@ -4253,13 +4695,22 @@ export interface components {
              * @enum {string}
              */
             role: "admin" | "member";
-            /** Link */
-            link: string;
+            inviter: components["schemas"]["ActorOut"];
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
             /**
              * Expires At
              * Format: date-time
              */
             expires_at: string;
+        };
+        /** Invitations */
+        Invitations: {
+            /** Items */
+            items: components["schemas"]["InvitationOut"][];
         };
         /**
          * JobDelta
@@ -4837,6 +5288,20 @@ export interface components {
         Machines: {
             /** Items */
             items: components["schemas"]["Machine"][];
+        };
+        /**
+         * MadeCredential
+         * @description A new passkey.
+         */
+        MadeCredential: {
+            /** Id */
+            id: string;
+            /**
+             * Type
+             * @constant
+             */
+            type: "public-key";
+            response: components["schemas"]["_Made"];
         };
         /**
          * MappingOut
@@ -5538,6 +6003,17 @@ export interface components {
              */
             token: string;
         };
+        /** NewInvitation */
+        NewInvitation: {
+            /** Email */
+            email: string;
+            /**
+             * Role
+             * @default member
+             * @enum {string}
+             */
+            role?: "admin" | "member";
+        };
         /**
          * NewJob
          * @description A new job, for an existing project or for a new project that is created together with the job.
@@ -5622,6 +6098,12 @@ export interface components {
             path?: string | null;
             /** Files */
             files?: components["schemas"]["ModelFile-Input"][];
+        };
+        /** NewPasskey */
+        NewPasskey: {
+            /** Name */
+            name: string;
+            credential: components["schemas"]["MadeCredential"];
         };
         /**
          * NewShare
@@ -5911,6 +6393,73 @@ export interface components {
             facts: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
+        };
+        /** PasskeyChange */
+        PasskeyChange: {
+            /** Name */
+            name: string;
+        };
+        /**
+         * PasskeyOptions
+         * @description What the browser's WebAuthn functions take, in the JSON form that WebAuthn defines.
+         */
+        PasskeyOptions: {
+            /** Options */
+            options: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+        };
+        /** PasskeyOut */
+        PasskeyOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Name */
+            name: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Last Used At */
+            last_used_at: string | null;
+        };
+        /** PasskeySignIn */
+        PasskeySignIn: {
+            credential: components["schemas"]["SignedCredential"];
+        };
+        /**
+         * PasswordStrength
+         * @description A score from 0 to 4, and advice in plain words when the password would be refused.
+         */
+        PasswordStrength: {
+            /** Score */
+            score: number;
+            /** Advice */
+            advice: string | null;
+        };
+        /**
+         * PasswordToRate
+         * @description A password that somebody thinks of choosing, and what they have entered about themselves so far.
+         */
+        PasswordToRate: {
+            /**
+             * Password
+             * Format: password
+             */
+            password: string;
+            /**
+             * Email
+             * @default
+             */
+            email?: string;
+            /**
+             * Name
+             * @default
+             */
+            name?: string;
         };
         /** People */
         People: {
@@ -6656,6 +7205,14 @@ export interface components {
             unseen: components["schemas"]["UnseenService"][];
         };
         /**
+         * RecoveryCodes
+         * @description New recovery codes. Only this response contains them. Empty: the earlier ones stay valid.
+         */
+        RecoveryCodes: {
+            /** Recovery Codes */
+            recovery_codes: string[];
+        };
+        /**
          * RentalOut
          * @description A machine that was rented for an attempt of a job.
          */
@@ -6879,13 +7436,18 @@ export interface components {
         };
         /** ResetPassword */
         ResetPassword: {
+            /** Token */
+            token: string;
             /**
              * Password
              * Format: password
              */
             password: string;
-            /** Token */
-            token: string;
+            /**
+             * Keep Tokens
+             * @default false
+             */
+            keep_tokens?: boolean;
         };
         /**
          * RowProblemOut
@@ -7303,6 +7865,14 @@ export interface components {
             script: string;
         };
         /**
+         * SecondStep
+         * @description The first step of a sign-in succeeded, and one of these second factors completes it.
+         */
+        SecondStep: {
+            /** Second Factors */
+            second_factors: ("totp" | "passkey" | "recovery_code")[];
+        };
+        /**
          * ServeResult
          * @description Totals of a served model: requests and tokens.
          */
@@ -7380,6 +7950,14 @@ export interface components {
             /** Data Roots */
             data_roots: string[];
         };
+        /**
+         * ServerWarnings
+         * @description What the operator of this server should change, in sentences.
+         */
+        ServerWarnings: {
+            /** Items */
+            items: string[];
+        };
         /** SessionOut */
         SessionOut: {
             /**
@@ -7416,17 +7994,17 @@ export interface components {
         };
         /** Setup */
         Setup: {
-            /**
-             * Password
-             * Format: password
-             */
-            password: string;
             /** Token */
             token: string;
             /** Name */
             name: string;
             /** Email */
             email: string;
+            /**
+             * Password
+             * Format: password
+             */
+            password: string;
         };
         /** ShareOut */
         ShareOut: {
@@ -7458,17 +8036,31 @@ export interface components {
         };
         /** SignUp */
         SignUp: {
+            /** Name */
+            name: string;
+            /** Email */
+            email: string;
             /**
              * Password
              * Format: password
              */
             password: string;
-            /** Name */
-            name: string;
-            /** Email */
-            email: string;
             /** Invitation */
             invitation?: string | null;
+        };
+        /**
+         * SignedCredential
+         * @description A signature with a passkey.
+         */
+        SignedCredential: {
+            /** Id */
+            id: string;
+            /**
+             * Type
+             * @constant
+             */
+            type: "public-key";
+            response: components["schemas"]["_Signed"];
         };
         /** SignedIn */
         SignedIn: {
@@ -7740,6 +8332,18 @@ export interface components {
              * @description Path of a tokenizer.json file; required with kind file.
              */
             path: string | null;
+        };
+        /**
+         * TotpSetup
+         * @description A new secret for an authenticator app, also as a QR code. It counts after its first code.
+         */
+        TotpSetup: {
+            /** Secret */
+            secret: string;
+            /** Link */
+            link: string;
+            /** Qr Code */
+            qr_code: string;
         };
         /**
          * TrainConfig
@@ -8155,6 +8759,22 @@ export interface components {
             /** Token */
             token: string;
         };
+        /** _Made */
+        _Made: {
+            /** Clientdatajson */
+            clientDataJSON: string;
+            /** Attestationobject */
+            attestationObject: string;
+        };
+        /** _Signed */
+        _Signed: {
+            /** Clientdatajson */
+            clientDataJSON: string;
+            /** Authenticatordata */
+            authenticatorData: string;
+            /** Signature */
+            signature: string;
+        };
         /** ModelFile */
         gpubloom__server__jobs__schemas__ModelFile: {
             /** Path */
@@ -8328,7 +8948,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SignedIn"];
+                    "application/json": components["schemas"]["SignedIn"] | components["schemas"]["SecondStep"];
                 };
             };
             /** @description Error */
@@ -8396,7 +9016,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SignedIn"];
+                    "application/json": components["schemas"]["SignedIn"] | components["schemas"]["SecondStep"];
                 };
             };
             /** @description Error */
@@ -8464,6 +9084,168 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    rate_password_api_auth_password_strength_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PasswordToRate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PasswordStrength"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_second_step_api_auth_second_factor_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecondStep"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    finish_with_code_api_auth_second_factor_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["FactorCode"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignedIn"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_passkey_options_api_auth_passkey_options_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PasskeyOptions"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    finish_with_passkey_api_auth_passkey_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PasskeySignIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignedIn"];
+                };
             };
             /** @description Error */
             "4XX": {
@@ -8901,6 +9683,380 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_factors_api_me_factors_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FactorsOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    prepare_totp_api_me_totp_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TotpSetup"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    disable_totp_api_me_totp_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    enable_totp_api_me_totp_enable_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["FactorCode"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecoveryCodes"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    replace_recovery_codes_api_me_recovery_codes_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecoveryCodes"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_registration_options_api_me_passkeys_options_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PasskeyOptions"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    add_passkey_api_me_passkeys_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPasskey"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AddedPasskey"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_passkey_api_me_passkeys__passkey_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                passkey_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    rename_passkey_api_me_passkeys__passkey_id__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                passkey_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PasskeyChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PasskeyOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_confirm_methods_api_me_confirm_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConfirmMethods"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    confirm_identity_api_me_confirm_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Confirmation"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_confirm_options_api_me_confirm_passkey_options_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PasskeyOptions"];
+                };
             };
             /** @description Error */
             "4XX": {
@@ -12378,6 +13534,36 @@ export interface operations {
             };
         };
     };
+    read_warnings_api_server_warnings_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServerWarnings"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     list_people_api_users_get: {
         parameters: {
             query?: never;
@@ -12444,46 +13630,21 @@ export interface operations {
             };
         };
     };
-    invite_api_invitations_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["InvitationIn"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InvitationOut"];
-                };
-            };
-            /** @description Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["ProblemBody"];
-                };
-            };
-        };
-    };
     list_audit_events_api_audit_events_get: {
         parameters: {
             query?: {
                 search?: string;
                 limit?: number;
                 offset?: number;
+                /** @description The user who acted. */
+                actor_id?: string | null;
+                /** @description The beginning of the action's name. */
+                action?: string;
+                project_id?: string | null;
+                /** @description Only entries at or after this time. */
+                since?: string | null;
+                /** @description Only entries before this time. */
+                until?: string | null;
             };
             header?: never;
             path?: never;
@@ -12499,6 +13660,138 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["AuditEvents"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    export_audit_events_api_audit_events_export_get: {
+        parameters: {
+            query?: {
+                /** @description The user who acted. */
+                actor_id?: string | null;
+                /** @description The beginning of the action's name. */
+                action?: string;
+                project_id?: string | null;
+                /** @description Only entries at or after this time. */
+                since?: string | null;
+                /** @description Only entries before this time. */
+                until?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_invitations_api_invitations_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Invitations"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    invite_api_invitations_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewInvitation"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedInvitation"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    revoke_invitation_api_invitations__invitation_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                invitation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {

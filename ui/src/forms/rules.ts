@@ -71,6 +71,9 @@ export const newPassword = z
 /** A password that exists already: its rules may be older than today's. */
 export const existingPassword = z.string().min(1, "Enter your password.");
 
+/** A code of an authenticator app, or a recovery code. */
+export const codeRule = z.string().trim().min(1, "Enter the code.").max(64, "A code has at most 64 characters.");
+
 /** People copy the address of the page as often as the id. */
 const withoutAddress = (text: string) =>
   text

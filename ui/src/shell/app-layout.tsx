@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useLocation } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect, useRef, useState } from "react";
 import { authStateQuery } from "@/api/auth";
-import { askToSignInAgain, useOutdated, useSignInRequired } from "@/api/client";
+import { askToSignInAgain, useConfirmRequired, useOutdated, useSignInRequired } from "@/api/client";
 import type { User } from "@/api/types";
 import { Button } from "@/components/button";
 import { Notice } from "@/components/notice";
@@ -61,12 +61,17 @@ const SignInAgainDialog = lazy(() =>
   import("./sign-in-again-dialog").then((module) => ({ default: module.SignInAgainDialog })),
 );
 
+const ConfirmIdentityDialog = lazy(() =>
+  import("./confirm-identity-dialog").then((module) => ({ default: module.ConfirmIdentityDialog })),
+);
+
 const UploadsStrip = lazy(() => import("@/uploads/uploads-strip").then((module) => ({ default: module.UploadsStrip })));
 
 /** Everything around the pages of somebody who is signed in. */
 export function AppLayout() {
   const user = useLastKnownUser();
   const signInRequired = useSignInRequired();
+  const confirmRequired = useConfirmRequired();
   const content = useFocusOnNavigation();
   const uploading = useUploads().length > 0;
   if (user === null) return null;
@@ -99,6 +104,11 @@ export function AppLayout() {
       {signInRequired && (
         <Suspense fallback={null}>
           <SignInAgainDialog user={user} />
+        </Suspense>
+      )}
+      {confirmRequired && !signInRequired && (
+        <Suspense fallback={null}>
+          <ConfirmIdentityDialog user={user} />
         </Suspense>
       )}
     </CurrentUser>

@@ -2,8 +2,8 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useRouter } from "@tanstack/react-router";
 import { createContext, use } from "react";
-import { setSignedIn } from "@/api/auth";
-import type { OAuthProvider, SignedIn, User } from "@/api/types";
+import { needsSecondFactor, secondStepQuery, setSignedIn } from "@/api/auth";
+import type { OAuthProvider, SecondStep, SignedIn, User } from "@/api/types";
 import { safeNextPath } from "./address";
 
 export const CurrentUser = createContext<User | null>(null);
@@ -15,11 +15,16 @@ export function useCurrentUser(): User {
   return user;
 }
 
-/** What follows every way of signing in: remember who it is, and go where they were going. */
+/** What follows every way of signing in: ask for the second factor, or remember who it is and go where they were going. */
 export function useSignInDone(next?: string) {
   const router = useRouter();
   const queryClient = useQueryClient();
-  return (answer: SignedIn) => {
+  return (answer: SignedIn | SecondStep) => {
+    if (needsSecondFactor(answer)) {
+      queryClient.setQueryData(secondStepQuery.queryKey, answer);
+      void router.navigate({ to: "/auth/second-factor", search: { next } });
+      return;
+    }
     // Whoever used this page before must not shine through.
     queryClient.removeQueries({ predicate: (query) => query.queryKey[0] !== "auth" });
     setSignedIn(answer);

@@ -1,30 +1,38 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { useEffect } from "react";
-import { authStateQuery, oauthStart, setSignedIn, signIn } from "@/api/auth";
+import { useEffect, useState } from "react";
+import { authStateQuery, needsSecondFactor, oauthStart, setSignedIn, signIn } from "@/api/auth";
 import { answerSignInAgain } from "@/api/client";
-import type { User } from "@/api/types";
+import type { SecondStep, SignedIn, User } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { PasswordField } from "@/forms/field";
 import { existingPassword } from "@/forms/rules";
 import { z } from "@/forms/zod";
+import { SecondFactorForm } from "./second-factor-form";
 import { providerName } from "./session";
 
 const rules = z.object({ password: existingPassword });
+
+function finish(answer: SignedIn) {
+  setSignedIn(answer);
+  answerSignInAgain(true);
+}
 
 /** Signs the same person in again over the open page; waiting requests are then sent once more. */
 export function SignInAgainDialog({ user }: { user: User }) {
   const queryClient = useQueryClient();
   const providers = queryClient.getQueryData(authStateQuery.queryKey)?.oauth_providers ?? [];
+  const [step, setStep] = useState<SecondStep | null>(null);
   useDetectSignInInOtherTab(user.id);
 
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: rules,
     defaultValues: { password: "" },
     submit: async ({ password }) => {
-      setSignedIn(await signIn({ email: user.email, password }));
-      answerSignInAgain(true);
+      const answer = await signIn({ email: user.email, password });
+      if (needsSecondFactor(answer)) setStep(answer);
+      else finish(answer);
     },
   });
 
@@ -38,27 +46,31 @@ export function SignInAgainDialog({ user }: { user: User }) {
       description="Sign in again to continue. The text you typed on this page is not lost."
       className="max-w-sm"
     >
-      <ApiForm label="Sign in again" failure={failure} onSubmit={onSubmit}>
-        {/* Password managers expect the name next to the password. */}
-        <input type="email" autoComplete="username" value={user.email} readOnly hidden />
-        <p className="-mt-1">
-          Account: <span className="font-[560] break-all">{user.email}</span>
-        </p>
-        <PasswordField label="Password" autoComplete="current-password" {...field("password")} />
-        <div className="flex flex-wrap justify-end gap-2">
-          <Button onClick={() => answerSignInAgain(false)}>Not now</Button>
-          <Button type="submit" variant="primary" pending={isSubmitting}>
-            Sign in
-          </Button>
-        </div>
-        {providers.map((provider) => (
-          <Button key={provider} asChild>
-            <a href={oauthStart(provider, "/dashboard")} target="_blank" rel="noreferrer">
-              Sign in with {providerName(provider)} in a new tab
-            </a>
-          </Button>
-        ))}
-      </ApiForm>
+      {step ? (
+        <SecondFactorForm factors={step.second_factors} onDone={finish} />
+      ) : (
+        <ApiForm label="Sign in again" failure={failure} onSubmit={onSubmit}>
+          {/* Password managers expect the name next to the password. */}
+          <input type="email" autoComplete="username" value={user.email} readOnly hidden />
+          <p className="-mt-1">
+            Account: <span className="font-[560] break-all">{user.email}</span>
+          </p>
+          <PasswordField label="Password" autoComplete="current-password" {...field("password")} />
+          <div className="flex flex-wrap justify-end gap-2">
+            <Button onClick={() => answerSignInAgain(false)}>Not now</Button>
+            <Button type="submit" variant="primary" pending={isSubmitting}>
+              Sign in
+            </Button>
+          </div>
+          {providers.map((provider) => (
+            <Button key={provider} asChild>
+              <a href={oauthStart(provider, "/dashboard")} target="_blank" rel="noreferrer">
+                Sign in with {providerName(provider)} in a new tab
+              </a>
+            </Button>
+          ))}
+        </ApiForm>
+      )}
     </Dialog>
   );
 }

@@ -14,22 +14,11 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from gpubloom.engine.data.rows import Tokens
 from gpubloom.errors import InputError
 from gpubloom.plan import TokenizerConfig
+from gpubloom.plan.data_files import TOKENIZER_FILES
 
 END_OF_TEXT = "<|endoftext|>"
 
 _CONFIG_FILE = "tokenizer_config.json"
-# What libraries read beside or instead of a tokenizer.json; it is saved with whatever is trained.
-_AUXILIARY_FILES = (
-    "tokenizer.json",
-    _CONFIG_FILE,
-    "chat_template.jinja",
-    "chat_template.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-)
 
 
 class Tokenizer:
@@ -73,7 +62,7 @@ class Tokenizer:
                 "tokenizer_invalid", f"{path} is not a valid tokenizer.json: {problem}."
             ) from None
         auxiliary_files = {
-            name: file.read_bytes() for name in _AUXILIARY_FILES if (file := path.with_name(name)).is_file()
+            name: file.read_bytes() for name in TOKENIZER_FILES if (file := path.with_name(name)).is_file()
         } | {"tokenizer.json": path.read_bytes()}
         # A file may bring truncation and padding along; a text has the length it has.
         backend.no_truncation()

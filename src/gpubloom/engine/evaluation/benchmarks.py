@@ -14,6 +14,7 @@ from gpubloom.engine.generate import TextModel
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text, tuned
 from gpubloom.engine.serving.model_registry import ModelRegistry
 from gpubloom.engine.serving.resolved_model import ResolvedModel
+from gpubloom.engine.transformers_loading import load_tokenizer
 from gpubloom.errors import InputError
 
 OWN_TASKS = "BLOOM_LM_EVAL_TASKS"
@@ -44,13 +45,12 @@ def benchmark(registry: ModelRegistry, model: TextModel, tasks: Sequence[str]) -
     from lm_eval import simple_evaluate
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
-    from transformers import AutoTokenizer
 
     known = TaskManager(include_path=os.environ.get(OWN_TASKS) or None)
     if unknown := [name for name in tasks if name not in known.all_tasks]:
         raise InputError("unknown_benchmark", f"lm-eval has no task named {', '.join(unknown)}.")
     text = _of_transformers(registry, model)
-    tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(registry.found), local_files_only=True)
+    tokenizer = load_tokenizer(_tokenizer_folder(registry.found))
     with tuned(text.is_tuned):
         asked = HFLM(
             pretrained=text.module, tokenizer=tokenizer, batch_size=1, max_length=text.context_length

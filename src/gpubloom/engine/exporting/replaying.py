@@ -22,6 +22,7 @@ from gpubloom.engine.serving.answers import Answer, Wanted
 from gpubloom.engine.serving.model_registry import count_weights, load_text
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import ResolvedModel
+from gpubloom.hub.weight_index import check_model_folder
 
 _ANSWER_TOKENS = 48
 _LOGIT_TOKENS = 256
@@ -100,6 +101,7 @@ def answers_of_gguf(
 
     home = found.base if found.is_adapter and found.base is not None else found.folder
     make: Callable[..., Any] = AutoModelForCausalLM.from_config
+    check_model_folder(home)
     with quiet_transformers():
         config = AutoConfig.from_pretrained(
             home / CONFIG_FILE, local_files_only=True, trust_remote_code=False

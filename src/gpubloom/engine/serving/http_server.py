@@ -7,11 +7,13 @@ stays free and notices a client that leaves; its answer then ends with the prese
 import asyncio
 import hmac
 import json
+import os
 import socket
 import threading
 import traceback
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +32,8 @@ from starlette.types import Message, Receive, Scope, Send
 from gpubloom.engine.serving.openai_protocol import Rejected, Shape, usage
 from gpubloom.engine.serving.service import ParsedRequest, Service
 
+SOCKET_FILE = "serve.sock"
+
 _MAX_BODY_BYTES = 8 << 20
 _KEEP_ALIVE_SECONDS = 60
 # A client that reads nothing for this long is disconnected; otherwise the process would never be idle.
@@ -38,9 +42,14 @@ _CLOSE_SECONDS = 5
 
 
 @contextmanager
-def serving(service: Service, token: str) -> Iterator[int]:
-    """Serve on a free port of the loopback address and yield the port. At the end, all answers end."""
-    listening = socket.create_server(("127.0.0.1", 0))
+def serving(service: Service, token: str, beside: Path | None = None) -> Iterator[int]:
+    """Serve on a free port of the loopback address and yield the port. At the end, all answers end.
+
+    `beside`: a folder for a socket file, through which those reach it who do not share its network.
+    """
+    listening = [socket.create_server(("127.0.0.1", 0))]
+    if beside is not None:
+        listening.append(_socket_file(beside))
     config = uvicorn.Config(
         _app(service, token),
         lifespan="off",
@@ -54,14 +63,27 @@ def serving(service: Service, token: str) -> Iterator[int]:
         timeout_graceful_shutdown=_CLOSE_SECONDS,
     )
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listening],), name="http server", daemon=True)
+    thread = threading.Thread(target=server.run, args=(listening,), name="http server", daemon=True)
     thread.start()
     try:
-        yield int(listening.getsockname()[1])
+        yield int(listening[0].getsockname()[1])
     finally:
         server.should_exit = True
         service.close(_CLOSE_SECONDS)
         thread.join(2 * _CLOSE_SECONDS)
+
+
+def _socket_file(folder: Path) -> socket.socket:
+    (folder / SOCKET_FILE).unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    # The name of a socket is short, that of a folder may be long.
+    at = os.open(folder, os.O_PATH)
+    try:
+        listening.bind(f"/proc/self/fd/{at}/{SOCKET_FILE}")
+    finally:
+        os.close(at)
+    listening.listen()
+    return listening
 
 
 def _app(service: Service, token: str) -> Starlette:

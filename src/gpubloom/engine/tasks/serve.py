@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.engine.hardware import choose_compute
-from gpubloom.engine.serving.http_server import serving
+from gpubloom.engine.serving.http_server import SOCKET_FILE, serving
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import find_model
@@ -32,13 +32,14 @@ def run(task: ServeTask, session: TaskSession) -> dict[str, Any]:
     (session.home / SERVE_FILE).unlink(missing_ok=True)
     service = _load(task, session)
     token = secrets.token_urlsafe(32)
-    with serving(service, token) as port:
+    with serving(service, token, session.home) as port:
         try:
             _write_serve_file(session.home / SERVE_FILE, port, token, service)
             session.reporter.phase("serve")
             _wait(task, session, service)
         finally:
-            (session.home / SERVE_FILE).unlink(missing_ok=True)
+            for name in (SERVE_FILE, SOCKET_FILE):
+                (session.home / name).unlink(missing_ok=True)
     counts = service.counts
     return {"requests": counts.requests, "prompt_tokens": counts.prompt_tokens, "tokens": counts.tokens}
 

@@ -21,6 +21,7 @@ from gpubloom.agent.processes import group_has
 from gpubloom.providers.base import AgentStatus, GracePeriod, ProviderError, Reservation
 from gpubloom.providers.local.agent_process import NotWarm, WarmParent, start_plainly, why_not_warm
 from gpubloom.providers.local.devices import Devices
+from gpubloom.providers.local.sandbox import why_no_warm_sandbox
 
 _log = logging.getLogger(__name__)
 
@@ -117,6 +118,8 @@ class LocalProvider:
             if self._warm is None:
                 raise NotWarm("warm starts are off")
             if reason := why_not_warm(spec, os.environ):
+                raise NotWarm(reason)
+            if spec.confinement is not None and (reason := why_no_warm_sandbox()):
                 raise NotWarm(reason)
             return self._warm.ask(spec.run_dir, reservation)
         except NotWarm as problem:

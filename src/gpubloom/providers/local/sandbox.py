@@ -1,28 +1,31 @@
-"""The sandbox for people's own scripts on this machine: what they can read, write and use.
+"""The sandboxes of jobs on this machine: what each can read, write and use.
 
-Inside there is a read-only system and Python, a writable work folder and home, and nothing else: no other
-file of this machine, no process, no network unless it was allowed, no variable of the server. Bubblewrap does
-it; the agent stays outside. A server that runs as root starts scripts as nobody.
+Inside there is a read-only system and Python, what belongs to the job, and nothing else: no other file of
+this machine, no process, no network unless it was allowed, no variable of the server. The agent stays
+outside. A server that runs as root gives each tenant a user. `gpubloom.sandbox` does it.
 """
 
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gpubloom
-from gpubloom.providers.local import sandbox_init
+from gpubloom.sandbox.launch import COMMAND
+from gpubloom.sandbox.options import Limits, Mount, Options
+from gpubloom.sandbox.owners import can_map, give, user_of
 from gpubloom.traincard.nvml import opened_nvml
 
 WORK_INSIDE = "/job/work"
 HOME_INSIDE = "/job/home"
 
-_NOBODY = 65_534
 _PROBE_SECONDS = 20.0
 _SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 # Of /etc only what programs need to find libraries, hosts and certificates; no passwords, no private keys.
@@ -35,126 +38,198 @@ _NETWORK_SETTINGS = ("resolv.conf", "hosts", "gai.conf")
 _GPU_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a script may take, all of its processes together; `file_bytes` is of one file, `cpu_seconds` of
-    one process. With less than `least_free_bytes` left on the disk it is ended."""
+def limits_of_a_script(folder: Path, *, hours: float | None = None) -> Limits:
+    """Most of the memory, half of the free disk for one file, the time that all cores have in `hours`."""
+    cores = os.cpu_count() or 1
+    memory = int(_machine_memory() * 0.85)
+    return Limits(
+        memory_bytes=memory,
+        processes=2_048 + 128 * cores,
+        file_bytes=max(1 << 30, shutil.disk_usage(folder).free // 2),
+        process_bytes=memory,
+        cpu_seconds=None if hours is None else int(hours * 3600 * cores) + 60,
+    )
 
-    memory_bytes: int
-    processes: int
-    file_bytes: int
-    cpu_seconds: int | None = None
-    least_free_bytes: int = 256 << 20
 
-    @classmethod
-    def of_this_machine(cls, folder: Path, *, hours: float | None = None) -> "Limits":
-        """Most of the memory, half of the free disk for one file, the time that all cores have in `hours`."""
-        cores = os.cpu_count() or 1
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return cls(
-            memory_bytes=int(memory * 0.85),
-            processes=2_048 + 128 * cores,
-            file_bytes=max(1 << 30, shutil.disk_usage(folder).free // 2),
-            cpu_seconds=None if hours is None else int(hours * 3600 * cores) + 60,
-        )
+def limits_of_a_training() -> Limits:
+    """The plan says what a training needs, and that may be nearly all; the rest is for the server."""
+    return Limits(memory_bytes=int(_machine_memory() * 0.95), processes=4_096 + 256 * (os.cpu_count() or 1))
+
+
+def _machine_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """`work` and `home` are folders outside that the script may write; `hidden` is covered wherever it would
-    show. `gpus`: the UUIDs of its GPUs."""
+    """`hidden` is the server's home, covered wherever it would show. `tenant`: whose job it is. `gpus`: the
+    UUIDs of its GPUs."""
 
-    work: Path
-    home: Path
+    run_dir: Path
     hidden: Path
+    tenant: str
     limits: Limits
     network: bool = False
     gpus: tuple[str, ...] = ()
 
-    def command(self, inner: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-        """What to run out here so that `inner` runs inside, in the work folder; `environment` is added."""
-        options = {
-            "bwrap": shutil.which("bwrap") or "bwrap",
-            "arguments": self._arguments(),
-            "files": _own_settings(),
-            "environment": {**_environment(), **environment},
-            "limits": asdict(self.limits),
-            "user": _NOBODY if os.geteuid() == 0 else None,
-            "python": [sys.executable, "-I", "-S"],
-            "work": str(self.work),
+    def of_a_script(self, work: Path, home: Path, environment: Mapping[str, str]) -> Options:
+        """It sees its work folder and a home, and writes to both."""
+        self._prepare(work, home)
+        mounts = (
+            *self._common(),
+            Mount("bind", WORK_INSIDE, str(work.resolve()), writable=True, owned=True),
+            Mount("bind", HOME_INSIDE, str(home.resolve()), writable=True, owned=True),
+        )
+        return self._options("script", mounts, WORK_INSIDE, {**_environment(), **environment})
+
+    def of_a_training(self, inputs: Sequence[Path], cache: Path, *, noun: str, python: str) -> Options:
+        """It sees its run directory and its inputs where they are; `cache` keeps what its tenant compiled.
+
+        The agent's own files are covered, and it cannot write the log that the agent writes.
+        """
+        run_dir = self.run_dir.resolve()
+        logs = run_dir / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        self._prepare(self.run_dir, cache)
+        mounts = (
+            *self._common(python),
+            Mount("tmpfs", HOME_INSIDE, writable=True, size=self._temporary),
+            *(Mount("bind", path, path, owned=True) for path in _outermost(inputs)),
+            Mount("bind", str(cache), str(cache.resolve()), writable=True, owned=True),
+            Mount("bind", str(self.run_dir), str(run_dir), writable=True, owned=True),
+            Mount("bind", str(self.run_dir / "logs"), str(logs), owned=True),
+            Mount("tmpfs", str(self.run_dir / "agent")),
+        )
+        own = {
+            **{name: value for name, value in _environment(python).items() if name != "PATH"},
+            # Compilers keep their results here: code that another tenant could have written is never run.
+            "XDG_CACHE_HOME": str(cache),
+            "TRITON_CACHE_DIR": str(cache / "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+            "CUDA_CACHE_PATH": str(cache / "cuda"),
         }
-        return (sys.executable, "-I", "-S", sandbox_init.__file__, json.dumps(options), *inner)
+        return replace(self._options(noun, mounts, str(self.run_dir), own), inherits=True)
 
-    def prepare(self) -> None:
-        """Makes the folders, and lets the script's user write what is in them."""
-        self.home.mkdir(parents=True, exist_ok=True)
-        self.work.mkdir(parents=True, exist_ok=True)
-        if os.geteuid() != 0:
-            return
-        for top in (self.home, self.work):
-            for folder, folders, names in os.walk(top):
-                for name in [*folders, *names]:
-                    os.chown(Path(folder, name), _NOBODY, _NOBODY, follow_symlinks=False)
-            os.chown(top, _NOBODY, _NOBODY, follow_symlinks=False)
+    def _options(self, noun: str, mounts: tuple[Mount, ...], folder: str, own: Mapping[str, str]) -> Options:
+        return Options(
+            noun=noun,
+            mounts=mounts,
+            limits=self.limits,
+            folder=folder,
+            disk=str(self.run_dir.resolve()),
+            group=f"job-{self.run_dir.name}",
+            user=self._user,
+            network=self.network,
+            environment=own,
+            bubblewrap=shutil.which("bwrap"),
+        )
 
-    def _arguments(self) -> list[str]:
-        memory = str(max(64 << 20, self.limits.memory_bytes // 4))
-        # First of all: Python may lie in what is /tmp outside.
-        own_files = ["--perms", "1777", "--size", memory, "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
-        arguments = [*_namespaces(network=self.network), *_system(), *own_files, *_python(), *self._covers()]
-        for path in (f"/etc/{name}" for name in (*_SETTINGS, *(_NETWORK_SETTINGS if self.network else ()))):
-            arguments += [*_way_to(path), "--ro-bind-try", path, path]
-        arguments += ["--proc", "/proc", "--dev", "/dev"]
-        arguments += ["--perms", "1777", "--size", memory, "--tmpfs", "/dev/shm"]  # noqa: S108
+    @property
+    def _user(self) -> int | None:
+        return user_of(self.tenant) if os.geteuid() == 0 else None
+
+    @property
+    def _temporary(self) -> int:
+        return max(64 << 20, self.limits.memory_bytes // 4)
+
+    def _prepare(self, *writable: Path) -> None:
+        """Makes the folders, and lets the job's user write what is in them."""
+        for folder in writable:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if self._user is not None:
+                # An earlier version gave such folders away; where the owner is translated, it must be ours.
+                give(folder, os.geteuid() if can_map(str(folder), self._user) else self._user)
+
+    def _common(self, python: str = sys.executable) -> tuple[Mount, ...]:
+        number = os.geteuid() if self._user is None else self._user
+        settings = (*_SETTINGS, *(_NETWORK_SETTINGS if self.network else ()))
         if self.gpus:
-            arguments += ["--ro-bind-try", "/sys", "/sys"]
-            for node in (*gpu_nodes(self.gpus), *_GPU_NODES):
-                arguments += ["--dev-bind-try", f"/dev/{node}", f"/dev/{node}"]
+            nodes = (*gpu_nodes(self.gpus), *_GPU_NODES)
+            devices = (
+                Mount("bind", "/sys", "/sys", optional=True),
+                *(Mount("device", f"/dev/{node}", f"/dev/{node}") for node in nodes),
+            )
         else:
-            processors = "/sys/devices/system"
-            arguments += [*_way_to(processors), "--ro-bind-try", processors, processors]
-        arguments += ["--remount-ro", "/dev", *_way_to(WORK_INSIDE), "--bind", str(self.work), WORK_INSIDE]
-        arguments += ["--bind", str(self.home), HOME_INSIDE, "--chdir", WORK_INSIDE]
-        return [
-            *arguments,
-            *_way_to(sandbox_init.INSIDE_PATH),
-            "--ro-bind",
-            sandbox_init.__file__,
-            sandbox_init.INSIDE_PATH,
-        ]
+            devices = (Mount("bind", "/sys/devices/system", "/sys/devices/system", optional=True),)
+        return (
+            *_system(),
+            # First of all: Python may lie in what is /tmp outside.
+            Mount("tmpfs", "/tmp", writable=True, size=self._temporary),  # noqa: S108 - the sandbox's own
+            *(Mount("bind", folder, folder, owned=True) for folder in _python_folders(python)),
+            *self._covers(python),
+            *(Mount("bind", f"/etc/{name}", f"/etc/{name}", optional=True) for name in settings),
+            Mount("text", "/etc/passwd", f"job:x:{number}:{number}:job:{HOME_INSIDE}:/bin/sh\n"),
+            Mount("text", "/etc/group", f"job:x:{number}:\n"),
+            Mount("proc", "/proc"),
+            Mount("dev", "/dev"),
+            Mount("tmpfs", "/dev/shm", writable=True, size=self._temporary),  # noqa: S108
+            *devices,
+        )
 
-    def _covers(self) -> list[str]:
+    def _covers(self, python: str) -> tuple[Mount, ...]:
         """The server's own files may lie inside of something that is shown."""
-        shown = [Path("/usr"), *(Path(path) for path in _python_folders())]
+        shown = [Path("/usr"), *(Path(path) for path in _python_folders(python))]
         home = self.hidden.resolve()
-        return ["--tmpfs", str(home)] if any(home.is_relative_to(folder) for folder in shown) else []
+        is_shown = any(home.is_relative_to(folder) for folder in shown)
+        return (Mount("tmpfs", str(home)),) if is_shown else ()
 
 
 def why_no_sandbox() -> str | None:
-    """Why scripts cannot run in a sandbox here, and what to do about it; None: they can. Tries it."""
+    """Why jobs cannot run in a sandbox here, and what to do about it; None: they can. Tries it."""
     if not sys.platform.startswith("linux"):
-        return "The sandbox for scripts works on Linux only."
+        return "The sandbox for jobs works on Linux only."
     program = shutil.which("bwrap")
+    if (problem := _problem(program)) is None:
+        return None
     if program is None:
         return (
-            "Bubblewrap is not installed on the server. Install it (on Debian and Ubuntu: apt install "
-            "bubblewrap)."
+            f"The server cannot create a sandbox by itself ({problem}). Install bubblewrap (on Debian and "
+            "Ubuntu: apt install bubblewrap)."
         )
-    command = [program, *_namespaces(network=False), *_system(), "--proc", "/proc", "--dev", "/dev"]
-    command += ["--perms", "1777", "--size", "1048576", "--tmpfs", "/tmp", "--", "/usr/bin/env", "true"]  # noqa: S108
-    try:
-        tried = subprocess.run(command, capture_output=True, timeout=_PROBE_SECONDS, check=False, env={})
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        return f"Bubblewrap does not start on the server: {problem}."
-    if tried.returncode == 0:
-        return None
-    words = tried.stderr.decode(errors="replace").strip().removeprefix("bwrap: ") or "no error message"
     return (
-        f"The server's system does not let bubblewrap create a sandbox ({words[:200]}). Allow user "
+        f"The server's system does not let bubblewrap create a sandbox ({problem}). Allow user "
         "namespaces: sysctl kernel.unprivileged_userns_clone=1; on Ubuntu "
         "kernel.apparmor_restrict_unprivileged_userns=0; in a container, use a security profile that "
         "permits them."
     )
+
+
+def why_no_warm_sandbox() -> str | None:
+    """Why a fork of the warm parent cannot confine itself; None: it can."""
+    if (problem := _problem(None)) is None:
+        return None
+    return f"a forked process cannot confine itself here ({problem})"
+
+
+def _problem(program: str | None) -> str | None:
+    """What a trial says; asked once while it says nothing."""
+    if program is not None:
+        # A program that was replaced may behave differently.
+        return _trial(program, Path(program).stat().st_mtime_ns)
+    return _trial(None, 0)
+
+
+@functools.cache
+def _trial(program: str | None, _changed: int) -> str | None:
+    with tempfile.TemporaryDirectory(prefix="gpubloom-") as folder:
+        run_dir = Path(folder)
+        (run_dir / "agent").mkdir()
+        limits = Limits(memory_bytes=1 << 30, processes=1_000, least_free_bytes=0)
+        sandbox = Sandbox(run_dir, run_dir, "trial", limits)
+        options = replace(sandbox.of_a_script(run_dir / "work", run_dir / "home", {}), bubblewrap=program)
+        job = {"confinement": options.to_json(), "command": ["/usr/bin/env", "true"]}
+        (run_dir / "agent" / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        try:
+            environment = {"BLOOM_RUN_DIR": folder}
+            tried = subprocess.run(
+                COMMAND, capture_output=True, timeout=_PROBE_SECONDS, check=False, env=environment
+            )
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            return str(problem)
+    if tried.returncode == 0:
+        return None
+    words = tried.stderr.decode(errors="replace").strip().splitlines()
+    return (words[-1] if words else "no error message").removeprefix("bwrap: ")[:200]
 
 
 def gpu_nodes(gpus: Sequence[str]) -> tuple[str, ...]:
@@ -170,79 +245,44 @@ def gpu_nodes(gpus: Sequence[str]) -> tuple[str, ...]:
             return every
 
 
-def _namespaces(*, network: bool) -> list[str]:
-    arguments = [
-        "--die-with-parent",
-        "--unshare-ipc",
-        "--unshare-pid",
-        "--unshare-uts",
-        "--unshare-cgroup-try",
-    ]
-    arguments += ["--hostname", "job"]
-    if not network:
-        arguments.append("--unshare-net")
-    if os.geteuid() != 0:
-        return [*arguments, "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
-    # Root needs no user namespace to set up the sandbox; all it may do inside is to become nobody.
-    return [*arguments, "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-
-
-def _system() -> list[str]:
-    arguments = ["--ro-bind", "/usr", "/usr"]
+def _system() -> tuple[Mount, ...]:
+    mounts = [Mount("bind", "/usr", "/usr")]
     for name in _SYSTEM_LINKS:
         path = Path("/", name)
         if path.is_symlink():
-            arguments += ["--symlink", str(path.readlink()), str(path)]
+            mounts.append(Mount("link", str(path), str(path.readlink())))
         elif path.is_dir():
-            arguments += ["--ro-bind", str(path), str(path)]
-    return arguments
+            mounts.append(Mount("bind", str(path), str(path)))
+    return tuple(mounts)
 
 
-def _python() -> list[str]:
-    arguments: list[str] = []
-    for folder in _python_folders():
-        arguments += [*_way_to(folder), "--ro-bind", folder, folder]
-    return arguments
-
-
-def _way_to(path: str) -> list[str]:
-    """The folders above a mount point. Left to itself, bubblewrap makes them for root alone."""
-    arguments: list[str] = []
-    for folder in reversed(Path(path).parents[:-1]):
-        arguments += ["--perms", "0755", "--dir", str(folder)]
-    return arguments
-
-
-def _python_folders() -> list[str]:
-    """Where this Python and its packages lie, outside of /usr; outer folders before inner ones."""
+def _python_folders(python: str = sys.executable) -> list[str]:
+    """Where this Python, its packages and another Python lie, outside of /usr; outer before inner ones."""
     found = {sys.prefix, sys.base_prefix, sys.base_exec_prefix, gpubloom.__path__[0]}
     found |= {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")}
-    # A chain of links may pass through folders that none of these contains.
-    found.add(str(Path(sys.executable).resolve().parent.parent))
-    folders = sorted(Path(path) for path in found)
-    outermost = [
-        folder
-        for folder in folders
-        if not any(folder != other and folder.is_relative_to(other) for other in [*folders, Path("/usr")])
-        and not folder.is_relative_to("/usr")
+    for program in {sys.executable, python}:
+        # A chain of links may pass through folders that none of these contains.
+        found |= {str(Path(program).parent.parent), str(Path(program).resolve().parent.parent)}
+    folders = _outermost([Path(path) for path in found if Path(path) != Path("/")])
+    return [folder for folder in folders if not Path(folder).is_relative_to("/usr") and Path(folder).is_dir()]
+
+
+def _outermost(paths: Sequence[Path]) -> list[str]:
+    """Without those that lie in others."""
+    found = sorted(set(paths))
+    return [
+        str(path)
+        for path in found
+        if not any(path != other and path.is_relative_to(other) for other in found)
     ]
-    return [str(folder) for folder in outermost if folder != Path("/") and folder.is_dir()]
 
 
-def _own_settings() -> dict[str, str]:
-    number = _NOBODY if os.geteuid() == 0 else 1000
-    return {
-        "/etc/passwd": f"script:x:{number}:{number}:script:{HOME_INSIDE}:/bin/sh\n",
-        "/etc/group": f"script:x:{number}:\n",
-    }
-
-
-def _environment() -> dict[str, str]:
-    programs = [str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]
+def _environment(python: str = sys.executable) -> dict[str, str]:
+    programs = [str(Path(python).parent), "/usr/local/bin", "/usr/bin", "/bin"]
     return {
         "PATH": os.pathsep.join(dict.fromkeys(programs)),
         "HOME": HOME_INSIDE,
-        "USER": "script",
+        "USER": "job",
         "LANG": "C.UTF-8",
         "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
         # Output must reach the log when it is printed, not when a buffer is full.

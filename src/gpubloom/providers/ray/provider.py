@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
+from gpubloom.egress import EgressRefused, Policy
 from gpubloom.offers import PriceRow
 from gpubloom.providers.cloud import (
     KEY_PREFIX,
@@ -34,6 +35,8 @@ from gpubloom.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient
+
+    from gpubloom.providers.ray.client import EgressJobClient
 
 _Instances: TypeAlias = list[Instance]
 Answer = TypeVar("Answer")
@@ -74,8 +77,11 @@ class _RayKind(ProviderSpec):
         return None
 
     def open(self, credentials: Mapping[str, str]) -> "RayProvider":
-        address = credentials.get("address") or os.environ.get("RAY_ADDRESS", "")
-        return RayProvider(address, credentials.get("token") or None)
+        token = credentials.get("token") or None
+        if address := credentials.get("address"):
+            return RayProvider(address, token)
+        address = os.environ.get("RAY_ADDRESS", "")
+        return RayProvider(address, token, policy=Policy.of_operator(address))
 
 
 PROVIDER = _RayKind(
@@ -104,11 +110,18 @@ class RayProvider:
     name = "ray"
     capabilities = _CAPABILITIES
 
-    def __init__(self, address: str, token: str | None = None, seconds: float = _CALL_SECONDS) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: str | None = None,
+        seconds: float = _CALL_SECONDS,
+        policy: Policy | None = None,
+    ) -> None:
         self._address = address
         self._token = token
+        self._policy = policy or Policy.of_operator()
         self._seconds = seconds
-        self._client: JobSubmissionClient | None = None
+        self._client: EgressJobClient | None = None
 
     async def check(self) -> str:
         version = await self._ask("report its version", lambda client: str(client.get_version()))
@@ -167,7 +180,12 @@ class RayProvider:
         return [_instance(job) for job in ours if not job.status.is_terminal()]
 
     async def close(self) -> None:
-        self._client = None
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     async def _find(self, key: str) -> Instance | None:
         try:
@@ -192,13 +210,13 @@ class RayProvider:
 
         def calling() -> Answer:
             if self._client is None:
-                self._client = _connect(self._address, self._token)
+                self._client = _connect(self._address, self._token, self._policy)
             return call(self._client)
 
         try:
             return await asyncio.wait_for(asyncio.to_thread(calling), self._seconds)
         except TimeoutError:
-            self._client = None
+            self._disconnect()
             fault = Fault(
                 "timed_out",
                 f"The Ray cluster did not {doing} within {self._seconds:g} s.",
@@ -206,17 +224,18 @@ class RayProvider:
             )
         except Exception as problem:  # noqa: BLE001 - Ray's client raises what its HTTP client does, and more
             if not has_gone(problem):
-                self._client = None
+                self._disconnect()
             fault = fault_of(problem, doing, hide=(secret, self._token or ""))
         # Outside of the handler: the request, with the token in its headers, hangs on to what was caught.
         raise fault
 
 
-def _connect(address: str, token: str | None) -> "JobSubmissionClient":
-    from ray.job_submission import JobSubmissionClient
+def _connect(address: str, token: str | None, policy: Policy) -> "EgressJobClient":
+    # Before Ray sees it: Ray imports a module that is named like an unknown scheme.
+    policy.check_address(address)
+    from gpubloom.providers.ray.client import EgressJobClient
 
-    headers = {"Authorization": f"Bearer {token}"} if token else None
-    return JobSubmissionClient(address, headers=headers)
+    return EgressJobClient(address, token, policy)
 
 
 def _submit(client: "JobSubmissionClient", launch: Launch) -> str:
@@ -291,6 +310,8 @@ _KINDS: dict[int, FaultKind] = {
     503: "unavailable",
     504: "timed_out",
 }
+# Of the HTTP client.
+_CONNECTION_ERRORS = {"ConnectError", "ReadError", "WriteError", "RemoteProtocolError"}
 # Of a job whose node, and not whose command, ended it.
 _LOST = ("node", "supervisor actor", "actor died", "worker died", "preempted", "head")
 
@@ -301,6 +322,8 @@ def fault_of(problem: BaseException, doing: str, hide: Sequence[str] = ()) -> Fa
     for secret in hide:
         remark = remark.replace(secret, "…") if secret else remark
     remark = " ".join(remark.split())[:_LONGEST_REMARK]
+    if isinstance(problem, EgressRefused):
+        return Fault("refused", f"The Ray cluster cannot be called: {remark}")
     kind = _kind(problem)
     return Fault(
         kind, f"The Ray cluster could not {doing}: {remark}", uncertain=kind in {"timed_out", "unavailable"}
@@ -325,6 +348,6 @@ def _kind(problem: BaseException) -> FaultKind:
         return "bad_credentials"
     if "Timeout" in name:
         return "timed_out"
-    if isinstance(problem, ConnectionError | OSError) or "ConnectionError" in name:
+    if isinstance(problem, ConnectionError | OSError) or name in _CONNECTION_ERRORS:
         return "unavailable"
     return "refused"

@@ -1,13 +1,18 @@
 """The routes that need no account: first run, sign-up, sign-in, confirmation emails. All are rate-limited."""
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Request
+from pydantic import SecretStr
 
-from gpubloom.server.accounts import passwords, registration
+from gpubloom.server.accounts import passkeys, passwords, registration
+from gpubloom.server.accounts.devices import read_device_cookie, sign_browser_in
 from gpubloom.server.accounts.principal import CurrentMailer, CurrentSettings, client_address, find_principal
 from gpubloom.server.accounts.schemas import (
     AuthState,
     EmailOnly,
+    PasswordStrength,
+    PasswordToRate,
     ResetPassword,
+    SecondStep,
     Setup,
     SignedIn,
     SignedUp,
@@ -16,19 +21,21 @@ from gpubloom.server.accounts.schemas import (
     UserOut,
     Verify,
 )
-from gpubloom.server.accounts.sessions import OpenedSession, open_session, set_session_cookie
-from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit import record
+from gpubloom.server.accounts.second_step import finish_first_step
 from gpubloom.server.db.database import CurrentDatabase, Database, WriteSession
-from gpubloom.server.problems import NotSignedIn
+from gpubloom.server.problems import NotSignedIn, TooManyRequests
 from gpubloom.server.schema import Message
+from gpubloom.server.security import password_strength
 from gpubloom.server.security.password_hash import hash_password
 from gpubloom.server.security.rates import Rate
 
 router = APIRouter(prefix="/auth", tags=["accounts"])
 
 _ENTRY = Rate("entry", limit=60, seconds=15 * 60)
+# Per email and IP address. Per email address, whoever asks: a mailbox is not to be filled.
 _EMAILS = Rate("emails", limit=5, seconds=60 * 60)
+_MAILBOX = Rate("mailbox", limit=20, seconds=60 * 60)
+_STRENGTH = Rate("password-strength", limit=300, seconds=15 * 60)
 
 
 async def _count_entry(request: Request, database: CurrentDatabase) -> None:
@@ -38,14 +45,24 @@ async def _count_entry(request: Request, database: CurrentDatabase) -> None:
 RATED = [Depends(_count_entry)]
 
 
-async def _count_email(database: Database, email: str) -> None:
-    """Called before anything is looked up: a limit that only real accounts met would tell who has one."""
-    await _EMAILS.count(database, email)
+async def _may_send(request: Request, database: Database, email: str) -> bool:
+    """Whether one more email may go to this address; raises when this client asked too often.
+
+    Called before anything is looked up: a limit that only real accounts met would tell who has one. When
+    others asked too often, the answer stays the same: the mailbox already has links that work.
+    """
+    await _EMAILS.count(database, email, client_address(request) or "unknown")
+    try:
+        await _MAILBOX.count(database, email)
+    except TooManyRequests:
+        return False
+    return True
 
 
-def _signed_in(request: Request, user: User, opened: OpenedSession) -> SignedIn:
-    set_session_cookie(request, opened.secret)
-    return SignedIn(user=UserOut.model_validate(user), csrf_token=opened.row.csrf_token)
+async def _hash_chosen(password: SecretStr, *, email: str, name: str) -> str:
+    plain = password.get_secret_value()
+    await password_strength.refuse_weak_password("password", plain, email=email, name=name)
+    return await hash_password(plain)
 
 
 @router.get("/state")
@@ -64,6 +81,7 @@ async def read_state(
         signup=settings.signup,
         mail=mailer.kind,
         oauth_providers=list(request.app.state.oauth),
+        passkeys=passkeys.unavailable(settings) is None,
         user=None if principal is None else UserOut.model_validate(principal.user),
         csrf_token=None if principal is None else principal.csrf_token,
     )
@@ -72,7 +90,7 @@ async def read_state(
 @router.post("/setup", status_code=201, dependencies=RATED)
 async def set_up(request: Request, body: Setup, database: CurrentDatabase) -> SignedIn:
     """Create the first account, an admin, with the link that the server printed."""
-    password_hash = await hash_password(body.password.get_secret_value())
+    password_hash = await _hash_chosen(body.password, email=body.email, name=body.name)
     address = client_address(request)
     async with database.write() as session:
         user = await registration.create_first_admin(
@@ -83,10 +101,8 @@ async def set_up(request: Request, body: Setup, database: CurrentDatabase) -> Si
             password_hash=password_hash,
             ip_address=address,
         )
-        opened = await open_session(
-            session, user, ip_address=address, user_agent=request.headers.get("user-agent")
-        )
-    return _signed_in(request, user, opened)
+        opened = await sign_browser_in(request, session, user)
+    return SignedIn(user=UserOut.model_validate(user), csrf_token=opened.row.csrf_token)
 
 
 @router.post("/sign-up", status_code=202, dependencies=RATED)
@@ -99,8 +115,8 @@ async def sign_up(
     after: BackgroundTasks,
 ) -> SignedUp:
     """Create an account. The reply does not reveal whether the email address already has an account."""
-    await _count_email(database, body.email)
-    password_hash = await hash_password(body.password.get_secret_value())
+    password_hash = await _hash_chosen(body.password, email=body.email, name=body.name)
+    may_send = await _may_send(request, database, body.email)
     async with database.write() as session:
         result = await registration.sign_up(
             session,
@@ -111,7 +127,7 @@ async def sign_up(
             invitation=body.invitation,
             ip_address=client_address(request),
         )
-    if result.mail is not None:
+    if result.mail is not None and may_send:
         after.add_task(mailer.send, result.mail)
     return SignedUp(
         detail="Check your email and open the link to finish signing up."
@@ -122,18 +138,15 @@ async def sign_up(
 
 
 @router.post("/verify", dependencies=RATED)
-async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn:
+async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn | SecondStep:
     """Confirm an email address with the link from the email, and sign in."""
-    address = client_address(request)
-    user = await registration.verify_email(session, body.token, address)
-    opened = await open_session(
-        session, user, ip_address=address, user_agent=request.headers.get("user-agent")
-    )
-    return _signed_in(request, user, opened)
+    user = await registration.verify_email(session, body.token, client_address(request))
+    return await finish_first_step(session, request, user)
 
 
 @router.post("/verify/resend", status_code=202, dependencies=RATED)
 async def resend_verification(
+    request: Request,
     body: EmailOnly,
     database: CurrentDatabase,
     settings: CurrentSettings,
@@ -141,31 +154,33 @@ async def resend_verification(
     after: BackgroundTasks,
 ) -> Message:
     """Send the confirmation email again."""
-    await _count_email(database, body.email)
+    may_send = await _may_send(request, database, body.email)
     async with database.write() as session:
         mail = await registration.resend_verification(session, settings, body.email)
-    if mail is not None:
+    if mail is not None and may_send:
         after.add_task(mailer.send, mail)
     return Message(detail="If this email address still needs confirmation, we sent a new link to it.")
 
 
-@router.post("/sign-in", dependencies=RATED)
-async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> SignedIn:
-    """Sign in with email address and password."""
+# Counted by itself: a known browser must not be refused because of others at the same IP address.
+@router.post("/sign-in")
+async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> SignedIn | SecondStep:
+    """Sign in with email address and password. With a second factor, this is the first of two steps."""
     address = client_address(request)
     user = await passwords.check_credentials(
-        database, email=body.email, password=body.password.get_secret_value(), ip_address=address
+        database,
+        email=body.email,
+        password=body.password.get_secret_value(),
+        ip_address=address,
+        device=read_device_cookie(request),
     )
     async with database.write() as session:
-        opened = await open_session(
-            session, user, ip_address=address, user_agent=request.headers.get("user-agent")
-        )
-        record(session, "user.signed_in", actor=user.id, subject=f"user:{user.id}", ip_address=address)
-    return _signed_in(request, user, opened)
+        return await finish_first_step(session, request, user)
 
 
 @router.post("/password/forgot", status_code=202, dependencies=RATED)
 async def forgot_password(
+    request: Request,
     body: EmailOnly,
     database: CurrentDatabase,
     settings: CurrentSettings,
@@ -173,10 +188,10 @@ async def forgot_password(
     after: BackgroundTasks,
 ) -> Message:
     """Send a link to choose a new password."""
-    await _count_email(database, body.email)
+    may_send = await _may_send(request, database, body.email)
     async with database.write() as session:
         mail = await passwords.forgot_password(session, settings, body.email)
-    if mail is not None:
+    if mail is not None and may_send:
         after.add_task(mailer.send, mail)
     return Message(detail="If this email address has an account, we sent a link to choose a new password.")
 
@@ -190,14 +205,34 @@ async def reset_password(
     mailer: CurrentMailer,
     after: BackgroundTasks,
 ) -> None:
-    """Choose a new password with the link from the email. All browsers are signed out."""
-    password_hash = await hash_password(body.password.get_secret_value())
+    """Choose a new password with the link from the email.
+
+    All browsers are signed out and, unless you keep them, all API tokens revoked.
+    """
+    async with database.read() as session:
+        user = await passwords.holder_of_reset_link(session, body.token)
+    password_hash = await _hash_chosen(
+        body.password, email=user.email if user else "", name=user.name if user else ""
+    )
     async with database.write() as session:
         mail = await passwords.reset_password(
             session,
             settings,
             token=body.token,
             password_hash=password_hash,
+            keep_tokens=body.keep_tokens,
             ip_address=client_address(request),
         )
     after.add_task(mailer.send, mail)
+
+
+@router.post("/password/strength")
+async def rate_password(
+    request: Request, body: PasswordToRate, database: CurrentDatabase
+) -> PasswordStrength:
+    """Rate a password before you choose it. It is not stored."""
+    await _STRENGTH.count(database, client_address(request) or "unknown")
+    strength = await password_strength.rate_password(
+        body.password.get_secret_value(), email=body.email, name=body.name
+    )
+    return PasswordStrength(score=strength.score, advice=strength.advice)

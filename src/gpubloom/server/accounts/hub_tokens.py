@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, SessionPrincipal
+from gpubloom.server.accounts.reauthentication import FreshPrincipal
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
@@ -85,7 +86,7 @@ async def read_hub_token(principal: CurrentPrincipal, session: ReadSession) -> H
 
 @router.put("")
 async def store_hub_token(
-    body: NewHubToken, principal: SessionPrincipal, session: WriteSession, settings: CurrentSettings
+    body: NewHubToken, principal: FreshPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> HubTokenState:
     """Store a Hugging Face token. Replaces an earlier token."""
     vault = await anyio.to_thread.run_sync(Vault.of, settings.home)

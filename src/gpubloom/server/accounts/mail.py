@@ -161,11 +161,13 @@ def password_reset(address: str, to: str, name: str, secret: str) -> Email:
     )
 
 
-def password_changed(address: str, to: str, name: str) -> Email:
+def password_changed(address: str, to: str, name: str, *, tokens_revoked: bool) -> Email:
+    revoked = " Your API tokens were revoked." if tokens_revoked else ""
     return Email(
         to=to,
         subject="Your GPU Bloom password was changed",
-        text=f"Hello {name},\n\nYour password was changed, and your other devices were signed out.\n\n"
+        text=f"Hello {name},\n\n"
+        f"Your password was changed, and your other devices were signed out.{revoked}\n\n"
         f"If you did not change it, reset your password now: {address}/auth/forgot\n",
     )
 
@@ -178,4 +180,14 @@ def invitation(address: str, to: str, inviter: str, secret: str) -> Email:
         text=f"Hello,\n\n{inviter} invites you to use GPU Bloom, a server for training language models. "
         f"Open this link within 7 days to create your account:\n\n{link}\n",
         link=link,
+    )
+
+
+def factors_changed(address: str, to: str, name: str, event: str) -> Email:
+    return Email(
+        to=to,
+        subject="The sign-in of your GPU Bloom account was changed",
+        text=f"Hello {name},\n\n{event}\n\n"
+        f"If it was not you, reset your password now: {address}/auth/forgot\n"
+        f"Then sign in and check your second factors: {address}/settings\n",
     )

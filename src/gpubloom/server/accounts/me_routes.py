@@ -11,6 +11,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import passwords, sessions
+from gpubloom.server.accounts.devices import read_device_cookie
 from gpubloom.server.accounts.principal import (
     CurrentMailer,
     CurrentPrincipal,
@@ -18,6 +19,7 @@ from gpubloom.server.accounts.principal import (
     Principal,
     SessionPrincipal,
 )
+from gpubloom.server.accounts.reauthentication import FreshPrincipal
 from gpubloom.server.accounts.schemas import (
     ApiTokenOut,
     ApiTokens,
@@ -84,21 +86,27 @@ async def change_profile(body: ProfileChange, principal: SessionPrincipal, sessi
 
 @router.post("/me/password", status_code=204)
 async def change_password(
+    request: Request,
     body: ChangePassword,
-    principal: SessionPrincipal,
+    principal: FreshPrincipal,
     database: CurrentDatabase,
     settings: CurrentSettings,
     mailer: CurrentMailer,
     after: BackgroundTasks,
 ) -> None:
-    """Change your password. Other browsers are signed out."""
+    """Change your password.
+
+    Other browsers are signed out and, unless you keep them, all API tokens revoked.
+    """
     mail = await passwords.change_password(
         database,
         settings,
         principal.user,
         current=body.current_password.get_secret_value(),
         new=body.new_password.get_secret_value(),
+        keep_tokens=body.keep_tokens,
         session_id=principal.session_id,
+        device=read_device_cookie(request),
         ip_address=principal.ip_address,
     )
     after.add_task(mailer.send, mail)
@@ -174,7 +182,7 @@ async def list_tokens(principal: SessionPrincipal, session: ReadSession) -> ApiT
 
 @router.post("/me/tokens", status_code=201)
 async def create_token(
-    body: NewApiToken, principal: SessionPrincipal, session: WriteSession
+    body: NewApiToken, principal: FreshPrincipal, session: WriteSession
 ) -> CreatedApiToken:
     """Create an API token. Only this response contains the token."""
     token, row = await create_api_token(

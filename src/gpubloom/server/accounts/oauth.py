@@ -19,11 +19,13 @@ from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.egress import Policy
+from gpubloom.egress.clients import async_transports
+from gpubloom.server.accounts.devices import sign_browser_in
 from gpubloom.server.accounts.entry_routes import RATED
 from gpubloom.server.accounts.principal import CurrentSettings, client_address
 from gpubloom.server.accounts.registration import find_by_email, has_users, one_at_a_time
 from gpubloom.server.accounts.schemas import Email
-from gpubloom.server.accounts.sessions import open_session, set_session_cookie
 from gpubloom.server.accounts.tables import LinkedAccount, User
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
@@ -121,6 +123,8 @@ def _client(provider: Provider, callback: str) -> Any:
         redirect_uri=callback,
         timeout=TIMEOUT_SECONDS,
         follow_redirects=False,
+        # Ours, or the operator's.
+        **async_transports(Policy.of_operator(provider.token_url, provider.profile_url)),
     )
 
 
@@ -230,9 +234,7 @@ async def come_back(
         address = client_address(request)
         async with database.write() as session:
             user = await _user_of(session, settings, known.name, profile, address)
-            opened = await open_session(
-                session, user, ip_address=address, user_agent=request.headers.get("user-agent")
-            )
+            await sign_browser_in(request, session, user)
             record(
                 session,
                 "user.signed_in",
@@ -241,7 +243,6 @@ async def come_back(
                 ip_address=address,
                 provider=known.name,
             )
-        set_session_cookie(request, opened.secret)
     except OAuthFailed as failure:
         destination = f"/auth?error={failure.code}"
     response = RedirectResponse(destination, status_code=303)

@@ -1,41 +1,79 @@
-"""Signing in with a password, and what to do when it is forgotten or changed."""
+"""Signing in with a password, and what to do when it is forgotten or changed.
+
+Nobody can lock another person out. A browser in which the person signed in before (`devices.py`) is counted
+by itself. Other browsers are counted per pair of email and IP address, and per IP address. Many tries on one
+account from many addresses are slowed down, never refused.
+
+A new password ends what the old one let in: other sessions, links to reset it, and API tokens unless their
+owner keeps them.
+"""
 
 from uuid import UUID
 
-from sqlalchemy import select, update
+import anyio
+from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import mail
+from gpubloom.server.accounts.devices import forget_devices, is_known_device
 from gpubloom.server.accounts.mail import Email
-from gpubloom.server.accounts.registration import LinkRefused, find_by_email, issue_link, use_link
+from gpubloom.server.accounts.registration import (
+    LinkRefused,
+    find_by_email,
+    issue_link,
+    revoke_links,
+    use_link,
+)
 from gpubloom.server.accounts.sessions import end_all_sessions
-from gpubloom.server.accounts.tables import User
+from gpubloom.server.accounts.tables import ApiToken, OneTimeLink, User
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
-from gpubloom.server.problems import Forbidden, InvalidInput, NotSignedIn
-from gpubloom.server.security.password_hash import check_password, hash_password, weakness
+from gpubloom.server.problems import Forbidden, InvalidInput, NotSignedIn, TooManyRequests
+from gpubloom.server.security.password_hash import check_password, hash_password
+from gpubloom.server.security.password_strength import refuse_weak_password
 from gpubloom.server.security.rates import Rate
+from gpubloom.server.security.secrets import fingerprint
 from gpubloom.server.settings import Settings
 
-# Per email and IP address: guessing one password. Per IP address: guessing many accounts. Per email address:
-# guesses from many machines.
+# Per email and IP address: guessing one password. Per IP address: guessing many accounts.
 _PAIR = Rate("sign-in", limit=10, seconds=15 * 60)
-_IP_ADDRESS = Rate("sign-in-ip-address", limit=100, seconds=15 * 60)
-_ADDRESS = Rate("sign-in-address", limit=100, seconds=60 * 60)
+_IP_ADDRESS = Rate("sign-in-ip-address", limit=60, seconds=15 * 60)
+# Per browser that the account knows.
+_DEVICE = Rate("sign-in-device", limit=10, seconds=15 * 60)
+# Per email address: guesses from many machines. Beyond it, each try takes longer.
+_ACCOUNT = Rate("sign-in-account", limit=100, seconds=60 * 60)
+_SLOW_SECONDS = 3.0
 
 
-async def check_credentials(database: Database, *, email: str, password: str, ip_address: str | None) -> User:
+async def _slow_down() -> None:
+    await anyio.sleep(_SLOW_SECONDS)
+
+
+async def check_credentials(
+    database: Database, *, email: str, password: str, ip_address: str | None, device: str | None
+) -> User:
     """The person whose address and password these are; raises the same for a wrong one of either.
 
     Opens its own short transactions: hashing takes far too long to hold one.
     """
-    ip = ip_address or "unknown"
-    await _IP_ADDRESS.count(database, ip)
-    await _ADDRESS.count(database, email)
-    await _PAIR.count(database, email, ip)
     async with database.read() as session:
         user = await find_by_email(session, email)
+        known = user is not None and device is not None and await is_known_device(session, user.id, device)
+    if known:
+        assert device is not None
+        rate, key = _DEVICE, (email, fingerprint(device))
+        await rate.count(database, *key)
+    else:
+        ip = ip_address or "unknown"
+        rate, key = _PAIR, (email, ip)
+        await _IP_ADDRESS.count(database, ip)
+        await rate.count(database, *key)
+        try:
+            await _ACCOUNT.count(database, email)
+        except TooManyRequests:
+            # Before the password is looked at: a wrong one must not be known sooner than a right one.
+            await _slow_down()
     right, fresh_hash = await check_password(password, user.password_hash if user else None)
     if user is None or not right or user.disabled:
         async with database.write() as session:
@@ -55,7 +93,7 @@ async def check_credentials(database: Database, *, email: str, password: str, ip
         async with database.write() as session:
             await session.execute(update(User).where(User.id == user.id).values(password_hash=fresh_hash))
     # Whoever knows the password was not guessing.
-    await _PAIR.forget(database, email, ip)
+    await rate.forget(database, *key)
     return user
 
 
@@ -68,8 +106,23 @@ async def forgot_password(session: AsyncSession, settings: Settings, email: str)
     return mail.password_reset(settings.address, email, user.name, secret)
 
 
+async def holder_of_reset_link(session: AsyncSession, token: str) -> User | None:
+    """Whose password a link would reset; it is not spent by asking."""
+    return await session.scalar(
+        select(User)
+        .join(OneTimeLink, OneTimeLink.identifier == User.email)
+        .where(OneTimeLink.purpose == "reset", OneTimeLink.fingerprint == fingerprint(token))
+    )
+
+
 async def reset_password(
-    session: AsyncSession, settings: Settings, *, token: str, password_hash: str, ip_address: str | None
+    session: AsyncSession,
+    settings: Settings,
+    *,
+    token: str,
+    password_hash: str,
+    keep_tokens: bool,
+    ip_address: str | None,
 ) -> Email:
     """Set a new password with an email link. Also confirms the address, and signs every browser out."""
     link = await use_link(session, "reset", token)
@@ -78,9 +131,31 @@ async def reset_password(
         raise LinkRefused("The account of this link is no longer active.", code="account_disabled")
     user.password_hash = password_hash
     user.email_verified = user.email_verified or now()
-    await end_all_sessions(session, user.id)
-    record(session, "user.password_reset", actor=user.id, subject=f"user:{user.id}", ip_address=ip_address)
-    return mail.password_changed(settings.address, user.email, user.name)
+    revoked = await _end_access(session, user, session_id=None, device=None, keep_tokens=keep_tokens)
+    record(
+        session,
+        "user.password_reset",
+        actor=user.id,
+        subject=f"user:{user.id}",
+        ip_address=ip_address,
+        api_tokens_revoked=revoked,
+    )
+    return mail.password_changed(settings.address, user.email, user.name, tokens_revoked=revoked > 0)
+
+
+async def _end_access(
+    session: AsyncSession, user: User, *, session_id: UUID | None, device: str | None, keep_tokens: bool
+) -> int:
+    """End what an old password let in, except this browser; gives the number of revoked API tokens."""
+    await end_all_sessions(session, user.id, but=session_id)
+    await forget_devices(session, user.id, but=device)
+    await revoke_links(session, "reset", user.email)
+    if keep_tokens:
+        return 0
+    revoked = await session.scalars(
+        delete(ApiToken).where(ApiToken.user_id == user.id).returning(ApiToken.id)
+    )
+    return len(revoked.all())
 
 
 _CHANGE = Rate("change-password", limit=10, seconds=15 * 60)
@@ -93,7 +168,9 @@ async def change_password(
     *,
     current: str,
     new: str,
+    keep_tokens: bool,
     session_id: UUID | None,
+    device: str | None,
     ip_address: str | None,
 ) -> Email:
     """Change a password with the old one. Other browsers are signed out."""
@@ -103,16 +180,21 @@ async def change_password(
         raise InvalidInput.for_field(
             "current_password", "The current password is wrong.", code="wrong_password"
         )
-    sentence = weakness(new, email=user.email, name=user.name)
-    if sentence is not None:
-        raise InvalidInput.for_field("new_password", sentence, code="weak_password")
+    await refuse_weak_password("new_password", new, email=user.email, name=user.name)
     password_hash = await hash_password(new)
     async with database.write() as session:
         row = await session.scalar(select(User).where(User.id == user.id))
         assert row is not None
         row.password_hash = password_hash
-        await end_all_sessions(session, user.id, but=session_id)
-        record(
-            session, "user.password_changed", actor=user.id, subject=f"user:{user.id}", ip_address=ip_address
+        revoked = await _end_access(
+            session, row, session_id=session_id, device=device, keep_tokens=keep_tokens
         )
-    return mail.password_changed(settings.address, user.email, user.name)
+        record(
+            session,
+            "user.password_changed",
+            actor=user.id,
+            subject=f"user:{user.id}",
+            ip_address=ip_address,
+            api_tokens_revoked=revoked,
+        )
+    return mail.password_changed(settings.address, user.email, user.name, tokens_revoked=revoked > 0)

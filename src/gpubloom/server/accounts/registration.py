@@ -6,9 +6,9 @@ Replies to strangers are the same whether or not an address has an account; the 
 
 from dataclasses import dataclass
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
-from sqlalchemy import and_, delete, exists, func, or_, select, update
+from sqlalchemy import delete, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import mail
@@ -38,33 +38,47 @@ class LinkRefused(Problem):
     status, code = 410, "link_unknown"
 
 
+# Anybody may ask for the others to be sent: a stranger's asking must not end the link that its owner is about
+# to open. They end when one of them is used.
+_REPLACED: tuple[LinkPurpose, ...] = ("setup", "invite")
+
+
 async def issue_link(
-    session: AsyncSession, purpose: LinkPurpose, identifier: str, *, role: Role | None = None
+    session: AsyncSession,
+    purpose: LinkPurpose,
+    identifier: str,
+    *,
+    role: Role | None = None,
+    inviter_id: UUID | None = None,
 ) -> tuple[str, OneTimeLink]:
-    """A new link for a person. Earlier unused links for the same purpose stop working."""
-    await session.execute(
-        delete(OneTimeLink).where(
-            or_(
-                and_(
-                    OneTimeLink.purpose == purpose,
-                    OneTimeLink.identifier == identifier,
-                    OneTimeLink.used_at.is_(None),
-                ),
-                # Long enough after its end nobody comes back with a link to be told what became of it.
-                OneTimeLink.expires < now() - KEPT_FOR,
-            )
-        )
-    )
+    """A new link for a person. Earlier unused links to set up or to join stop working."""
+    # Long enough after its end nobody comes back with a link to be told what became of it.
+    await session.execute(delete(OneTimeLink).where(OneTimeLink.expires < now() - KEPT_FOR))
+    if purpose in _REPLACED:
+        await revoke_links(session, purpose, identifier)
     secret = new_secret()
     link = OneTimeLink(
         purpose=purpose,
         identifier=identifier,
         role=role,
+        inviter_id=inviter_id,
         fingerprint=fingerprint(secret),
         expires=now() + LIFETIMES[purpose],
     )
     session.add(link)
     return secret, link
+
+
+async def revoke_links(session: AsyncSession, purpose: LinkPurpose, identifier: str) -> None:
+    """End a person's links that could still be used for this purpose."""
+    await session.execute(
+        delete(OneTimeLink).where(
+            OneTimeLink.purpose == purpose,
+            OneTimeLink.identifier == identifier,
+            OneTimeLink.used_at.is_(None),
+            OneTimeLink.expires > now(),
+        )
+    )
 
 
 async def use_link(session: AsyncSession, purpose: LinkPurpose, secret: str) -> OneTimeLink:
@@ -158,6 +172,7 @@ async def sign_up(
         link = await use_link(session, "invite", invitation)
         if link.identifier != email:
             raise LinkRefused("This invitation is for a different email address.", code="invitation_mismatch")
+        await _require_inviter(session, link)
     elif settings.signup == "closed":
         raise Forbidden(
             "Sign-up is closed on this server. Ask an admin for an invitation.", code="signup_closed"
@@ -190,6 +205,17 @@ async def sign_up(
     return SignUpResult(True, mail.verification(settings.address, email, name, secret))
 
 
+async def _require_inviter(session: AsyncSession, link: OneTimeLink) -> None:
+    inviter = await session.scalar(
+        select(User.id).where(User.id == link.inviter_id, User.role == "admin", User.disabled.is_(False))
+    )
+    if inviter is None:
+        raise LinkRefused(
+            "This invitation ended because its sender is no longer an admin. Ask an admin for a new one.",
+            code="invitation_void",
+        )
+
+
 async def resend_verification(session: AsyncSession, settings: Settings, email: str) -> Email | None:
     """A fresh confirmation email for an unconfirmed account."""
     user = await find_by_email(session, email)
@@ -206,5 +232,6 @@ async def verify_email(session: AsyncSession, token: str, ip_address: str | None
     if user is None or user.disabled:
         raise LinkRefused("The account of this link is no longer active.", code="account_disabled")
     user.email_verified = user.email_verified or now()
+    await revoke_links(session, "verify", user.email)
     record(session, "user.email_verified", actor=user.id, subject=f"user:{user.id}", ip_address=ip_address)
     return user

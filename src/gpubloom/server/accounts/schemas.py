@@ -2,16 +2,15 @@
 
 import re
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, SecretStr
 from pydantic_core import PydanticCustomError
 
 from gpubloom.server.accounts.tables import Role
-from gpubloom.server.problems import InvalidInput
-from gpubloom.server.schema import Line, Schema, Whole
-from gpubloom.server.security.password_hash import LONGEST, SHORTEST, weakness
+from gpubloom.server.schema import Flag, Line, Schema, Whole
+from gpubloom.server.security.password_strength import LONGEST, SHORTEST
 
 Scope = Literal["read", "write", "admin"]
 
@@ -32,41 +31,26 @@ Email = Annotated[Line, Field(min_length=3, max_length=254), AfterValidator(_ema
 Name = Annotated[Line, Field(min_length=1, max_length=120)]
 # Checked for strength where it is chosen, not where it is typed to sign in.
 Password = Annotated[SecretStr, Field(max_length=1024)]
-# Described only: `weakness` says what is wrong with a password that is too short or too long.
+# Described only: the check of its strength says what is wrong with one that is too short or too long.
 ChosenPassword = Annotated[Password, Field(json_schema_extra={"minLength": SHORTEST, "maxLength": LONGEST})]
+TypedCode = Annotated[SecretStr, Field(min_length=1, max_length=64)]
+# Base64url of what an authenticator made; the largest are attestations of a few kilobytes.
+Encoded = Annotated[str, Field(min_length=1, max_length=16_384, pattern="^[A-Za-z0-9_-]+$")]
 LinkToken = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-def _refuse_weak(field: str, password: SecretStr, *, email: str = "", name: str = "") -> None:
-    # Raised as what it becomes: a validator of several fields could not say which one is meant.
-    sentence = weakness(password.get_secret_value(), email=email, name=name)
-    if sentence is not None:
-        raise InvalidInput.for_field(field, sentence, code="weak_password")
-
-
-class NewPassword(Schema):
-    """A new password."""
-
-    password: ChosenPassword
-
-    @model_validator(mode="after")
-    def _strong(self) -> Self:
-        _refuse_weak(
-            "password", self.password, email=getattr(self, "email", ""), name=getattr(self, "name", "")
-        )
-        return self
-
-
-class SignUp(NewPassword):
+class SignUp(Schema):
     name: Name
     email: Email
+    password: ChosenPassword
     invitation: LinkToken | None = None
 
 
-class Setup(NewPassword):
+class Setup(Schema):
     token: LinkToken
     name: Name
     email: Email
+    password: ChosenPassword
 
 
 class SignIn(Schema):
@@ -82,18 +66,33 @@ class EmailOnly(Schema):
     email: Email
 
 
-class ResetPassword(NewPassword):
+class ResetPassword(Schema):
     token: LinkToken
+    password: ChosenPassword
+    keep_tokens: Flag = False
 
 
 class ChangePassword(Schema):
+    """The old and the new password. API tokens are revoked unless they are kept on purpose."""
+
     current_password: Password
     new_password: ChosenPassword
+    keep_tokens: Flag = False
 
-    @model_validator(mode="after")
-    def _strong(self) -> Self:
-        _refuse_weak("new_password", self.new_password)
-        return self
+
+class PasswordToRate(Schema):
+    """A password that somebody thinks of choosing, and what they have entered about themselves so far."""
+
+    password: Password
+    email: Annotated[str, Field(max_length=254)] = ""
+    name: Annotated[str, Field(max_length=120)] = ""
+
+
+class PasswordStrength(Schema):
+    """A score from 0 to 4, and advice in plain words when the password would be refused."""
+
+    score: int
+    advice: str | None
 
 
 class ProfileChange(Schema):
@@ -118,6 +117,137 @@ class SignedIn(Schema):
     csrf_token: str
 
 
+class SecondStep(Schema):
+    """The first step of a sign-in succeeded, and one of these second factors completes it."""
+
+    second_factors: list[Literal["totp", "passkey", "recovery_code"]]
+
+
+class FactorCode(Schema):
+    """A code of an authenticator app, or a recovery code."""
+
+    code: TypedCode
+
+
+class BrowserCredential(Schema):
+    """What a browser returns for a passkey. The names are those of WebAuthn; other fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Encoded
+    type: Literal["public-key"]
+
+    def _response(self) -> dict[str, JsonValue]:
+        raise NotImplementedError
+
+    def for_library(self) -> dict[str, JsonValue]:
+        """As py_webauthn reads it."""
+        return {"id": self.id, "rawId": self.id, "type": self.type, "response": self._response()}
+
+
+class _Made(Schema):
+    model_config = ConfigDict(extra="ignore")
+
+    clientDataJSON: Encoded  # noqa: N815
+    attestationObject: Encoded  # noqa: N815
+
+
+class _Signed(Schema):
+    model_config = ConfigDict(extra="ignore")
+
+    clientDataJSON: Encoded  # noqa: N815
+    authenticatorData: Encoded  # noqa: N815
+    signature: Encoded
+
+
+class MadeCredential(BrowserCredential):
+    """A new passkey."""
+
+    response: _Made
+
+    def _response(self) -> dict[str, JsonValue]:
+        return {**self.response.model_dump()}
+
+
+class SignedCredential(BrowserCredential):
+    """A signature with a passkey."""
+
+    response: _Signed
+
+    def _response(self) -> dict[str, JsonValue]:
+        return {**self.response.model_dump()}
+
+
+class PasskeyOptions(Schema):
+    """What the browser's WebAuthn functions take, in the JSON form that WebAuthn defines."""
+
+    options: dict[str, JsonValue]
+
+
+class PasskeySignIn(Schema):
+    credential: SignedCredential
+
+
+class Confirmation(Schema):
+    """What a sign-in asks for: a passkey; or the password, and a code when a second factor is set up."""
+
+    password: Password | None = None
+    code: TypedCode | None = None
+    credential: SignedCredential | None = None
+
+
+class ConfirmMethods(Schema):
+    """How you can confirm that it is you. Without any, sign in again with one of `providers`."""
+
+    password: bool
+    code: bool
+    passkey: bool
+    providers: list[str]
+
+
+class TotpSetup(Schema):
+    """A new secret for an authenticator app, also as a QR code. It counts after its first code."""
+
+    secret: str
+    link: str
+    qr_code: str
+
+
+class RecoveryCodes(Schema):
+    """New recovery codes. Only this response contains them. Empty: the earlier ones stay valid."""
+
+    recovery_codes: list[str]
+
+
+class PasskeyOut(Schema):
+    id: UUID
+    name: str
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+class NewPasskey(Schema):
+    name: Name
+    credential: MadeCredential
+
+
+class PasskeyChange(Schema):
+    name: Name
+
+
+class AddedPasskey(RecoveryCodes):
+    passkey: PasskeyOut
+
+
+class FactorsOut(Schema):
+    """Your second factors. `passkeys_unavailable` says why this server cannot use passkeys."""
+
+    totp_enabled_at: datetime | None
+    passkeys: list[PasskeyOut]
+    recovery_codes_left: int
+    passkeys_unavailable: str | None
+
+
 class SignedUp(Schema):
     detail: str
     verification_required: bool
@@ -130,6 +260,7 @@ class AuthState(Schema):
     signup: Literal["open", "closed"]
     mail: Literal["smtp", "outbox"]
     oauth_providers: list[Literal["github", "google"]]
+    passkeys: bool
     user: UserOut | None
     csrf_token: str | None
 

@@ -10,6 +10,7 @@ Over TLS the cookie's name begins with `__Host-`, which makes browsers refuse it
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import delete, or_, select, update
@@ -19,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gpubloom.server.accounts.tables import BrowserSession, User
+from gpubloom.server.accounts.tables import BrowserSession, PendingSignIn, User
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
@@ -33,7 +34,7 @@ RESEND_AFTER = timedelta(minutes=5)
 GRACE = timedelta(minutes=1)
 SEEN_EVERY = timedelta(minutes=5)
 
-_PENDING = "new_session_secret"
+_NEW_COOKIES = "new_cookies"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ async def open_session(
         user_id=user.id,
         fingerprint=fingerprint(secret),
         csrf_token=new_secret(),
+        authenticated_at=now(),
         expires=now() + IDLE_LIFE,
         ip_address=ip_address,
         user_agent=(user_agent or "")[:300] or None,
@@ -175,7 +177,8 @@ async def end_session(session: AsyncSession, user_id: UUID, session_id: UUID) ->
 
 
 async def end_all_sessions(session: AsyncSession, user_id: UUID, *, but: UUID | None = None) -> None:
-    """End a person's sessions everywhere, perhaps but one."""
+    """End a person's sessions everywhere, perhaps but one, and the sign-ins that are under way."""
+    await session.execute(delete(PendingSignIn).where(PendingSignIn.user_id == user_id))
     statement = delete(BrowserSession).where(BrowserSession.user_id == user_id)
     if but is not None:
         statement = statement.where(BrowserSession.id != but)
@@ -194,15 +197,38 @@ def read_session_cookie(request: Request) -> str | None:
 
 def set_session_cookie(request: Request, secret: str) -> None:
     """Send a secret with whatever response this request gets; an empty one clears the cookie."""
-    setattr(request.state, _PENDING, secret)
+    set_cookie(
+        request,
+        cookie_name(request.app.state.settings),
+        secret,
+        max_age=int(LONGEST_LIFE.total_seconds()) if secret else 0,
+        same_site="lax",
+    )
+
+
+def set_cookie(
+    request: Request, name: str, value: str, *, max_age: int, same_site: Literal["lax", "strict"]
+) -> None:
+    """Send a cookie with whatever response this request gets. Scripts cannot read it."""
+    carrier = Response()
+    carrier.set_cookie(
+        name,
+        value,
+        max_age=max_age,
+        path="/",
+        secure=request.app.state.settings.secure,
+        httponly=True,
+        samesite=same_site,
+    )
+    cookies = getattr(request.state, _NEW_COOKIES, {})
+    setattr(request.state, _NEW_COOKIES, {**cookies, name: carrier.headers["set-cookie"]})
 
 
 class SessionCookie:
-    """ASGI middleware that writes the cookie; works for every response, errors and files included."""
+    """ASGI middleware that writes cookies; works for every response, errors and files included."""
 
-    def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -210,22 +236,9 @@ class SessionCookie:
             return
 
         async def with_cookie(message: Message) -> None:
-            secret = scope.get("state", {}).get(_PENDING)
-            if message["type"] == "http.response.start" and secret is not None:
-                MutableHeaders(scope=message).append("Set-Cookie", self._header(secret))
+            if message["type"] == "http.response.start":
+                for cookie in scope.get("state", {}).get(_NEW_COOKIES, {}).values():
+                    MutableHeaders(scope=message).append("Set-Cookie", cookie)
             await send(message)
 
         await self.app(scope, receive, with_cookie)
-
-    def _header(self, secret: str) -> str:
-        carrier = Response()
-        carrier.set_cookie(
-            cookie_name(self.settings),
-            secret,
-            max_age=int(LONGEST_LIFE.total_seconds()) if secret else 0,
-            path="/",
-            secure=self.settings.secure,
-            httponly=True,
-            samesite="lax",
-        )
-        return carrier.headers["set-cookie"]

@@ -40,6 +40,8 @@ class LinkedAccount(Identified, Table):
     type: Mapped[str] = mapped_column(String(16), default="oauth")
     provider: Mapped[str] = mapped_column(String(32))
     provider_account_id: Mapped[str]
+    # Only shown, so that a person recognizes the account; None for accounts linked before it was kept.
+    email: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
@@ -56,10 +58,38 @@ class BrowserSession(Identified, Table):
     renewed_at: Mapped[datetime] = mapped_column(default=now)
     csrf_token: Mapped[str] = mapped_column(String(64))
     created_at: Mapped[datetime] = mapped_column(default=now)
+    # When the person last proved who they are; not renewed by mere use.
+    authenticated_at: Mapped[datetime | None] = mapped_column(default=now)
     last_seen_at: Mapped[datetime] = mapped_column(default=now)
     expires: Mapped[datetime]
     ip_address: Mapped[str | None]
     user_agent: Mapped[str | None]
+
+
+class PendingSignIn(Identified, Table):
+    """A browser between the two steps of a sign-in; `second_step.py` says what it may do.
+
+    Without a user, the browser was only sent a challenge for a passkey.
+    """
+
+    __tablename__ = "pending_sign_ins"
+
+    user_id: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    fingerprint: Mapped[str] = mapped_column(String(64), unique=True)
+    # The sign-in provider of the first step; None after a password.
+    provider: Mapped[str | None] = mapped_column(String(32))
+    expires: Mapped[datetime]
+
+
+class KnownDevice(Identified, Table):
+    """A browser in which a person signed in before; `devices.py` says what it is spared."""
+
+    __tablename__ = "known_devices"
+    __table_args__ = (UniqueConstraint("user_id", "fingerprint"),)
+
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    expires: Mapped[datetime]
 
 
 class OneTimeLink(Identified, Table):
@@ -71,6 +101,8 @@ class OneTimeLink(Identified, Table):
     purpose: Mapped[LinkPurpose] = mapped_column(String(16))
     identifier: Mapped[str]
     role: Mapped[Role | None] = mapped_column(String(16))
+    # Who sent the invitation; without that account it is void.
+    inviter_id: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
     fingerprint: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime] = mapped_column(default=now)
     expires: Mapped[datetime]

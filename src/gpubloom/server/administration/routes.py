@@ -2,24 +2,29 @@
 
 from uuid import UUID
 
-from fastapi import APIRouter, BackgroundTasks
+import anyio.to_thread
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
 
 import gpubloom
-from gpubloom.server.accounts.principal import AdminPrincipal, CurrentMailer, CurrentSettings
+from gpubloom.server.accounts.principal import AdminPrincipal, CurrentSettings
+from gpubloom.server.accounts.reauthentication import FreshAdminPrincipal
 from gpubloom.server.accounts.schemas import UserOut
 from gpubloom.server.administration import service
 from gpubloom.server.administration.schemas import (
     ActorOut,
     AuditEventOut,
     AuditEvents,
-    InvitationIn,
-    InvitationOut,
     People,
     PersonChange,
     PersonOut,
     ServerOut,
+    ServerWarnings,
 )
-from gpubloom.server.db.database import ReadSession, WriteSession
+from gpubloom.server.administration.warnings import server_warnings
+from gpubloom.server.audit import record_apart
+from gpubloom.server.audit.maintenance import AskedFilter, export
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.db.pages import AskedPage
 
 router = APIRouter(tags=["administration"])
@@ -36,6 +41,12 @@ async def read_server(settings: CurrentSettings) -> ServerOut:
     )
 
 
+@router.get("/server/warnings")
+async def read_warnings(principal: AdminPrincipal, settings: CurrentSettings) -> ServerWarnings:
+    """List what the operator should change about how this server runs."""
+    return ServerWarnings(items=await anyio.to_thread.run_sync(server_warnings, settings.sandbox_mode))
+
+
 @router.get("/users")
 async def list_people(principal: AdminPrincipal, session: ReadSession) -> People:
     """List all user accounts."""
@@ -50,27 +61,11 @@ async def list_people(principal: AdminPrincipal, session: ReadSession) -> People
 
 @router.patch("/users/{user_id}")
 async def change_person(
-    user_id: UUID, body: PersonChange, principal: AdminPrincipal, session: WriteSession
+    user_id: UUID, body: PersonChange, principal: FreshAdminPrincipal, session: WriteSession
 ) -> UserOut:
     """Change a user's role, or disable or enable the account."""
     user = await service.change_person(session, principal, user_id, role=body.role, disabled=body.disabled)
     return UserOut.model_validate(user)
-
-
-@router.post("/invitations", status_code=201)
-async def invite(
-    body: InvitationIn,
-    principal: AdminPrincipal,
-    session: WriteSession,
-    settings: CurrentSettings,
-    mailer: CurrentMailer,
-    after: BackgroundTasks,
-) -> InvitationOut:
-    """Invite a person with a one-time link."""
-    mail, link = await service.invite(session, principal, settings.address, email=body.email, role=body.role)
-    assert mail.link is not None
-    after.add_task(mailer.send, mail)
-    return InvitationOut(email=body.email, role=body.role, link=mail.link, expires_at=link.expires)
 
 
 @router.get("/audit-events")
@@ -78,21 +73,39 @@ async def list_audit_events(
     principal: AdminPrincipal,
     session: ReadSession,
     page: AskedPage,
+    wanted: AskedFilter,
 ) -> AuditEvents:
     """List the audit trail, newest event first."""
-    rows, total = await service.list_audit_events(session, page)
+    rows, total = await service.list_audit_events(session, page, wanted)
     items = [
         AuditEventOut(
             id=event.id,
+            sequence=event.sequence,
             at=event.at,
             actor=None
             if actor is None
             else ActorOut.model_validate(actor, from_attributes=True, extra="ignore"),
             action=event.action,
             subject=event.subject,
+            project_id=event.project_id,
             ip_address=event.ip_address,
             details=event.details,
         )
         for event, actor in rows
     ]
     return AuditEvents(items=items, total=total)
+
+
+@router.get("/audit-events/export", response_class=StreamingResponse)
+async def export_audit_events(
+    principal: AdminPrincipal, database: CurrentDatabase, wanted: AskedFilter
+) -> StreamingResponse:
+    """Download the audit trail as JSON lines, oldest event first, with the hash of every event."""
+    await record_apart(
+        database, "audit.exported", actor=principal.id, subject="audit", ip_address=principal.ip_address
+    )
+    return StreamingResponse(
+        export(database, wanted),
+        media_type="application/x-ndjson",
+        headers={"Content-Disposition": 'attachment; filename="audit.jsonl"', "Cache-Control": "no-store"},
+    )

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from gpubloom.server.accounts.schemas import Email, UserOut
+from gpubloom.server.accounts.schemas import UserOut
 from gpubloom.server.accounts.tables import Role
 from gpubloom.server.schema import Flag, Schema
 
@@ -24,20 +24,6 @@ class PersonChange(Schema):
     disabled: Flag | None = None
 
 
-class InvitationIn(Schema):
-    email: Email
-    role: Role = "member"
-
-
-class InvitationOut(Schema):
-    """An invitation. The response contains the link, so that an admin can pass it on without email."""
-
-    email: str
-    role: Role
-    link: str
-    expires_at: datetime
-
-
 class ActorOut(Schema):
     id: UUID
     name: str
@@ -45,11 +31,15 @@ class ActorOut(Schema):
 
 
 class AuditEventOut(Schema):
+    """An entry. `sequence` is its number in the chain."""
+
     id: UUID
+    sequence: int | None
     at: datetime
     actor: ActorOut | None
     action: str
     subject: str
+    project_id: UUID | None
     ip_address: str | None
     details: dict[str, JsonValue]
 
@@ -66,3 +56,9 @@ class ServerOut(Schema):
     signup: str
     uploads_folder: str
     data_roots: list[str]
+
+
+class ServerWarnings(Schema):
+    """What the operator of this server should change, in sentences."""
+
+    items: list[str]

@@ -6,15 +6,14 @@ from uuid import UUID
 from sqlalchemy import func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.accounts import mail
-from gpubloom.server.accounts.mail import Email
 from gpubloom.server.accounts.principal import Principal
-from gpubloom.server.accounts.registration import find_by_email, issue_link
 from gpubloom.server.accounts.sessions import end_all_sessions
-from gpubloom.server.accounts.tables import BrowserSession, OneTimeLink, Role, User
+from gpubloom.server.accounts.tables import BrowserSession, Role, User
+from gpubloom.server.administration.invitations import void_invitations
 from gpubloom.server.audit import AuditEvent, record
+from gpubloom.server.audit.maintenance import AuditFilter
 from gpubloom.server.db.pages import Page
-from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.problems import Conflict, NotFound
 
 
 async def list_people(session: AsyncSession) -> list[tuple[User, datetime | None]]:
@@ -56,6 +55,8 @@ async def change_person(
         user.disabled = disabled
     if user.disabled:
         await end_all_sessions(session, user.id)
+    if user.disabled or user.role != "admin":
+        await void_invitations(session, principal, user.id)
     await session.flush()
     record(
         session,
@@ -69,31 +70,13 @@ async def change_person(
     return user
 
 
-async def invite(
-    session: AsyncSession, principal: Principal, address: str, *, email: str, role: Role
-) -> tuple[Email, OneTimeLink]:
-    """A link that lets one person create an account, even while sign-up is closed."""
-    if await find_by_email(session, email) is not None:
-        raise InvalidInput.for_field(
-            "email", "An account with this email address already exists.", code="already_registered"
-        )
-    secret, link = await issue_link(session, "invite", email, role=role)
-    record(
-        session,
-        "user.invited",
-        actor=principal.id,
-        subject=f"email:{email}",
-        ip_address=principal.ip_address,
-        role=role,
-    )
-    return mail.invitation(address, email, principal.user.name, secret), link
-
-
 async def list_audit_events(
-    session: AsyncSession, page: Page
+    session: AsyncSession, page: Page, wanted: AuditFilter
 ) -> tuple[list[tuple[AuditEvent, User | None]], int]:
     """A page of the audit trail, newest event first, and the total number of events."""
-    statement = select(AuditEvent, User).outerjoin(User, User.id == AuditEvent.actor_id)
+    statement = (
+        select(AuditEvent, User).outerjoin(User, User.id == AuditEvent.actor_id).where(*wanted.conditions())
+    )
     if page.search:
         searched = (AuditEvent.action, AuditEvent.subject, User.name, User.email)
         statement = statement.where(or_(*(each.icontains(page.search, autoescape=True) for each in searched)))

@@ -1,13 +1,14 @@
 """`python -m` this with a request on the input: inspects, shows or converts one file of examples.
 
-Runs what strangers wrote (their files, their chat templates) in a process of its own with bounded memory and
-time. Answers are lines of JSON: {"progress": 0.5}, {"report": …}, {"page": …} or {"refused": "a sentence"}.
-Values of rows are shown as plain JSON of bounded length and depth.
+Runs what strangers wrote (their files, their chat templates) in a process that is confined to these files,
+with bounded memory and time. Answers are lines of JSON: {"progress": 0.5}, {"report": …}, {"page": …} or
+{"refused": "a sentence"}. Values of rows are shown as plain JSON of bounded length and depth.
 """
 
 import json
 import secrets
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -31,10 +32,15 @@ from gpubloom.datasets import (
     to_example,
 )
 from gpubloom.datasets.parquet import count_rows
-from gpubloom.server.storage.children import bound_this_process
+from gpubloom.datasets.problems import TemplateLimit
+from gpubloom.sandbox.landlock import Limits, confine_reader, with_links
+from gpubloom.server.storage.children import TEMPLATE_CPU_SECONDS
 from gpubloom.traincard.number_encoding import encode_number
 
 _KEPT_PROBLEMS = 100_000
+# Problems are the most: each has at most 2,000 characters, and a character at most 12 bytes in JSON.
+_LARGEST_FILE = _KEPT_PROBLEMS * 25_000
+_PAGE_MEMORY_BYTES = 2 << 30
 _SHOWN_PROBLEMS = 20
 _SHOWN_COLUMNS = 200
 _TELL_EVERY_SECONDS = 0.3
@@ -162,7 +168,7 @@ def _preview(source: Source, request: dict[str, Any]) -> None:
     else:
         mapping, found = mapping_for(source, request)
         reason = found.reason[:2_000]
-    model = ModelFiles.load(Path(request["model"])) if request["model"] else None
+    model = _load_model(Path(request["model"])) if request["model"] else None
     notes = [*source.notes, *([model.template.note] if model and model.template.note else [])]
     page = preview(source, mapping=mapping, offset=request["offset"], limit=request["limit"], model=model)
     rows = []
@@ -193,6 +199,13 @@ def _preview(source: Source, request: dict[str, Any]) -> None:
     )
 
 
+def _load_model(folder: Path) -> ModelFiles:
+    from gpubloom.datasets.template_sandbox import end_process_after
+
+    end_process_after(TEMPLATE_CPU_SECONDS)
+    return ModelFiles.load(folder)
+
+
 def _convert(source: Source, request: dict[str, Any]) -> None:
     mapping = Mapping(request["mapping"]["format"], request["mapping"]["columns"])
     with ExitStack() as stack:
@@ -208,6 +221,24 @@ def _convert(source: Source, request: dict[str, Any]) -> None:
             out.write(line.encode("utf-8", "replace"))
 
 
+def _confine(request: dict[str, Any]) -> None:
+    """From here on, this process reads the folders of the dataset and the model; an inspection also writes
+    what it finds beside the dataset."""
+    folder = Path(request["path"]).parent
+    inputs = [folder, *(with_links(Path(request["model"])) if request.get("model") else ())]
+    is_inspection = request["action"] == "inspect"
+    # Hashes of rows go to the disk when they are many.
+    tempfile.tempdir = str(folder)
+    confine_reader(
+        inputs,
+        [folder] if is_inspection else [],
+        limits=Limits(request["cpu_seconds"], file_bytes=_LARGEST_FILE, nice=True)
+        if is_inspection
+        else Limits(request["cpu_seconds"], memory_bytes=_PAGE_MEMORY_BYTES),
+        policy=request["sandbox"],
+    )
+
+
 _ACTIONS: dict[str, Callable[[Source, dict[str, Any]], None]] = {
     "inspect": _inspect,
     "preview": _preview,
@@ -219,7 +250,7 @@ def main() -> None:
     """One request, one answer."""
     request = json.load(sys.stdin)
     path = Path(request["path"])
-    bound_this_process(cpu_seconds=request["cpu_seconds"], politely=request["action"] == "inspect")
+    _confine(request)
     try:
         _ACTIONS[request["action"]](Source.open(path, encoding=request["encoding"]), request)
     except (NotADataset, ValueError) as problem:
@@ -228,9 +259,13 @@ def main() -> None:
         if request.get("model"):
             sentence = sentence.replace(request["model"], "the model")
         sentence = sentence.replace(str(path), request["filename"]).replace(path.name, request["filename"])
-        say(refused=sentence[:2_000])
+        code = problem.code if isinstance(problem, TemplateLimit) else "cannot_be_read"
+        say(refused=sentence[:2_000], code=code)
     except MemoryError:
-        say(refused=f"The server does not have enough memory to read {request['filename']}. Split the file.")
+        say(
+            refused=f"The server does not have enough memory to read {request['filename']}. Split the file.",
+            code="cannot_be_read",
+        )
     except BrokenPipeError:
         # Nobody listens any more.
         sys.stderr.close()

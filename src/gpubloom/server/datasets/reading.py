@@ -20,6 +20,7 @@ _CONVERT_CPU_SECONDS = 24 * 3600
 def _request(settings: Settings, dataset: Dataset, action: str, **fields: Any) -> dict[str, Any]:
     return {
         "action": action,
+        "sandbox": settings.sandbox_mode,
         "path": str(dataset_file(settings, dataset)),
         "filename": dataset.filename,
         "format": dataset.format,
@@ -65,10 +66,12 @@ async def read_page(
             "fewer rows, or wait until the inspection of the file is done.",
             code="preview_took_too_long",
         ) from error
+    except children.TemplateTookTooLong as error:
+        raise InvalidInput(str(error), code="template_took_too_long") from error
     except children.ChildFailed as error:
         raise InvalidInput(f"The server could not read this page. {error}", code="preview_failed") from error
     if "refused" in said:
-        raise InvalidInput(str(said["refused"]), code="cannot_be_read")
+        raise InvalidInput(str(said["refused"]), code=str(said["code"]))
     found: dict[str, Any] = said["page"]
     return found
 

@@ -8,6 +8,8 @@ from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
+from gpubloom.server.accounts.shares import HOLDS_DOWNLOAD
+from gpubloom.server.audit import record_apart
 from gpubloom.server.datasets import reading, service
 from gpubloom.server.datasets.files import arriving_file, dataset_folder, problems_file, remove_dataset
 from gpubloom.server.datasets.schemas import (
@@ -241,13 +243,21 @@ async def list_problems(
     )
 
 
-@router.get("/{dataset_id}/converted", response_class=StreamingResponse)
+@router.get("/{dataset_id}/converted", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD])
 async def download_converted(
     dataset_id: UUID, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> StreamingResponse:
     """Download all examples as messages, one JSON object per line. Unusable rows are left out."""
     async with database.read() as session:
         dataset = await service.get_ready_dataset(session, principal, dataset_id)
+    await record_apart(
+        database,
+        "dataset.downloaded",
+        actor=principal.id,
+        subject=f"dataset:{dataset.id}",
+        ip_address=principal.ip_address,
+        name=dataset.name,
+    )
     return StreamingResponse(
         reading.converted(settings, dataset),
         media_type="application/x-ndjson",

@@ -169,5 +169,6 @@ def _record(
         subject=f"dataset:{dataset.id}",
         ip_address=principal.ip_address,
         name=dataset.name,
+        project=None,
         **details,
     )

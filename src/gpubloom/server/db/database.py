@@ -27,12 +27,14 @@ SQLITE_BUSY_SECONDS = 15
 # For a process that froze, or whose machine is gone, within a transaction: PostgreSQL would keep its locks
 # until the connection counts as broken, which takes hours.
 POSTGRESQL_IDLE_SECONDS = 60
+# Where a session keeps the folder of the server's key; the audit log signs with it.
+HOME = "home"
 
 
 class Database:
-    """The two engines and their sessions."""
+    """The two engines and their sessions. `home`: the folder of the key that signs the audit log."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, home: Path | None = None) -> None:
         self.url: URL = make_url(address)
         self.kind = self.url.get_backend_name()
         if self.kind == "sqlite":
@@ -51,7 +53,7 @@ class Database:
                 f"BLOOM_DATABASE_URL uses {self.kind!r}, which is not supported. Use "
                 "sqlite+aiosqlite:///file or postgresql+psycopg://host/name.",
             )
-        self._write_sessions = async_sessionmaker(self._writer, expire_on_commit=False)
+        self._write_sessions = async_sessionmaker(self._writer, expire_on_commit=False, info={HOME: home})
         self._read_sessions = async_sessionmaker(self._reader, expire_on_commit=False)
 
     @asynccontextmanager

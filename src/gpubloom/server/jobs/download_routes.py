@@ -6,7 +6,7 @@ can be computed from the files. So a broken download continues where it stopped 
 
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -14,12 +14,16 @@ from urllib.parse import quote
 from uuid import UUID
 
 import anyio.to_thread
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import StreamingResponse
 
-from gpubloom.server.accounts.principal import CurrentSettings
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
+from gpubloom.server.accounts.shares import HOLDS_DOWNLOAD
+from gpubloom.server.audit import record
+from gpubloom.server.db.database import CurrentDatabase
 from gpubloom.server.jobs.files import FoundFile, artifacts, model_files, run_directory
 from gpubloom.server.jobs.schemas import ModelFile, ModelFiles
+from gpubloom.server.jobs.service import get_job
 from gpubloom.server.jobs.stream_routes import OwnJobId
 from gpubloom.server.problems import NotFound, Problem
 from gpubloom.server.settings import Settings
@@ -92,13 +96,41 @@ class RangeNotSatisfiable(Problem):
     status, code = 416, "range_not_satisfiable"
 
 
+async def _record_download(
+    request: Request,
+    job_id: UUID,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    range_: Range = None,
+) -> AsyncIterator[None]:
+    """Records a download that was not refused. The later parts of one download are not recorded again."""
+    yield
+    if range_ is not None and not range_.startswith("bytes=0-"):
+        return
+    async with database.write() as session:
+        job, project = await get_job(session, principal, job_id)
+        record(
+            session,
+            "training_job.downloaded",
+            actor=principal.id,
+            subject=f"training_job:{job.id}",
+            ip_address=principal.ip_address,
+            project=project.id,
+            name=job.name,
+            file=request.url.path.partition(str(job_id))[2].lstrip("/"),
+        )
+
+
+RECORDED = Depends(_record_download, scope="function")
+
+
 @router.get("/model")
 async def list_model_files(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
     """List the files of the finished model."""
     return _listed(await _model_files(settings, job_id), _archive_name("model", job_id))
 
 
-@router.get("/model/archive", response_class=StreamingResponse)
+@router.get("/model/archive", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED])
 async def download_archive(
     job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
@@ -106,7 +138,9 @@ async def download_archive(
     return _archive(await _model_files(settings, job_id), _archive_name("model", job_id), range_)
 
 
-@router.get("/model/files/{path:path}", response_class=StreamingResponse)
+@router.get(
+    "/model/files/{path:path}", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED]
+)
 async def download_file(
     job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
@@ -130,7 +164,7 @@ async def list_artifacts(job_id: OwnJobId, settings: CurrentSettings) -> ModelFi
     return _listed(await _artifact_files(settings, job_id), _archive_name("artifacts", job_id))
 
 
-@router.get("/artifacts/archive", response_class=StreamingResponse)
+@router.get("/artifacts/archive", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED])
 async def download_artifacts(
     job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
@@ -141,7 +175,9 @@ async def download_artifacts(
     return _archive(files, _archive_name("artifacts", job_id), range_)
 
 
-@router.get("/artifacts/files/{path:path}", response_class=StreamingResponse)
+@router.get(
+    "/artifacts/files/{path:path}", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED]
+)
 async def download_artifact(
     job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:

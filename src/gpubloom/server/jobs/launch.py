@@ -5,6 +5,7 @@ rented machines come from `rentals`, which stands above; `TakesOffers` is what a
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -32,6 +33,7 @@ from gpubloom.plan import (
 from gpubloom.plan.backends import available_backends
 from gpubloom.plan.comparison import field_differences
 from gpubloom.plan.config import folder_context_length
+from gpubloom.plan.data_files import find_tokenizer_files
 from gpubloom.plan.families import read_decoder
 from gpubloom.plan.hardware import GIBIBYTE, Gpu, kind_of, peak_flops
 from gpubloom.server.accounts.principal import Principal
@@ -166,17 +168,21 @@ async def check_files(config: TrainConfig, settings: Settings, inputs: Inputs = 
     """Every file behind the config's paths must be one that people may read: folders can hold links."""
     demo = demo_fields()["data"]["train_path"]
 
-    def check(field: str, path: str | None) -> None:
+    def check(field: str, path: str | None, find: Callable[[str], list[Path]] = find_files) -> None:
         if path is None or path == demo or inputs.include(path):
             return
         try:
-            check_data_files(find_files(path), settings)
+            check_data_files(find(path), settings)
         except (ValueError, OSError) as error:
             raise InvalidInput.for_field(f"config.{field}", str(error), code=code_of(error)) from error
 
     await anyio.to_thread.run_sync(check, "data.train_path", config.data.train_path)
     await anyio.to_thread.run_sync(check, "data.eval_path", config.data.eval_path)
-    await anyio.to_thread.run_sync(check, "model.path", config.model.path)
+    folder, tokenizer = config.model.path, config.data.tokenizer.path
+    await anyio.to_thread.run_sync(check, "model.path", folder)
+    # A model's own tokenizer is part of its folder, which may also lack one.
+    if folder is None or tokenizer != str(Path(folder) / "tokenizer.json"):
+        await anyio.to_thread.run_sync(check, "data.tokenizer.path", tokenizer, find_tokenizer_files)
 
 
 async def check_backend(config: TrainConfig) -> None:

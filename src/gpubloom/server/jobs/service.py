@@ -120,6 +120,7 @@ async def tell_of_change(session: AsyncSession, principal: Principal, job: Train
         actor=principal.id,
         subject=f"training_job:{job.id}",
         ip_address=principal.ip_address,
+        project=job.project_id,
         name=job.name,
         kind=job.kind,
     )
@@ -270,6 +271,7 @@ async def delete_job(
         actor=principal.id,
         subject=f"training_job:{job.id}",
         ip_address=principal.ip_address,
+        project=job.project_id,
         name=job.name,
     )
     await session.execute(delete(TrainingJob).where(TrainingJob.id == job.id))

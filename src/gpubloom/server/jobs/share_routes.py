@@ -11,11 +11,13 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query
 from pydantic import JsonValue
 from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.config import DataConfig
 from gpubloom.server.accounts.mail import page_link
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
+from gpubloom.server.audit import record
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.metrics import read_curves
@@ -53,6 +55,7 @@ async def create_share(
     share = JobShare(job_id=job.id, fingerprint=fingerprint(secret))
     session.add(share)
     await session.flush()
+    _record(session, principal, "share.created", job, share.id)
     return NewShare(
         link=page_link(settings.address, "/shared", "token", secret),
         share=ShareOut(id=share.id, created_at=share.created_at),
@@ -70,6 +73,22 @@ async def revoke_share(
     )
     if ended.one_or_none() is None:
         raise NotFound("This share link does not exist.")
+    _record(session, principal, "share.revoked", job, share_id)
+
+
+def _record(
+    session: AsyncSession, principal: CurrentPrincipal, action: str, job: TrainingJob, share_id: UUID
+) -> None:
+    record(
+        session,
+        action,
+        actor=principal.id,
+        subject=f"share:{share_id}",
+        ip_address=principal.ip_address,
+        project=job.project_id,
+        name=job.name,
+        job=str(job.id),
+    )
 
 
 async def _shared_job(

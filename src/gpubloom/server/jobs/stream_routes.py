@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, still_valid
+from gpubloom.server.accounts.shares import HOLDS_STREAM
 from gpubloom.server.db.database import CurrentDatabase
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.events import JobUpdate
@@ -41,6 +42,7 @@ class EventStream(StreamingResponse):
 @router.get(
     "/jobs/{job_id}/stream",
     response_class=EventStream,
+    dependencies=[HOLDS_STREAM],
     responses={
         200: {"model": JobUpdate, "description": "Server-sent events: `delta`, or `reset` without data."}
     },

@@ -12,6 +12,7 @@ from sqlalchemy import Select
 
 from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
+from gpubloom.server.accounts.shares import HOLDS_STREAM
 from gpubloom.server.db.database import CurrentDatabase, ReadSession
 from gpubloom.server.db.pages import AskedPage, read_page
 from gpubloom.server.idempotency import CurrentCreation
@@ -91,7 +92,13 @@ async def read_metric_rows(
     return MetricRows(items=[MetricRow.model_validate(row) for row in rows])
 
 
-router.add_api_route("/{job_id}/stream", stream_job, methods=["GET"], response_class=EventStream)
+router.add_api_route(
+    "/{job_id}/stream",
+    stream_job,
+    methods=["GET"],
+    response_class=EventStream,
+    dependencies=[HOLDS_STREAM],
+)
 
 
 @router.api_route(

@@ -167,6 +167,7 @@ async def create(
             actor=principal.id,
             subject=f"training_job:{job.id}",
             ip_address=principal.ip_address,
+            project=job.project_id,
             sandboxed=task.sandboxed,
             network=task.network,
         )

@@ -8,35 +8,39 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gpubloom.sandbox.landlock import Limits, Policy, confine_reader, with_links
 from gpubloom.server.storage import children
-from gpubloom.server.storage.children import bound_this_process
 
 _MODULE = "gpubloom.server.models.checks"
 # It reads small files and headers; what takes longer is a template that does not want to end.
 _SECONDS = 30
+_MEMORY_BYTES = 2 << 30
 
 
 class CheckFailed(Exception):
     """The check did not finish; says why."""
 
 
-async def check_folder(folder: Path) -> dict[str, Any]:
-    """The report of a model's folder."""
+async def check_folder(folder: Path, policy: Policy) -> dict[str, Any]:
+    """The report of a model's folder. `policy` is the operator's BLOOM_SANDBOX."""
     try:
-        return await children.answer(
-            _MODULE, {"folder": str(folder), "cpu_seconds": _SECONDS}, seconds=_SECONDS
-        )
+        request = {"folder": str(folder), "cpu_seconds": _SECONDS, "sandbox": policy}
+        return await children.answer(_MODULE, request, seconds=_SECONDS)
     except children.ChildFailed as error:
         raise CheckFailed(f"The check of the model did not finish. {error}") from error
 
 
 def main() -> None:
     """One request, one report."""
+    from gpubloom.datasets.template_sandbox import end_process_after
     from gpubloom.hub.checking import check_model
 
     request = json.load(sys.stdin)
-    bound_this_process(cpu_seconds=request["cpu_seconds"])
-    report = json.dumps(check_model(Path(request["folder"])).to_json())
+    end_process_after(children.TEMPLATE_CPU_SECONDS)
+    folder = Path(request["folder"])
+    limits = Limits(request["cpu_seconds"], memory_bytes=_MEMORY_BYTES)
+    confine_reader(with_links(folder), limits=limits, policy=request["sandbox"])
+    report = json.dumps(check_model(folder).to_json())
     # Paths of this machine are nobody's business.
     sys.stdout.write(report.replace(json.dumps(request["folder"])[1:-1], "the folder") + "\n")
 

@@ -19,6 +19,11 @@ def own_folder(settings: Settings, model_id: UUID) -> Path:
     return models_folder(settings) / str(model_id)
 
 
+def fetching_folder(settings: Settings, model_id: UUID) -> Path:
+    """Where a model lies while it is downloaded, apart from all others."""
+    return models_folder(settings) / f".fetching-{model_id}"
+
+
 def model_folder(settings: Settings, model: Model) -> Path:
     """The folder that is loaded. Of one outside, it is looked again where it leads now."""
     if model.path is None:

@@ -89,7 +89,7 @@ async def add_model(
         except DataPathRefused as refusal:
             raise service.require_allowed(refusal) from refusal
         async with readers:
-            check = await _checked(folder)
+            check = await _checked(settings, folder)
     async with database.write() as session:
         if (made_id := await creation.find_made(session)) is not None:
             return await _shown(settings, await service.get_model(session, principal, made_id))
@@ -101,9 +101,9 @@ async def add_model(
     return await _shown(settings, model)
 
 
-async def _checked(folder: Path) -> dict[str, Any]:
+async def _checked(settings: Settings, folder: Path) -> dict[str, Any]:
     try:
-        return await check_folder(folder)
+        return await check_folder(folder, settings.sandbox_mode)
     except CheckFailed as failure:
         raise Conflict(str(failure), code="check_failed") from failure
 
@@ -143,7 +143,7 @@ async def check_model(
         model = await service.get_model(session, principal, model_id)
         folder = await service.folder_to_read(session, principal, settings, model_id)
     async with readers:
-        check = await _checked(folder)
+        check = await _checked(settings, folder)
     async with database.write() as session:
         await service.note_check(session, model.id, check)
         model = await service.get_model(session, principal, model_id)
@@ -203,7 +203,7 @@ async def upload_file(
 
 async def _finish(database: Database, settings: Settings, model_id: UUID) -> None:
     try:
-        check = await check_folder(own_folder(settings, model_id))
+        check = await check_folder(own_folder(settings, model_id), settings.sandbox_mode)
     except CheckFailed as failure:
         async with database.write() as session:
             await service.note_failure(session, model_id, str(failure))

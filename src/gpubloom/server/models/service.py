@@ -160,5 +160,6 @@ def _record(session: AsyncSession, principal: Principal, action: str, model: Mod
         subject=f"model:{model.id}",
         ip_address=principal.ip_address,
         name=model.name,
+        project=None,
         **details,
     )

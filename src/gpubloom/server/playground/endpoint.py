@@ -12,15 +12,15 @@ from pathlib import Path
 from gpubloom.traincard.safe_paths import look_beneath, open_beneath, read_json_beneath
 
 SERVE_FILE = "serve.json"
+SOCKET_FILE = "serve.sock"
 _LARGEST_SERVE_FILE = 1 << 20
 _USED_FILE = "used"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A process that serves a model. It listens on loopback only, and only for requests with its token."""
+    """A process that serves a model. It answers on this machine only, and only requests with its token."""
 
-    port: int
     token: str
     models: tuple[str, ...]
     context_length: int | None
@@ -33,13 +33,11 @@ def read_endpoint(run_dir: Path) -> Endpoint | None:
         content = read_json_beneath(run_dir, SERVE_FILE, most=_LARGEST_SERVE_FILE)
         if content is None:
             return None
-        port = int(content["port"])
         models = tuple(str(name) for name in content["models"])
-        if not 0 < port < 65_536 or not models:
+        if not models:
             return None
         length, template = content.get("context_length"), content.get("chat_template")
         return Endpoint(
-            port=port,
             token=str(content["token"]),
             models=models,
             context_length=length if isinstance(length, int) else None,

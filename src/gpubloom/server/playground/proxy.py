@@ -7,6 +7,8 @@ reads slowly slows the process down: nothing is gathered in between.
 import asyncio
 import contextlib
 import json
+import os
+import stat
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gpubloom.errors import is_code
-from gpubloom.server.playground.endpoint import Endpoint, note_use
+from gpubloom.server.playground.endpoint import SOCKET_FILE, Endpoint, note_use
 from gpubloom.server.problems import (
     InvalidInput,
     MalformedRequest,
@@ -35,6 +37,7 @@ _LOOK_SECONDS = 0.25
 _USED_EVERY_SECONDS = 1.0
 _LONGEST_REFUSAL = 64 * 1024
 _EVENTS = "text/event-stream"
+_SOCKET_FILE = "socket_file"
 
 
 class NotReady(Problem):
@@ -51,11 +54,56 @@ _REFUSALS: dict[int, type[Problem]] = {400: MalformedRequest, 404: NotFound, 413
 
 def new_client() -> httpx2.AsyncClient:
     """A server's client. It reaches this machine only, whatever the environment says about proxies."""
-    return httpx2.AsyncClient(
-        timeout=_TIMEOUT,
-        trust_env=False,
-        limits=httpx2.Limits(max_connections=500, max_keepalive_connections=20),
-    )
+    return httpx2.AsyncClient(timeout=_TIMEOUT, trust_env=False, transport=_ThisMachine())
+
+
+class _ThisMachine(httpx2.AsyncBaseTransport):
+    """Goes through the socket file of a process. Such a process has a network of its own, and a port that it
+    names could be any service of this machine."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        opened = _open_socket_file(request.extensions[_SOCKET_FILE])
+        # One connection for one answer: what is behind a name may change.
+        transport = httpx2.AsyncHTTPTransport(trust_env=False, uds=f"/proc/self/fd/{opened}")
+        try:
+            answer = await transport.handle_async_request(request)
+        except BaseException:
+            await transport.aclose()
+            raise
+        finally:
+            # Connected, or never to be.
+            os.close(opened)
+        assert isinstance(answer.stream, httpx2.AsyncByteStream)
+        answer.stream = _LastStream(answer.stream, transport)
+        return answer
+
+
+class _LastStream(httpx2.AsyncByteStream):
+    """The only answer of a transport, which is closed with it."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, transport: httpx2.AsyncHTTPTransport) -> None:
+        self._stream = stream
+        self._transport = transport
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+        await self._transport.aclose()
+
+
+def _open_socket_file(path: Path) -> int:
+    """The socket itself: a link could lead to a service of another process."""
+    try:
+        opened = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as problem:
+        raise httpx2.ConnectError(f"There is no socket: {problem.strerror}") from problem
+    if not stat.S_ISSOCK(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise httpx2.ConnectError("There is another file in place of the socket")
+    return opened
 
 
 async def forward(
@@ -70,9 +118,10 @@ async def forward(
     note_use(run_dir)
     asking = client.build_request(
         "POST",
-        f"http://127.0.0.1:{endpoint.port}{path}",
+        f"http://localhost{path}",
         json=body,
         headers={"Authorization": f"Bearer {endpoint.token}", "Accept-Encoding": "identity"},
+        extensions={_SOCKET_FILE: run_dir / SOCKET_FILE},
     )
     answer = await _unless_client_leaves(request, client, asking)
     if answer is None:

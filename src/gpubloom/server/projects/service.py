@@ -56,6 +56,7 @@ def _record(session: AsyncSession, principal: Principal, action: str, project: P
         actor=principal.id,
         subject=f"project:{project.id}",
         ip_address=principal.ip_address,
+        project=project.id,
         name=project.name,
     )
 

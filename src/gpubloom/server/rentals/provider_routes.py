@@ -8,6 +8,8 @@ from fastapi import APIRouter, Path
 from gpubloom.providers import registry
 from gpubloom.providers.base import ProviderError
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, SessionPrincipal
+from gpubloom.server.accounts.reauthentication import FreshPrincipal
+from gpubloom.server.audit import record_apart
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.rentals import connections
@@ -52,7 +54,7 @@ async def list_providers(
 async def connect(
     provider: ProviderName,
     body: CredentialsIn,
-    principal: SessionPrincipal,
+    principal: FreshPrincipal,
     database: CurrentDatabase,
     settings: CurrentSettings,
 ) -> ConnectionOut:
@@ -109,6 +111,14 @@ async def reconcile_providers(
     """Terminate machines at your providers that no job owns. Workers also do this every few minutes."""
     await _RECONCILES.count(database, str(principal.id))
     ended, unseen = await look(database, settings, user_id=principal.id)
+    await record_apart(
+        database,
+        "provider.reconciled",
+        actor=principal.id,
+        subject=f"user:{principal.id}",
+        ip_address=principal.ip_address,
+        ended=len(ended),
+    )
     return Reconciled(
         ended=[EndedMachine.model_validate(each) for each in ended],
         unseen=[UnseenService.model_validate(each) for each in unseen],

@@ -215,4 +215,5 @@ def _record(
         actor=principal.id,
         subject=f"budget:{scope}:{subject or principal.id}",
         ip_address=principal.ip_address,
+        project=subject if scope == "project" else None,
     )

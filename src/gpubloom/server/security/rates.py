@@ -1,11 +1,13 @@
 """Counts how often something happens, in the database, so that all servers count together.
 
 Fixed windows: one row per key and window, raised by one statement. The count is committed before the
-attempt is looked at, so a request that fails or dies is counted too.
+attempt is looked at, so a request that fails or dies is counted too. Addresses are counted by network
+(`network_of`): an IPv6 customer has 2**64 addresses to guess from.
 """
 
 from datetime import datetime
 from hashlib import sha256
+from ipaddress import IPv4Address, IPv6Network, ip_address
 
 from sqlalchemy import BigInteger, delete
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
@@ -73,4 +75,21 @@ class Rate:
 
     def _hashed(self, key: tuple[str, ...]) -> str:
         # Hashed, so that the table tells nobody who tried to sign in.
-        return sha256("\x1f".join((self.name, *key)).encode(errors="replace")).hexdigest()
+        parts = (self.name, *(network_of(part) for part in key))
+        return sha256("\x1f".join(parts).encode(errors="replace")).hexdigest()
+
+
+def network_of(address: str) -> str:
+    """What counts as one client: an IPv4 address, or the /64 network that one IPv6 customer is given.
+
+    Anything else stays as it is. IPv4 addresses that arrive in IPv6 notation count as IPv4.
+    """
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(IPv6Network((found, 64), strict=False))

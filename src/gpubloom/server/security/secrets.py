@@ -12,6 +12,7 @@ with a fresh random nonce for every text.
 import base64
 import binascii
 import hashlib
+import hmac
 import os
 import secrets
 import zlib
@@ -24,8 +25,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 API_TOKEN_PREFIX = "bloom_"  # noqa: S105 - a public prefix, so that secret scanners can find leaked ones
 _CHECKSUM_LENGTH = 6
 
+KEY_FILE = "secret.key"
+# There only while a key is rotated (`rotation.py`).
+OLD_KEY_FILE = "secret.key.old"
+KEY_BYTES = 32
 _VERSION = "1"
-_KEY_BYTES = 32
 _NONCE_BYTES = 12
 
 
@@ -63,39 +67,34 @@ class CannotOpen(ValueError):
 
 
 class Vault:
-    """Seals and opens with the key of one installation."""
+    """Seals and opens with the key of one installation. `older` keys open, and never seal."""
 
-    def __init__(self, key: bytes) -> None:
-        assert len(key) == _KEY_BYTES
-        self._cipher = AESGCM(key)
+    def __init__(self, key: bytes, *older: bytes) -> None:
+        assert all(len(each) == KEY_BYTES for each in (key, *older))
+        self._keys = (key, *older)
+        self._ciphers = [AESGCM(each) for each in self._keys]
 
     @classmethod
     def of(cls, home: Path) -> "Vault":
         """The installation's vault; its key is made when there is none."""
-        path = home / "secret.key"
+        path = home / KEY_FILE
         if not path.exists():
             home.mkdir(parents=True, exist_ok=True, mode=0o700)
-            whole = home / f".secret.{secrets.token_hex(8)}"
-            descriptor = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(secrets.token_bytes(_KEY_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
+            whole = write_new_key(home)
             # Of several processes that start at once, one makes the key; nobody reads half of it.
             with suppress(FileExistsError):
                 os.link(whole, path)
             whole.unlink()
-        key = path.read_bytes()
-        if len(key) != _KEY_BYTES:
-            raise CannotOpen(
-                f"{path} does not contain a key of {_KEY_BYTES} bytes. Restore it from a backup."
-            )
-        return cls(key)
+        # In this order: the old key is put aside before the new one takes its place.
+        keys = [read_key(path)]
+        with suppress(FileNotFoundError):
+            keys.append(read_key(home / OLD_KEY_FILE))
+        return cls(*keys)
 
     def seal(self, text: str, context: str) -> str:
         """The text as it may be stored."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        content = nonce + self._cipher.encrypt(nonce, text.encode(), context.encode())
+        content = nonce + self._ciphers[0].encrypt(nonce, text.encode(), context.encode())
         return f"{_VERSION}:{base64.b64encode(content).decode()}"
 
     def open(self, sealed: str, context: str) -> str:
@@ -107,8 +106,42 @@ class Vault:
             content = b""
         if version != _VERSION or len(content) <= _NONCE_BYTES:
             raise CannotOpen("The encrypted value has an unknown format.")
-        try:
-            nonce, hidden = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
-            return self._cipher.decrypt(nonce, hidden, context.encode()).decode()
-        except InvalidTag:
-            raise CannotOpen("The encrypted value was changed, or encrypted with another key.") from None
+        nonce, hidden = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
+        for cipher in self._ciphers:
+            with suppress(InvalidTag):
+                return cipher.decrypt(nonce, hidden, context.encode()).decode()
+        raise CannotOpen("The encrypted value was changed, or encrypted with another key.")
+
+    def sign(self, text: str, context: str) -> str:
+        """An HMAC-SHA-256 that only a holder of the key can make."""
+        return _hmac(self._keys[0], text, context)
+
+    def has_signed(self, text: str, signature: str, context: str) -> bool:
+        """Whether `sign` made this signature, with the present key or an older one."""
+        return any(
+            hmac.compare_digest(_hmac(key, text, context).encode(), signature.encode()) for key in self._keys
+        )
+
+
+def _hmac(key: bytes, text: str, context: str) -> str:
+    # A key of its own for each purpose: what signs never encrypts.
+    own = hmac.digest(key, f"signing {context}".encode(), "sha256")
+    return hmac.new(own, text.encode(), "sha256").hexdigest()
+
+
+def write_new_key(home: Path) -> Path:
+    """A new random key in a hidden file that only its owner reads, safe on the disk."""
+    whole = home / f".secret.{secrets.token_hex(8)}"
+    descriptor = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(secrets.token_bytes(KEY_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+    return whole
+
+
+def read_key(path: Path) -> bytes:
+    key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        raise CannotOpen(f"{path} does not contain a key of {KEY_BYTES} bytes. Restore it from a backup.")
+    return key

@@ -1,44 +1,36 @@
 """Child processes that look at strangers' files and run their templates, so that the server need not.
 
 A child gets one JSON request on its input and answers with lines of JSON. It knows no secrets: there are
-none in its environment. It can be ended at any moment. Before it touches what strangers made, it bounds
-itself with `bound_this_process`. Standard library only: a child imports this first, and starts fast.
+none in its environment. It can be ended at any moment. Before it touches what strangers made, it confines
+itself to its own inputs with `confine_reader`, by the policy in its request (`sandbox`).
 """
 
 import asyncio
 import contextlib
 import json
 import os
-import resource
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
-# Address space, not memory in use: libraries reserve much more than they touch.
-_ADDRESS_BYTES = 6 << 30
+from gpubloom.sandbox.landlock import Policy, landlock_version
 
 # What Python and its libraries need; settings and passwords are not among it.
 _PASSED_ON = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV"),
     *("HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "BLOOM_EGRESS_ALLOW"),
 )
 # Settings of the hub's library; its tokens have other names.
 _PREFIX_PASSED_ON = "HF_HUB_"
-_LONGEST_LINE = 64 << 20
-_READ = 1 << 18
-
-
-def bound_this_process(*, cpu_seconds: int, politely: bool = False) -> None:
-    """No more than so much memory and time; no core files; `politely` lets everything else go first."""
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    limit = _ADDRESS_BYTES if most == resource.RLIM_INFINITY else min(_ADDRESS_BYTES, most)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if politely:
-        os.nice(10)
+_LONGEST_LINE = 32 << 20
+# asyncio stops reading from a pipe at twice its limit. With the piece on its way and the buffer of the
+# connection (64 KiB), a slow client holds less than 256 KiB of this process.
+_PIECE = 32 << 10
+# A template is stopped after one second. If it cannot be, the kernel ends the process.
+TEMPLATE_CPU_SECONDS = 2.0
+_told_about = set[Policy]()
 
 
 class ChildFailed(Exception):
@@ -49,6 +41,10 @@ class ChildTookTooLong(ChildFailed):
     """A child that was ended because its time was over."""
 
 
+class TemplateTookTooLong(ChildFailed):
+    """A child that the kernel ended because a chat template did not stop."""
+
+
 def _environment() -> dict[str, str]:
     return {
         name: value
@@ -57,9 +53,31 @@ def _environment() -> dict[str, str]:
     }
 
 
+def _check_confinement(policy: Policy) -> None:
+    """Say once that children are not confined; refuse to start one where the operator requires it."""
+    if policy == "off" or landlock_version() > 0:
+        return
+    if policy == "require":
+        raise ChildFailed(
+            "This server cannot confine the process that reads files, because its kernel has no Landlock. "
+            "The operator can use Linux 5.13 or later, or set BLOOM_SANDBOX=prefer."
+        )
+    if policy not in _told_about:
+        _told_about.add(policy)
+        # A child imports this module too, and starts faster without it.
+        import structlog
+
+        structlog.get_logger("bloom.storage").warning(
+            "readers_not_confined", reason="this kernel has no Landlock (Linux 5.13 or later)"
+        )
+
+
 @contextlib.asynccontextmanager
-async def started(module: str, request: dict[str, Any]) -> AsyncIterator[asyncio.subprocess.Process]:
+async def started(
+    module: str, request: dict[str, Any], *, buffered: int = _LONGEST_LINE
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A child of one of our modules that has its request; it is gone when the block ends."""
+    _check_confinement(request["sandbox"])
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", module),
         stdin=asyncio.subprocess.PIPE,
@@ -67,7 +85,7 @@ async def started(module: str, request: dict[str, Any]) -> AsyncIterator[asyncio
         stderr=asyncio.subprocess.DEVNULL,
         env=_environment() | {"MALLOC_ARENA_MAX": "2", "TOKENIZERS_PARALLELISM": "false"},
         start_new_session=True,
-        limit=_LONGEST_LINE,
+        limit=buffered,
     )
     try:
         assert child.stdin is not None
@@ -99,6 +117,8 @@ async def answers(
             raise ChildTookTooLong(f"The process took longer than {seconds:,.0f} seconds.") from error
         except ValueError as error:
             raise ChildFailed("The process sent an unreadable answer.") from error
+    if status == -signal.SIGPROF:
+        raise TemplateTookTooLong("The chat template runs too long and was stopped.")
     if status != 0:
         raise ChildFailed(
             f"The process was ended by signal {-status}."
@@ -119,9 +139,9 @@ async def answer(module: str, request: dict[str, Any], *, seconds: float) -> dic
 
 async def output(module: str, request: dict[str, Any]) -> AsyncIterator[bytes]:
     """The output of a child process, without a time limit. Closing the iterator ends the process."""
-    async with started(module, request) as child:
+    async with started(module, request, buffered=_PIECE) as child:
         assert child.stdout is not None
-        while piece := await child.stdout.read(_READ):
+        while piece := await child.stdout.read(_PIECE):
             yield piece
         if await child.wait() != 0:
             raise ChildFailed("The process ended before the output was complete.")

@@ -2,7 +2,8 @@
 
 In a process of its own, so that it can be ended in the middle and holds one person's token only. Answers are
 lines of JSON: {"received": …, "size": …}, {"fetched": …} or {"refused": "a sentence"}. What had come
-before it was ended stays under a hidden name, and the next try goes on there.
+before it was ended stays under a hidden name, and the next try goes on there. The process can write to the
+folder `staging` of its request alone; a model is then in its folder `FETCHED`.
 """
 
 import json
@@ -16,8 +17,11 @@ from gpubloom.datasets import NotADataset
 from gpubloom.hub.fetching import fetch_dataset, fetch_model
 from gpubloom.hub.problems import HubProblem
 from gpubloom.hub.repositories import ANONYMOUS
-from gpubloom.server.storage.children import bound_this_process
+from gpubloom.sandbox.landlock import Limits, confine_reader
 
+FETCHED = "fetched"
+# Joining the files of a dataset may write them in a longer form.
+_SPARE_BYTES = 1 << 30
 _CPU_SECONDS = 24 * 3600
 _TELL_EVERY_SECONDS = 0.5
 # The library speaks to people with a terminal.
@@ -53,7 +57,7 @@ class _Telling:
 
 
 def _fetch_model(request: dict[str, Any]) -> dict[str, Any]:
-    target = Path(request["target"])
+    target = Path(request["staging"]) / FETCHED
     # Whole, but the process ended before it could say so.
     shutil.rmtree(target, ignore_errors=True)
     found = fetch_model(
@@ -67,8 +71,8 @@ def _fetch_model(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fetch_dataset(request: dict[str, Any]) -> dict[str, Any]:
-    folder = Path(request["target"])
-    target = folder / "fetched"
+    folder = Path(request["staging"])
+    target = folder / FETCHED
     shutil.rmtree(target, ignore_errors=True)
     found = fetch_dataset(
         request["repository"],
@@ -91,10 +95,19 @@ def _fetch_dataset(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _confine(request: dict[str, Any]) -> None:
+    """From here on, this process writes to its target and talks to the hub."""
+    staging = Path(request["staging"])
+    staging.mkdir(parents=True, exist_ok=True, mode=0o700)
+    largest = max(0, request["most_bytes"]) + _SPARE_BYTES
+    limits = Limits(_CPU_SECONDS, file_bytes=largest, nice=True)
+    confine_reader([], [staging], limits=limits, policy=request["sandbox"], network=True)
+
+
 def main() -> None:
     """One request, one answer."""
     request = json.load(sys.stdin)
-    bound_this_process(cpu_seconds=_CPU_SECONDS, politely=True)
+    _confine(request)
     fetch = {"model": _fetch_model, "dataset": _fetch_dataset}[request["kind"]]
     try:
         _say(fetched=fetch(request))
@@ -103,9 +116,7 @@ def main() -> None:
         for written, meant in _FOR_PEOPLE_WITH_A_BROWSER.items():
             sentence = sentence.replace(written, meant)
         # Paths of this machine are nobody's business.
-        target = Path(request["target"])
-        for path in (target, target.parent):
-            sentence = sentence.replace(str(path), "the server's disk")
+        sentence = sentence.replace(request["staging"], "the server's disk")
         _say(refused=sentence[:2_000])
     except MemoryError:
         _say(refused="The server does not have enough memory to join the files of this dataset.")

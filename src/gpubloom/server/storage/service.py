@@ -7,19 +7,20 @@ a job needs it: `app.py` gathers who may say so, in a sentence such as "The job 
 
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, cast
 from uuid import UUID
 
-import anyio
 import anyio.to_thread
 from fastapi import Depends, Request
 from sqlalchemy import BigInteger, Double, ForeignKey, String, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, declared_attr, mapped_column
 
-from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.accounts.principal import CurrentPrincipal, Principal
+from gpubloom.server.accounts.shares import CurrentShares
 from gpubloom.server.clock import now
 from gpubloom.server.problems import Conflict, TooLarge
 from gpubloom.server.settings import Settings
@@ -29,8 +30,6 @@ GIGABYTE = 1_000_000_000
 SPARE_BYTES = 1 * GIGABYTE
 StoredKind = Literal["dataset", "model"]
 FindUse = Callable[[AsyncSession, StoredKind, UUID], Awaitable[str | None]]
-# Each is a process that may take a few hundred megabytes; whoever asks for one more waits.
-MOST_READERS = 4
 
 
 class KeepsFiles:
@@ -133,8 +132,9 @@ async def require_unused(
             )
 
 
-def _readers_of(request: Request) -> anyio.CapacityLimiter:
-    return cast("anyio.CapacityLimiter", request.app.state.readers)
+def _reader_of(principal: CurrentPrincipal, shares: CurrentShares) -> AbstractAsyncContextManager[None]:
+    return shares.readers.hold(principal.id)
 
 
-Readers = Annotated[anyio.CapacityLimiter, Depends(_readers_of)]
+# Waits for one of the processes that read files, on behalf of the person who asks.
+Readers = Annotated[AbstractAsyncContextManager[None], Depends(_reader_of)]

@@ -2,7 +2,7 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate, useRouter } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
-import { authStateQuery, oauthStart, resendVerification, signIn, signUp } from "@/api/auth";
+import { authStateQuery, oauthStart, resendVerification, signIn, signInWithPasskey, signUp } from "@/api/auth";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import type { AuthState, OAuthProvider } from "@/api/types";
 import { Button } from "@/components/button";
@@ -15,6 +15,7 @@ import { emailAddress, existingPassword, newPassword, PASSWORD_HELP, personName 
 import { z } from "@/forms/zod";
 import { safeNextPath, useFragment } from "@/shell/address";
 import { usePageTitle } from "@/shell/page";
+import { PasskeyButton } from "@/shell/second-factor-form";
 import { providerName, useSignInDone } from "@/shell/session";
 import { AuthFrame, OutboxNote, SetupPanel } from "./auth-frame";
 
@@ -73,6 +74,17 @@ export function SignInForm({ next }: { next?: string }) {
         Forgot your password?
       </Link>
     </ApiForm>
+  );
+}
+
+function PasskeySignIn({ next }: { next?: string }) {
+  const done = useSignInDone(next);
+  return (
+    <div className="mt-4">
+      <PasskeyButton use={signInWithPasskey} onDone={done}>
+        Sign in with a passkey
+      </PasskeyButton>
+    </div>
   );
 }
 
@@ -200,6 +212,7 @@ function AuthTabs({ state, invitation, next, signUpFirst }: AuthTabsProps) {
       </TabList>
       <TabPanel value="sign-in" tabIndex={-1}>
         <SignInForm next={next} />
+        {state.passkeys && <PasskeySignIn next={next} />}
         <OAuthButtons providers={state.oauth_providers} next={safeNextPath(next)} />
       </TabPanel>
       <TabPanel value="sign-up" tabIndex={-1}>

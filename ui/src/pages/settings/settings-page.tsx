@@ -1,4 +1,4 @@
-/** The settings page, with the profile and the password. */
+/** The settings page, with the profile, the password and the second factors. */
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import type { ComponentType } from "react";
 import { changePassword, renameMe } from "@/api/account";
@@ -16,7 +16,10 @@ import type { SettingsTab } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { useCurrentUser } from "@/shell/session";
 import { AuditTab } from "./audit-tab";
+import { PasskeysCard } from "./passkeys-card";
 import { PeopleTab } from "./people-tab";
+import { ServerWarnings } from "./server-warnings";
+import { SecondFactorCard } from "./second-factor-card";
 import { SessionsTab } from "./sessions-tab";
 import { TokensTab } from "./tokens-tab";
 
@@ -43,6 +46,7 @@ export function SettingsPage() {
   return (
     <>
       <PageHeader title="Settings" />
+      {user.role === "admin" && <ServerWarnings />}
       <Tabs
         value={current?.tab}
         onValueChange={(chosen) => void navigate({ search: { tab: ENTRIES.find((entry) => entry.tab === chosen)?.tab } })}
@@ -104,6 +108,8 @@ export function ProfileTab() {
         </ApiForm>
       </Card>
       <PasswordCard />
+      <SecondFactorCard />
+      <PasskeysCard />
     </div>
   );
 }

@@ -28,6 +28,7 @@ from gpubloom.engine.models.hugging_face.structure import (
 from gpubloom.engine.models.hugging_face.tables import Picks, Recording, TableMaker, record
 from gpubloom.engine.models.hugging_face.weights import Origin, initialize, origins
 from gpubloom.errors import InputError
+from gpubloom.hub.weight_index import check_model_config
 
 _TOLERANCE = 1e-5
 _OTHER_HEADS = ("classifier", "summary")
@@ -241,6 +242,7 @@ def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:
     source_name = "the config" if isinstance(source, dict) else str(source / _CONFIG_FILE)
     settings = source if isinstance(source, dict) else _read(source)
     settings = dict(settings)
+    check_model_config(settings)
     family = settings.pop("model_type", None)
     if family is None:
         raise InputError("model_config_invalid", f"{source_name} has no model_type.")

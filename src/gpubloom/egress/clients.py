@@ -1,0 +1,166 @@
+"""HTTP clients that obey the policy: every connection, also after a redirect, goes to a checked address.
+
+A proxy that the operator set (HTTP_PROXY, HTTPS_PROXY, NO_PROXY) resolves names itself. Then only the scheme
+and literal IP addresses are checked here; the rest is the proxy's task.
+"""
+
+import asyncio
+import socket
+import urllib.request
+from collections.abc import Iterable
+from typing import Any
+
+import httpcore2
+import httpx2
+
+from gpubloom.egress.policy import Policy
+
+
+def client(policy: Policy, **options: Any) -> httpx2.Client:
+    """A synchronous client; redirects are not followed unless `options` say so."""
+    return httpx2.Client(**transports(policy), **options)
+
+
+def async_client(policy: Policy, **options: Any) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(**async_transports(policy), **options)
+
+
+def transports(policy: Policy) -> dict[str, Any]:
+    """Options of httpx2.Client, for clients that another library creates."""
+    direct = _Checked(policy, _Direct(policy))
+    mounts: dict[str, Any] = {
+        pattern: direct if proxy is None else _Checked(policy, httpx2.HTTPTransport(proxy=proxy))
+        for pattern, proxy in _proxies().items()
+    }
+    return {"transport": direct, "mounts": mounts, "trust_env": False}
+
+
+def async_transports(policy: Policy) -> dict[str, Any]:
+    """Options of httpx2.AsyncClient."""
+    direct = _AsyncChecked(policy, _AsyncDirect(policy))
+    mounts: dict[str, Any] = {
+        pattern: direct if proxy is None else _AsyncChecked(policy, httpx2.AsyncHTTPTransport(proxy=proxy))
+        for pattern, proxy in _proxies().items()
+    }
+    return {"transport": direct, "mounts": mounts, "trust_env": False}
+
+
+def _proxies() -> dict[str, str | None]:
+    """Which proxy the environment names for which addresses; None: no proxy."""
+    found = urllib.request.getproxies()
+    proxies: dict[str, str | None] = {}
+    for scheme in ("http", "https"):
+        if proxy := found.get(scheme) or found.get("all"):
+            proxies[f"{scheme}://"] = proxy if "://" in proxy else f"http://{proxy}"
+    if not proxies:
+        return {}
+    for host in (part.strip().lstrip(".") for part in found.get("no", "").split(",")):
+        if host == "*":
+            return {}
+        if host and "/" not in host:
+            proxies[f"all://{host}"] = None
+            proxies[f"all://*.{host}"] = None
+    return proxies
+
+
+class _Checked(httpx2.BaseTransport):
+    def __init__(self, policy: Policy, inner: httpx2.BaseTransport) -> None:
+        self._policy = policy
+        self._inner = inner
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._policy.check_address(str(request.url))
+        return self._inner.handle_request(request)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _AsyncChecked(httpx2.AsyncBaseTransport):
+    def __init__(self, policy: Policy, inner: httpx2.AsyncBaseTransport) -> None:
+        self._policy = policy
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._policy.check_address(str(request.url))
+        return await self._inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Direct(httpx2.HTTPTransport):
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self._pool = httpcore2.ConnectionPool(
+            ssl_context=httpx2.create_ssl_context(), network_backend=_Backend(policy)
+        )
+
+
+class _AsyncDirect(httpx2.AsyncHTTPTransport):
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=httpx2.create_ssl_context(), network_backend=_AsyncBackend(policy)
+        )
+
+
+class _Backend(httpcore2.NetworkBackend):
+    """Opens connections to resolved addresses. TLS still verifies the name: that happens a layer above."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._sockets = httpcore2.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.NetworkStream:
+        problem: Exception | None = None
+        for address in _resolved(self._policy, host, port):
+            try:
+                return self._sockets.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as failure:
+                problem = failure
+        raise problem or httpcore2.ConnectError(f"{host} has no address")
+
+
+class _AsyncBackend(httpcore2.AsyncNetworkBackend):
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._sockets = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the interface of httpcore2
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        problem: Exception | None = None
+        resolving = asyncio.to_thread(_resolved, self._policy, host, port)
+        try:
+            addresses = await asyncio.wait_for(resolving, timeout)
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout(f"{host} could not be resolved in time") from None
+        for address in addresses:
+            try:
+                return await self._sockets.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as failure:
+                problem = failure
+        raise problem or httpcore2.ConnectError(f"{host} has no address")
+
+    async def sleep(self, seconds: float) -> None:
+        await self._sockets.sleep(seconds)
+
+
+def _resolved(policy: Policy, host: str, port: int) -> list[str]:
+    try:
+        return policy.resolve(host, port)
+    except (socket.gaierror, UnicodeError) as problem:
+        raise httpcore2.ConnectError(f"{host} cannot be resolved: {problem}") from None

@@ -1,0 +1,130 @@
+"""Which sandbox a job of the server runs in, and what it is shown there."""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpubloom.agent.spec import JobSpec
+from gpubloom.providers.base import ProviderError, Reservation
+from gpubloom.providers.local.devices import CPU, CPU_SIDE_SLOT
+from gpubloom.providers.local.sandbox import (
+    Sandbox,
+    limits_of_a_script,
+    limits_of_a_training,
+    why_no_sandbox,
+)
+from gpubloom.sandbox.launch import COMMAND
+from gpubloom.sandbox.options import Options
+from gpubloom.scripts.task import WORK_FOLDER
+from gpubloom.server.jobs.tables import TrainingJob
+
+# Hidden, so that a cache in it is not uploaded when the job moves to an instance.
+_HOME_FOLDER = ".home"
+_PATTERN = frozenset("*?[")
+_CALLED = {"train": "training", "serve": "model server", "evaluate": "evaluation", "export": "export"}
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """How jobs are confined on this machine. `home` is BLOOM_HOME, which no job may see.
+
+    `is_required`: a job that cannot be confined does not start. `sources`: the configs of the runs whose
+    models a task uses, as the server stored them; what lies in their directories may be anybody's.
+    """
+
+    home: Path
+    is_required: bool = False
+    is_off: bool = False
+    sources: Sequence[Mapping[str, Any]] = ()
+
+    def of_a_script(
+        self, spec: JobSpec, job: TrainingJob, reservation: Reservation, *, network: bool
+    ) -> JobSpec:
+        """ProviderError when there is no sandbox here: a stranger's script never runs without one."""
+        if reason := why_no_sandbox():
+            raise ProviderError("no_sandbox", f"The script cannot run on the server's machine: {reason}")
+        sandbox = Sandbox(
+            spec.run_dir,
+            self.home,
+            str(job.user_id),
+            limits_of_a_script(spec.run_dir, hours=job.max_hours),
+            network=network,
+            gpus=_gpus(reservation),
+        )
+        work, home = spec.run_dir / WORK_FOLDER, spec.run_dir / _HOME_FOLDER
+        # Its variables act inside only: out here they would act on what sets up the sandbox.
+        return _confined(replace(spec, environment={}), sandbox.of_a_script(work, home, spec.environment))
+
+    def of_a_training(
+        self, spec: JobSpec, job: TrainingJob, reservation: Reservation, *, network: bool
+    ) -> JobSpec:
+        """A training or a task with a model. Without a sandbox: as the operator decided."""
+        if self.is_off:
+            return spec
+        if reason := why_no_sandbox():
+            if self.is_required:
+                raise ProviderError("no_sandbox", f"The job cannot run on the server's machine: {reason}")
+            return replace(spec, note=f"The job runs without a sandbox. {reason} {spec.note}".rstrip())
+        sandbox = Sandbox(
+            spec.run_dir,
+            self.home,
+            str(job.user_id),
+            limits_of_a_training(),
+            network=network,
+            gpus=_gpus(reservation),
+        )
+        inputs = [path for config in (job.config, *self.sources) for path in input_paths(config)]
+        options = sandbox.of_a_training(
+            [path for path in inputs if path.exists()],
+            tenant_cache(self.home, str(job.user_id)),
+            noun=_CALLED.get(job.kind, "job"),
+            python=spec.command[0] if job.kind == "train" else sys.executable,
+        )
+        return _confined(spec, options)
+
+
+def input_paths(config: Mapping[str, Any]) -> list[Path]:
+    """The files and folders that a config names; of a pattern, the folder in which it begins."""
+    if "train" in config:
+        return input_paths(config["train"])
+    model, data = config.get("model"), config.get("data") or {}
+    named = [model.get("path")] if isinstance(model, Mapping) else [model, config.get("base")]
+    tokenizer = data.get("tokenizer") or {}
+    named += [data.get("train_path"), data.get("eval_path"), tokenizer.get("path"), config.get("data_path")]
+    found = [Path(each).expanduser() for each in named if each]
+    return [_fixed_part(path) for path in found if path.is_absolute()]
+
+
+def _fixed_part(path: Path) -> Path:
+    while not _PATTERN.isdisjoint(str(path)):
+        path = path.parent
+    return path
+
+
+def tenant_cache(home: Path, tenant: str) -> Path:
+    """What a tenant's jobs compiled. Starts with what the server's own user has, which saves a minute."""
+    folder = home / "cache" / "compiled" / tenant
+    if not folder.exists():
+        folder.mkdir(parents=True, mode=0o700)
+        own = server_cache()
+        if own.is_dir():
+            shutil.copytree(own, folder / own.name, dirs_exist_ok=True, symlinks=True)
+            (folder / own.name).chmod(0o700)
+    return folder
+
+
+def server_cache() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "gpubloom"
+
+
+def _gpus(reservation: Reservation) -> tuple[str, ...]:
+    return tuple(name for name in reservation.devices if name not in {CPU, CPU_SIDE_SLOT})
+
+
+def _confined(spec: JobSpec, options: Options) -> JobSpec:
+    return replace(spec, confinement=options.to_json(), launcher=COMMAND)

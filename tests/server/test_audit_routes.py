@@ -1,0 +1,257 @@
+"""Every route that changes something leaves an entry in the audit log, or says here why it does not."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.audit import AuditEvent
+from gpubloom.server.jobs.tables import JobShare
+from gpubloom.server.ml_jobs import service as ml_jobs
+from gpubloom.server.rentals.tables import Budget
+from tests.server.bringing import announce, on_sqlite
+from tests.server.installation import PASSWORD, Browser, Installation, Server
+from tests.server.jobs.recorded import add_dataset, add_job, add_model, add_project, add_training
+from tests.server.rentals.conftest import renting, service  # noqa: F401 - fixtures
+from tests.server.routes import addresses
+from tests.worker.remote.toy_provider import KEY
+
+NEW_PASSWORD = "another walk in that garden"
+PROJECT = {"name": "Bloom", "modelArchitecture": "custom", "modelSize": 1}
+
+_COMPUTES = "computes an answer and stores nothing"
+_SAYS_NOTHING = "answers alike for everybody and sends at most an email; the use of its link is recorded"
+_PIECES = "one piece of an upload whose announcement is recorded"
+_USES = "use of a model that was started with an entry; prompts are nobody's business"
+_GONE = "an address of an earlier version: always an error"
+
+# A line here is a decision: what the route does is not worth an entry.
+NOT_RECORDED = {
+    ("POST", "/api/auth/verify/resend"): _SAYS_NOTHING,
+    ("POST", "/api/auth/password/forgot"): _SAYS_NOTHING,
+    ("PATCH", "/api/datasets/{dataset_id}/content"): _PIECES,
+    ("PATCH", "/api/models/{model_id}/files/{path}"): _PIECES,
+    ("POST", "/api/models/{model_id}/check"): "reads the files of a model again",
+    ("POST", "/api/providers/{provider}/check"): "asks a provider whether it still accepts the credentials",
+    ("POST", "/api/plan"): _COMPUTES,
+    ("POST", "/api/plan/script"): _COMPUTES,
+    ("POST", "/api/requirements"): _COMPUTES,
+    ("POST", "/api/scripts/to-notebook"): _COMPUTES,
+    ("POST", "/api/scripts/from-notebook"): _COMPUTES,
+    ("POST", "/api/scripts/colab-notebook"): _COMPUTES,
+    ("POST", "/api/ml-jobs/quote"): _COMPUTES,
+    ("POST", "/api/offers"): _COMPUTES,
+    ("POST", "/api/playground/{job_id}/v1/chat/completions"): _USES,
+    ("POST", "/api/playground/{job_id}/v1/completions"): _USES,
+    ("POST", "/v1/chat/completions"): _USES,
+    ("POST", "/v1/completions"): _USES,
+    **{(method, "/api/training-jobs/{path:path}"): _GONE for method in ("DELETE", "PATCH", "POST", "PUT")},
+}
+
+
+@dataclass
+class World:
+    """A server with a member and an admin, both signed in."""
+
+    server: Server
+    installation: Installation
+    member: User
+    ada: Browser
+    boss: Browser
+
+    def job(self, **fields: Any) -> str:
+        return f"/api/jobs/{add_job(self.installation, self.member, **fields).id}"
+
+    def training(self) -> str:
+        return f"/api/jobs/{add_training(self.installation, self.member).id}"
+
+    def project(self) -> str:
+        return f"/api/projects/{add_project(self.installation, self.member).id}"
+
+    def corpus(self) -> dict[str, Any]:
+        (self.installation.home / "uploads/corpus.txt").write_text("To be, or not to be. " * 900)
+        project = add_project(self.installation, self.member, training_data_path="corpus.txt")
+        return {"project_id": str(project.id), "config": {"batch_size": 2}}
+
+    def share(self) -> str:
+        job = add_job(self.installation, self.member)
+        share = self.installation.add(JobShare(id=uuid4(), job_id=job.id, fingerprint="0" * 64))
+        return f"/api/jobs/{job.id}/shares/{share.id}"
+
+    def verify(self) -> Any:
+        self.installation.add_user("Eve", verified=False)
+        token = self.installation.add_link("verify", "eve@example.org")
+        return self.server.stranger.post("/api/auth/verify", json={"token": token})
+
+    def set_up(self) -> Any:
+        with self.installation.session() as session:
+            session.query(User).delete()
+        body = {"name": "Eve", "email": "eve@example.org", "password": PASSWORD}
+        token = self.installation.add_link("setup", "setup")
+        return self.server.stranger.post("/api/auth/setup", json={**body, "token": token})
+
+    def sign_up(self) -> Any:
+        token = self.installation.add_link("invite", "eve@example.org", role="member")
+        body = {"name": "Eve", "email": "eve@example.org", "password": PASSWORD, "invitation": token}
+        return self.server.stranger.post("/api/auth/sign-up", json=body)
+
+    def reset(self) -> Any:
+        token = self.installation.add_link("reset", self.member.email)
+        body = {"token": token, "password": NEW_PASSWORD}
+        return self.server.stranger.post("/api/auth/password/reset", json=body)
+
+    def connect(self) -> Any:
+        return self.ada.put("/api/providers/toy/credentials", json={"values": {"key": KEY}})
+
+    def disconnect(self) -> Any:
+        self.connect()
+        return self.ada.delete("/api/providers/toy/credentials")
+
+
+# How each route is called so that it succeeds.
+RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
+    ("POST", "/api/auth/setup"): World.set_up,
+    ("POST", "/api/auth/sign-up"): World.sign_up,
+    ("POST", "/api/auth/verify"): World.verify,
+    ("POST", "/api/auth/sign-in"): lambda w: w.server.stranger.post(
+        "/api/auth/sign-in", json={"email": w.member.email, "password": PASSWORD}
+    ),
+    ("POST", "/api/auth/password/reset"): World.reset,
+    ("POST", "/api/auth/sign-out"): lambda w: w.ada.post("/api/auth/sign-out"),
+    ("PATCH", "/api/me"): lambda w: w.ada.patch("/api/me", json={"name": "Lovelace"}),
+    ("POST", "/api/me/password"): lambda w: w.ada.post(
+        "/api/me/password", json={"current_password": PASSWORD, "new_password": NEW_PASSWORD}
+    ),
+    ("DELETE", "/api/me/sessions"): lambda w: w.ada.delete("/api/me/sessions"),
+    ("DELETE", "/api/me/sessions/{session_id}"): lambda w: w.ada.delete(
+        f"/api/me/sessions/{w.installation.add_session(w.member)[1].id}"
+    ),
+    ("POST", "/api/me/tokens"): lambda w: w.ada.post(
+        "/api/me/tokens", json={"name": "x", "scopes": ["read"]}
+    ),
+    ("DELETE", "/api/me/tokens/{token_id}"): lambda w: w.ada.delete(
+        f"/api/me/tokens/{w.installation.add_token(w.member)[1].id}"
+    ),
+    ("PUT", "/api/me/hub-token"): lambda w: w.ada.put("/api/me/hub-token", json={"token": "hf_" + "a" * 34}),
+    ("DELETE", "/api/me/hub-token"): lambda w: w.ada.delete("/api/me/hub-token"),
+    ("POST", "/api/projects"): lambda w: w.ada.post("/api/projects", json=PROJECT),
+    ("PUT", "/api/projects/{project_id}"): lambda w: w.ada.put(w.project(), json=PROJECT),
+    ("PATCH", "/api/projects/{project_id}"): lambda w: w.ada.patch(w.project(), json={"name": "New"}),
+    ("DELETE", "/api/projects/{project_id}"): lambda w: w.ada.delete(w.project()),
+    ("POST", "/api/datasets"): lambda w: w.ada.post("/api/datasets", json={"filename": "a.csv", "size": 9}),
+    ("POST", "/api/datasets/from-hub"): lambda w: w.ada.post(
+        "/api/datasets/from-hub", json={"repository": "org/name"}
+    ),
+    ("PATCH", "/api/datasets/{dataset_id}"): lambda w: w.ada.patch(
+        f"/api/datasets/{announce(w.ada, 'a.csv', 9)['id']}", json={"name": "New"}
+    ),
+    ("DELETE", "/api/datasets/{dataset_id}"): lambda w: w.ada.delete(
+        f"/api/datasets/{add_dataset(w.installation, w.member).id}"
+    ),
+    ("POST", "/api/models"): lambda w: w.ada.post(
+        "/api/models", json={"source": "hub", "repository": "org/name"}
+    ),
+    ("DELETE", "/api/models/{model_id}"): lambda w: w.ada.delete(
+        f"/api/models/{add_model(w.installation, w.member).id}"
+    ),
+    ("POST", "/api/jobs"): lambda w: w.ada.post("/api/jobs", json=w.corpus()),
+    ("POST", "/api/training-jobs"): lambda w: w.ada.post(
+        "/api/training-jobs", json={"projectId": w.corpus()["project_id"], "config": {"batchSize": 2}}
+    ),
+    ("POST", "/api/jobs/{job_id}/pause"): lambda w: w.ada.post(f"{w.job(status='running')}/pause"),
+    ("POST", "/api/jobs/{job_id}/resume"): lambda w: w.ada.post(f"{w.job(status='paused')}/resume"),
+    ("POST", "/api/jobs/{job_id}/cancel"): lambda w: w.ada.post(f"{w.job(status='queued')}/cancel"),
+    ("POST", "/api/jobs/{job_id}/extend"): lambda w: w.ada.post(
+        f"{w.job(status='completed')}/extend", json={"epochs": 99}
+    ),
+    ("POST", "/api/jobs/{job_id}/save"): lambda w: w.ada.post(f"{w.job(status='running')}/save"),
+    ("PATCH", "/api/jobs/{job_id}/settings"): lambda w: w.ada.patch(
+        f"{w.job(status='running')}/settings", json={"learning_rate": 0.001}
+    ),
+    ("DELETE", "/api/jobs/{job_id}"): lambda w: w.ada.delete(w.job(status="completed")),
+    ("POST", "/api/jobs/{job_id}/evaluations"): lambda w: w.ada.post(
+        f"{w.training()}/evaluations", json={"prompts": ["Who?"]}
+    ),
+    ("POST", "/api/jobs/{job_id}/exports"): lambda w: w.ada.post(
+        f"{w.training()}/exports", json={"form": "gguf"}
+    ),
+    ("POST", "/api/jobs/{job_id}/shares"): lambda w: w.ada.post(f"{w.job()}/shares"),
+    ("DELETE", "/api/jobs/{job_id}/shares/{share_id}"): lambda w: w.ada.delete(w.share()),
+    ("POST", "/api/jobs/{job_id}/move"): lambda w: w.ada.post(
+        f"{w.job(status='paused', kind='script')}/move", json={}
+    ),
+    ("POST", "/api/playground"): lambda w: w.ada.post(
+        "/api/playground", json={"job_id": w.training().rpartition("/")[2]}
+    ),
+    ("POST", "/api/ml-jobs"): lambda w: w.ada.post(
+        "/api/ml-jobs", json={"provider": "local", "files": [{"path": "train.py", "text": "print(1)"}]}
+    ),
+    ("PUT", "/api/providers/{provider}/credentials"): World.connect,
+    ("DELETE", "/api/providers/{provider}/credentials"): World.disconnect,
+    ("POST", "/api/providers/reconcile"): lambda w: w.ada.post("/api/providers/reconcile"),
+    ("PUT", "/api/budgets"): lambda w: w.ada.put("/api/budgets", json={"scope": "user", "limit": 5}),
+    ("DELETE", "/api/budgets/{budget_id}"): lambda w: w.ada.delete(
+        f"/api/budgets/{w.installation.add(Budget(id=uuid4(), user_id=w.member.id, amount=1.0)).id}"
+    ),
+    ("PATCH", "/api/users/{user_id}"): lambda w: w.boss.patch(
+        f"/api/users/{w.member.id}", json={"disabled": True}
+    ),
+    ("POST", "/api/invitations"): lambda w: w.boss.post("/api/invitations", json={"email": "j@example.org"}),
+}
+
+
+@pytest.fixture
+def world(
+    renting: Server,  # noqa: F811
+    installation: Installation,
+    admin: User,
+    member: User,
+    monkeypatch: pytest.MonkeyPatch,
+) -> World:
+    monkeypatch.setattr(ml_jobs, "why_no_sandbox", lambda: None)
+    return World(renting, installation, member, renting.signed_in(member), renting.signed_in(admin))
+
+
+def test_every_route_that_changes_something_is_decided_about(sqlite_server: Server) -> None:
+    changing = {
+        (address.method, address.path)
+        for address in addresses(sqlite_server.app)
+        if address.method not in {"GET", "HEAD", "WEBSOCKET"}
+    }
+    assert changing - RECORDED.keys() - NOT_RECORDED.keys() == set(), "drive it in RECORDED, or say why not"
+    assert not RECORDED.keys() & NOT_RECORDED.keys()
+    assert (RECORDED.keys() | NOT_RECORDED.keys()) - changing == set(), "these routes are gone"
+
+
+@on_sqlite
+@pytest.mark.parametrize("route", RECORDED, ids=" ".join)
+def test_a_route_that_changes_something_leaves_an_entry(world: World, route: tuple[str, str]) -> None:
+    before = {event.id for event in world.installation.all(AuditEvent)}
+    answer = RECORDED[route](world)
+    assert answer.status_code < 300, answer.text
+    entries = [event for event in world.installation.all(AuditEvent) if event.id not in before]
+    assert entries, f"{' '.join(route)} left nothing in the audit log"
+    assert all(event.ip_address == "testclient" for event in entries)
+
+
+@on_sqlite
+def test_downloads_are_recorded_once_however_many_parts_they_have(world: World) -> None:
+    address = world.training()
+    assert world.ada.get(f"{address}/model/archive").status_code == 200
+    later = world.ada.get(f"{address}/model/archive", headers={"Range": "bytes=512-"})
+    assert later.status_code == 206
+    assert world.ada.get(f"{address}/model/files/config.json").status_code == 200
+    assert world.ada.get(f"{address}/model/files/none.json").status_code == 404
+    dataset = add_dataset(world.installation, world.member)
+    assert world.ada.get(f"/api/datasets/{dataset.id}/converted").status_code == 200
+    stored = world.installation.all(AuditEvent)
+    entries = sorted(stored, key=lambda event: event.sequence or 0)
+    assert [(event.action, event.details.get("file")) for event in entries] == [
+        ("training_job.downloaded", "model/archive"),
+        ("training_job.downloaded", "model/files/config.json"),
+        ("dataset.downloaded", None),
+    ]
+    assert entries[0].project_id is not None
