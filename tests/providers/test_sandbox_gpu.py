@@ -79,7 +79,7 @@ def test_cuda_works_inside(way: str, tmp_path: Path) -> None:
     assert (run_dir / "facts.json").exists(), output
     facts = json.loads((run_dir / "facts.json").read_text())
     print(f"{way}: {seconds:.2f} s, {facts}")
-    assert ("warm start" in output) == (way == "warm"), output
+    assert ("(warm start)" in output) == (way == "warm"), output
     assert facts["compiled"]
     assert facts["pinned"] == 1 << 20
     assert facts["secret"] is (way == "unconfined")

@@ -23,7 +23,7 @@ from gpubloom.sandbox.cgroup import ControlGroup
 from gpubloom.sandbox.mounts import bubblewrap_arguments
 from gpubloom.sandbox.namespaces import confine_fork
 from gpubloom.sandbox.options import Limits, Options
-from gpubloom.sandbox.owners import UserMap, can_map
+from gpubloom.sandbox.owners import prepare_owners
 from gpubloom.sandbox.watch import SIGNALS, threads_of, watch
 
 COMMAND = (sys.executable, "-I", "-S", __file__)
@@ -66,11 +66,10 @@ def run(run_dir: Path) -> NoReturn:
 
 def _map_owners(options: Options) -> bool:
     """Shows the server's files as the job's, for bubblewrap to take them from there."""
-    if options.user is None or not can_map(options.disk, options.user):
+    if (users := prepare_owners(options)) is None:
         return False
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.make_private("/")
-    users = UserMap(options.user)
     covered: list[Path] = []
     for path in sorted(Path(each.source) for each in options.mounts if each.owned):
         # What lies in a folder is translated with it.
