@@ -27,7 +27,7 @@ from gpubloom.server.accounts import (
     second_step_routes,
 )
 from gpubloom.server.accounts.mail import Mailer
-from gpubloom.server.accounts.oauth import configured_providers
+from gpubloom.server.accounts.oauth_providers import configured_providers
 from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.accounts.sessions import SessionCookie
 from gpubloom.server.accounts.shares import Shares
@@ -145,6 +145,7 @@ def _routes() -> APIRouter:
 
     private = APIRouter(dependencies=[Depends(authenticate)])
     private.include_router(me_routes.router)
+    private.include_router(oauth.linked_router)
     private.include_router(factor_routes.router)
     private.include_router(hub_tokens.router)
     private.include_router(project_routes.router)

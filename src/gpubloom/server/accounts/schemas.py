@@ -13,6 +13,7 @@ from gpubloom.server.schema import Flag, Line, Schema, Whole
 from gpubloom.server.security.password_strength import LONGEST, SHORTEST
 
 Scope = Literal["read", "write", "admin"]
+ProviderName = Literal["github", "google", "oidc"]
 
 
 # What browsers accept in <input type="email">. It leaves no room for what mail programs read as several
@@ -259,7 +260,9 @@ class AuthState(Schema):
     setup_required: bool
     signup: Literal["open", "closed"]
     mail: Literal["smtp", "outbox"]
-    oauth_providers: list[Literal["github", "google"]]
+    oauth_providers: list[ProviderName]
+    # What the operator calls the OpenID Connect provider.
+    oidc_name: str
     passkeys: bool
     user: UserOut | None
     csrf_token: str | None
@@ -277,6 +280,29 @@ class SessionOut(Schema):
 
 class Sessions(Schema):
     items: list[SessionOut]
+
+
+class LinkedAccountOut(Schema):
+    """Your account at a sign-in provider, with which you can sign in here."""
+
+    id: UUID
+    provider: str
+    email: str | None
+    created_at: datetime
+
+
+class LinkedAccounts(Schema):
+    items: list[LinkedAccountOut]
+
+
+class NewLink(Schema):
+    provider: ProviderName
+
+
+class LinkStart(Schema):
+    """The page of the sign-in provider to go to."""
+
+    address: str
 
 
 class NewApiToken(Schema):
