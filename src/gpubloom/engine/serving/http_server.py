@@ -31,6 +31,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gpubloom.engine.serving.openai_protocol import Rejected, Shape, usage
 from gpubloom.engine.serving.service import ParsedRequest, Service
+from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untrusted
 
 SOCKET_FILE = "serve.sock"
 
@@ -208,8 +209,8 @@ async def _json_body(request: Request) -> Any:
             sentence = f"The request body is larger than the limit of {_MAX_BODY_BYTES:,} bytes."
             raise Rejected(sentence, status=413, code="too_large")
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as problem:
+        return parse_untrusted(content, most_bytes=_MAX_BODY_BYTES)
+    except UntrustedJsonError as problem:
         raise Rejected(f"The body is not JSON: {problem}.", code="malformed_json") from None
 
 
