@@ -1,8 +1,11 @@
 """docs/security.md is complete and true: every requirement once, and every file and test that it names."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/security.md"
@@ -17,6 +20,8 @@ ASVS = """
 13.1: 1; 13.2: 1-5; 13.3: 1-2; 13.4: 1-5; 14.1: 1-2; 14.2: 1-4; 14.3: 1-3; 15.1: 1-3; 15.2: 1-3;
 15.3: 1-7; 16.1: 1; 16.2: 1-5; 16.3: 1-4; 16.4: 1-3; 16.5: 1-3; 17.1: 1; 17.2: 1-4; 17.3: 1-2
 """
+# A path, in contrast to an address, an option or a header.
+_FILE = re.compile(r"`([\w-]+(?:/[\w.-]+)+|[\w-]+\.(?:py|md|lock|toml))`")
 
 
 class Row(NamedTuple):
@@ -83,3 +88,20 @@ def test_the_web_app_writes_no_html_and_takes_no_messages_of_other_windows() -> 
     sources = [path for path in (ROOT / "ui/src").rglob("*.ts*") if ".test." not in path.name]
     assert len(sources) > 100
     assert [str(path) for path in sources if refused.search(path.read_text())] == []
+
+
+def _named() -> Iterator[tuple[str, str]]:
+    for row in rows():
+        for name in _FILE.findall(row.where):
+            yield row.number, name
+        for name in re.findall(r"`([^`]+)`", row.test):
+            yield row.number, f"tests/{name}"
+
+
+@pytest.mark.parametrize(("number", "name"), sorted(set(_named())))
+def test_a_file_that_the_page_names_exists(number: str, name: str) -> None:
+    path, _, test = name.partition("::")
+    found = [folder / path for folder in (ROOT, ROOT / "src/gpubloom") if (folder / path).exists()]
+    assert found, f"{number} names {path}, which does not exist"
+    if test:
+        assert f"def {test}(" in found[0].read_text(), f"{number} names {name}, and there is no such test"
