@@ -272,16 +272,17 @@ class Follower:
         self.log.info("attempt started", attempt=job.attempt)
 
     async def _confinement(self) -> Confinement:
-        """A task may use the model of another run; what that run started from is read from its row."""
-        settings, model = self._settings, self._job.config.get("model")
-        sources = []
+        """A task may use the models of runs; what those started from is read from their rows."""
+        settings, config = self._settings, self._job.config
         runs = settings.home / "runs"
-        if isinstance(model, str) and Path(model).is_relative_to(runs):
-            with contextlib.suppress(ValueError, IndexError):
-                source = UUID(Path(model).relative_to(runs).parts[0])
-                async with self._database.read() as session:
-                    row = await session.get(TrainingJob, source)
-                    sources = [] if row is None else [row.config]
+        sources = []
+        for path in (config.get("model"), config.get("base")):
+            if isinstance(path, str) and Path(path).is_relative_to(runs):
+                with contextlib.suppress(ValueError, IndexError):
+                    source = UUID(Path(path).relative_to(runs).parts[0])
+                    async with self._database.read() as session:
+                        row = await session.get(TrainingJob, source)
+                        sources += [] if row is None else [row.config]
         return Confinement(
             settings.home,
             is_required=settings.sandbox_mode == "require",

@@ -504,6 +504,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/me/storage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Storage
+         * @description Return how much your files take, and how much they may take together.
+         */
+        get: operations["read_storage_api_me_storage_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/me/factors": {
         parameters: {
             query?: never;
@@ -2256,7 +2276,7 @@ export interface paths {
         };
         /**
          * Read Server
-         * @description Return the server's version and the data folders that the server may read.
+         * @description Return the server's version. Admins also see the data folders that the server may read.
          */
         get: operations["read_server_api_server_get"];
         put?: never;
@@ -7938,7 +7958,7 @@ export interface components {
         };
         /**
          * ServerOut
-         * @description Information about this server for signed-in users.
+         * @description Information about this server for signed-in users. Only admins see folders.
          */
         ServerOut: {
             /** Version */
@@ -7946,7 +7966,7 @@ export interface components {
             /** Signup */
             signup: string;
             /** Uploads Folder */
-            uploads_folder: string;
+            uploads_folder: string | null;
             /** Data Roots */
             data_roots: string[];
         };
@@ -8132,6 +8152,26 @@ export interface components {
              * @default []
              */
             ignored: string[];
+        };
+        /**
+         * StorageOut
+         * @description Bytes by kind. The files of jobs are measured about once a minute while the jobs run.
+         */
+        StorageOut: {
+            /** Quota */
+            quota: number;
+            /** Total */
+            total: number;
+            /** Datasets */
+            datasets: number;
+            /** Models */
+            models: number;
+            /** Runs */
+            runs: number;
+            /** Checkpoints */
+            checkpoints: number;
+            /** Trained Models */
+            trained_models: number;
         };
         /**
          * StorageReady
@@ -9683,6 +9723,36 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_storage_api_me_storage_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StorageOut"];
+                };
             };
             /** @description Error */
             "4XX": {
