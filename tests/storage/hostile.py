@@ -220,8 +220,12 @@ class HostileAgent:
         for _ in range(chance.randint(1, 3)):
             path = chance.choice(_ACCEPTED_NAMES)
             top = path.partition("/")[0]
-            beside = [name for name in _ACCEPTED_NAMES if name.startswith(f"{top}/")]
-            entry: dict[str, Any] = {"kind": chance.choice(KINDS), "path": path, "to": chance.choice(beside)}
+            siblings = [name for name in _ACCEPTED_NAMES if name.startswith(f"{top}/")]
+            entry: dict[str, Any] = {
+                "kind": chance.choice(KINDS),
+                "path": path,
+                "to": chance.choice(siblings),
+            }
             entry |= {"size": len(EVIL), "offset": 0, "total": len(EVIL)}
             entry |= {"sha256": hashlib.sha256(EVIL).hexdigest(), "fresh": chance.random() < 0.3}
             if entry["kind"] == "folder":

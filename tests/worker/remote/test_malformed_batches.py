@@ -103,6 +103,7 @@ def test_a_job_that_is_being_cancelled_ends_although_its_exit_record_is_malforme
     ],
     ids=["facts", "names", "version"],
 )
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"], indirect=True)
 def test_events_that_cannot_be_read_end_the_attempt_and_terminate_the_instance(
     renter: Renter, line: dict[str, object]
 ) -> None:
