@@ -2,6 +2,7 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate, useRouter } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
+import { useWatch } from "react-hook-form";
 import { authStateQuery, oauthStart, resendVerification, signIn, signInWithPasskey, signUp } from "@/api/auth";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import type { AuthState, OAuthProvider } from "@/api/types";
@@ -108,7 +109,7 @@ export function SignUpForm({ invitation, next }: SignUpFormProps) {
     },
   });
 
-  const { email, name, password } = form.watch();
+  const [email, name, password] = useWatch({ control: form.control, name: ["email", "name", "password"] });
   if (sent) {
     return (
       <div className="grid gap-4">

@@ -2,6 +2,7 @@
 import { useMutation } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
+import { useWatch } from "react-hook-form";
 import { askForPasswordReset, resetPassword, verifyEmail } from "@/api/auth";
 import { sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
@@ -76,7 +77,7 @@ function ResetForm({ token }: { token: string }) {
   });
   return (
     <ApiForm label="Set a new password" failure={failure} onSubmit={onSubmit}>
-      <NewPasswordField label="New password" typed={form.watch("password")} person={{}} {...field("password")} />
+      <NewPasswordField label="New password" typed={useWatch({ control: form.control, name: "password" })} person={{}} {...field("password")} />
       <p className="text-sm text-dim">The new password signs out all your devices and revokes your API tokens.</p>
       <CheckField label="Keep API tokens" {...field("keep_tokens")} />
       <Button type="submit" variant="primary" size="large" pending={isSubmitting}>

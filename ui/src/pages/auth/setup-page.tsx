@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
+import { useWatch } from "react-hook-form";
 import { authStateQuery, setUp } from "@/api/auth";
 import { Button } from "@/components/button";
 import { Loaded, SkeletonRows } from "@/components/loaded";
@@ -45,7 +46,7 @@ function SetupForm({ token }: { token: string }) {
     defaultValues: { name: "", email: "", password: "" },
     submit: async (values) => done(await setUp({ token, ...values })),
   });
-  const { email, name, password } = form.watch();
+  const [email, name, password] = useWatch({ control: form.control, name: ["email", "name", "password"] });
   return (
     <ApiForm label="Create the first account" failure={failure} onSubmit={onSubmit}>
       <p className="text-dim">Create the first account. It becomes the administrator of this server.</p>

@@ -1,6 +1,7 @@
 /** The settings page, with the profile, the password and the second factors. */
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import type { ComponentType } from "react";
+import { useWatch } from "react-hook-form";
 import { changePassword, renameMe } from "@/api/account";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -136,7 +137,7 @@ export function PasswordCard() {
       <ApiForm label="Change password" failure={failure} onSubmit={onSubmit}>
         <input type="email" autoComplete="username" value={user.email} readOnly hidden />
         <PasswordField label="Current password" autoComplete="current-password" {...field("current_password")} />
-        <NewPasswordField label="New password" typed={form.watch("new_password")} person={user} {...field("new_password")} />
+        <NewPasswordField label="New password" typed={useWatch({ control: form.control, name: "new_password" })} person={user} {...field("new_password")} />
         <p className="text-sm text-dim">Changing the password signs out all your other devices and revokes your API tokens.</p>
         <CheckField label="Keep API tokens" {...field("keep_tokens")} />
         <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
