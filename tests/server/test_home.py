@@ -30,20 +30,20 @@ def test_a_new_home_is_closed_whatever_the_umask_of_the_operator(tmp_path: Path)
 
 
 def test_an_open_home_is_closed_at_the_start_and_the_log_says_so(tmp_path: Path) -> None:
-    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
-    elsewhere.mkdir(mode=0o755)
+    home, outside = tmp_path / "home", tmp_path / "outside"
+    outside.mkdir(mode=0o755)
     (home / "runs/a-living-job").mkdir(parents=True)
     for name in ("bloom.db", "secret.key", "runs/a-living-job/job.json"):
         (home / name).write_bytes(os.urandom(32) if name == "secret.key" else b"")
         (home / name).chmod(0o644)
-    (home / "data").symlink_to(elsewhere)
+    (home / "data").symlink_to(outside)
     for path in (home, home / "runs", home / "runs/a-living-job"):
         path.chmod(0o755)
     with live_server(home) as server:
         assert _open_to_others(home) == ["runs/a-living-job", "runs/a-living-job/job.json"]
         assert "home_permissions_tightened" in server.text
         assert "secret.key" in server.text
-    assert elsewhere.stat().st_mode & 0o777 == 0o755, "a link leads to what is not the server's"
+    assert outside.stat().st_mode & 0o777 == 0o755, "a link leads to what is not the server's"
     assert protect_home(home) == []
 
 

@@ -54,7 +54,7 @@ def test_files_are_measured_by_kind(tmp_path: Path) -> None:
     assert measure(tmp_path / "nothing") == Sizes()
 
 
-def test_links_neither_hide_a_file_nor_count_what_lies_elsewhere(tmp_path: Path) -> None:
+def test_links_neither_hide_a_file_nor_count_what_they_name(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     outside = _write(tmp_path / "outside/huge.bin", 8)
     first = _write(run_dir / "work/a.bin")
@@ -99,7 +99,7 @@ def test_jobs_of_a_person_without_room_end_and_others_run_on(installation: Insta
     fields: dict[str, Any] = {"status": "running", "machine": MACHINE, "kind": "script"}
     rented = add_job(installation, ada, **{**fields, "target": "lambda"})
     local, other = add_job(installation, ada, **fields), add_job(installation, grace, **fields)
-    elsewhere = add_job(installation, ada, **{**fields, "machine": "another"})
+    of_another_machine = add_job(installation, ada, **{**fields, "machine": "another"})
     _run(installation, rented, 2)
     _run(installation, local, 1)
     _run(installation, other, 2)
@@ -108,7 +108,7 @@ def test_jobs_of_a_person_without_room_end_and_others_run_on(installation: Insta
     assert _status(installation, local.id) == ("cancelling", "quota_exceeded")
     assert _status(installation, other.id) == ("running", None)
     # Its own worker ends it.
-    assert _status(installation, elsewhere.id) == ("running", None)
+    assert _status(installation, of_another_machine.id) == ("running", None)
     stored = installation.get(TrainingJob, rented.id)
     assert stored is not None
     assert stored.want == "cancel"

@@ -17,6 +17,7 @@ const REQUESTS = [
   "DatasetChange",
   "DatasetFromHub",
   "Extension",
+  "FactorCode",
   "HubPush",
   "InvitationIn",
   "LiveSettings",

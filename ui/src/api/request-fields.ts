@@ -40,6 +40,10 @@ export const Extension = {
   "max_steps": {"type":"integer","minimum":1,"maximum":1000000000},
 } as const;
 
+export const FactorCode = {
+  "code": {"type":"string","minLength":1,"maxLength":64},
+} as const;
+
 export const HubPush = {
   "repository": {"type":"string","maxLength":120,"pattern":"^[\\w.-]+/[\\w.-]+$"},
   "private": {"type":"boolean","default":true},

@@ -2,7 +2,7 @@
  * Rules that several forms share: numbers as people type them ("1e-4", "0.05", "1,000"; empty is null), texts, addresses,
  * passwords and Hugging Face ids. Limits are those of the server, which checks everything again.
  */
-import { DatasetFromHub, NewModel, SignUp } from "@/api/request-fields";
+import { DatasetFromHub, FactorCode, NewModel, SignUp } from "@/api/request-fields";
 import type { FieldSchema } from "./schema-fields";
 import { z } from "./zod";
 
@@ -72,7 +72,7 @@ export const newPassword = z
 export const existingPassword = z.string().min(1, "Enter your password.");
 
 /** A code of an authenticator app, or a recovery code. */
-export const codeRule = z.string().trim().min(1, "Enter the code.").max(64, "A code has at most 64 characters.");
+export const codeRule = textRule(FactorCode.code).min(1, "Enter the code.");
 
 /** People copy the address of the page as often as the id. */
 const withoutAddress = (text: string) =>
