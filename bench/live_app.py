@@ -55,15 +55,15 @@ class LiveApp:
 
 
 @contextmanager
-def start_app() -> Iterator[LiveApp]:
-    """Start it, sign up, and stop it in the end."""
+def start_app(**settings: str) -> Iterator[LiveApp]:
+    """Start it with BLOOM_* settings, sign up, and stop it in the end."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("BLOOM_")}
         with (Path(folder) / "log").open("w") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "gpubloom.cli", "up", "--port", "0"],
-                env={**clean, "BLOOM_HOME": str(home), "PYTHONUNBUFFERED": "1"},
+                env={**clean, **settings, "BLOOM_HOME": str(home), "PYTHONUNBUFFERED": "1"},
                 cwd=folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -40,6 +40,14 @@ os.environ["BLOOM_EGRESS_ALLOW"] = "127.0.0.0/8,::1,localhost"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def _own_umask() -> Iterator[None]:
+    """Commands of the server that run in the test's process close their files to others."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("GPU Bloom")
     group.addoption(

@@ -56,13 +56,17 @@ class LiveServer:
         return found[1]
 
 
+# Fakes stand on the loopback address.
+_LOOPBACK = {"BLOOM_EGRESS_ALLOW": os.environ.get("BLOOM_EGRESS_ALLOW", "")}
+
+
 @contextmanager
 def live_server(home: Path, *, command: str = "server start", **environment: str) -> Iterator[LiveServer]:
     """Start a server (`up`: with a worker), wait until it says that it answers, stop it in the end."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BLOOM_")}
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "gpubloom.cli", *command.split(), "--port", "0"],
-        env={**clean, "BLOOM_HOME": str(home), "PYTHONUNBUFFERED": "1", **environment},
+        env={**clean, "BLOOM_HOME": str(home), "PYTHONUNBUFFERED": "1", **_LOOPBACK, **environment},
         cwd=home.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

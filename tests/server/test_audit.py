@@ -59,3 +59,33 @@ def test_a_whole_story_is_told_without_a_secret(
     assert {event.actor_id for event in events} == {admin.id, person.id}
     told = json.dumps([[event.subject, event.action, event.details] for event in events])
     assert all(isinstance(secret, str) and secret not in told for secret in secrets)
+
+
+def test_admins_filter_the_log_by_user_action_project_and_time(
+    server: Server, installation: Installation, admin: User, member: User
+) -> None:
+    boss, ada = server.signed_in(admin), server.signed_in(member)
+    body = {"name": "Bloom", "modelArchitecture": "custom", "modelSize": 1}
+    first, second = (ada.post("/api/projects", json=body).json()["id"] for _ in range(2))
+    boss.post("/api/projects", json=body)
+    ada.delete(f"/api/projects/{first}")
+    ada.post("/api/auth/sign-out")
+
+    def found(**wanted: object) -> list[str]:
+        answer = boss.get("/api/audit-events", params=wanted)
+        assert answer.status_code == 200, answer.text
+        return [event["action"] for event in answer.json()["items"]][::-1]
+
+    whole = ["project.created"] * 3 + ["project.deleted", "user.signed_out"]
+    assert found() == whole
+    assert found(actor_id=admin.id) == ["project.created"]
+    assert found(project_id=first) == ["project.created", "project.deleted"]
+    assert found(project_id=second, action="project.cre") == ["project.created"]
+    for spelled in ("user.signed_out", "User signed", "user_signed", "user.signed"):
+        assert found(action=spelled) == ["user.signed_out"]
+    assert found(action="%") == found(action="signed") == []
+    moment = boss.get("/api/audit-events?action=project.deleted").json()["items"][0]["at"]
+    assert found(until=moment) == whole[:3]
+    assert found(since=moment) == whole[3:]
+    for wrong in ({"since": "yesterday"}, {"since": "0001-01-01T00:00:00+14:00"}, {"actor_id": "Ada"}):
+        assert boss.get("/api/audit-events", params=wrong).status_code == 422

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -227,3 +228,13 @@ def test_a_deleted_user_does_not_change_the_log(
     _statement(installation, "DELETE FROM users")
     assert [event.actor_id for event in installation.all(AuditEvent)] == [user.id]
     assert operate("verify").exit_code == 0
+
+
+def test_every_process_of_the_product_signs_what_it_writes() -> None:
+    calls = [
+        (path.name, call)
+        for path in (Path(__file__).parents[2] / "src/gpubloom").rglob("*.py")
+        for call in re.findall(r"[= ]Database\(([^)]*)\)", path.read_text())
+    ]
+    assert len(calls) >= 5
+    assert [call for call in calls if not call[1].endswith("settings.home")] == []

@@ -1,10 +1,11 @@
 """Every route that changes something leaves an entry in the audit log, or says here why it does not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+import pyotp
 import pytest
 
 from gpubloom.server.accounts.tables import User
@@ -15,9 +16,10 @@ from gpubloom.server.rentals.tables import Budget
 from tests.server.bringing import announce, on_sqlite
 from tests.server.installation import PASSWORD, Browser, Installation, Server
 from tests.server.jobs.recorded import add_dataset, add_job, add_model, add_project, add_training
-from tests.server.rentals.conftest import renting, service  # noqa: F401 - fixtures
+from tests.server.rentals.conftest import service  # noqa: F401 - a fixture
 from tests.server.routes import addresses
-from tests.worker.remote.toy_provider import KEY
+from tests.server.test_passkeys import ORIGIN, add_passkey, sign_in
+from tests.worker.remote.toy_provider import KEY, ToyService
 
 NEW_PASSWORD = "another walk in that garden"
 PROJECT = {"name": "Bloom", "modelArchitecture": "custom", "modelSize": 1}
@@ -26,12 +28,18 @@ _COMPUTES = "computes an answer and stores nothing"
 _SAYS_NOTHING = "answers alike for everybody and sends at most an email; the use of its link is recorded"
 _PIECES = "one piece of an upload whose announcement is recorded"
 _USES = "use of a model that was started with an entry; prompts are nobody's business"
+_CHALLENGE = "hands out a challenge; the answer to it is recorded"
 _GONE = "an address of an earlier version: always an error"
 
 # A line here is a decision: what the route does is not worth an entry.
 NOT_RECORDED = {
     ("POST", "/api/auth/verify/resend"): _SAYS_NOTHING,
     ("POST", "/api/auth/password/forgot"): _SAYS_NOTHING,
+    ("POST", "/api/auth/password/strength"): _COMPUTES,
+    ("POST", "/api/auth/passkey/options"): _CHALLENGE,
+    ("POST", "/api/me/passkeys/options"): _CHALLENGE,
+    ("POST", "/api/me/confirm/passkey-options"): _CHALLENGE,
+    ("POST", "/api/me/totp"): "makes a secret that counts once it is enabled, which is recorded",
     ("PATCH", "/api/datasets/{dataset_id}/content"): _PIECES,
     ("PATCH", "/api/models/{model_id}/files/{path}"): _PIECES,
     ("POST", "/api/models/{model_id}/check"): "reads the files of a model again",
@@ -93,8 +101,14 @@ class World:
         token = self.installation.add_link("setup", "setup")
         return self.server.stranger.post("/api/auth/setup", json={**body, "token": token})
 
+    def invite(self) -> dict[str, Any]:
+        answer = self.boss.post("/api/invitations", json={"email": "eve@example.org"})
+        assert answer.status_code == 201, answer.text
+        invitation: dict[str, Any] = answer.json()
+        return invitation
+
     def sign_up(self) -> Any:
-        token = self.installation.add_link("invite", "eve@example.org", role="member")
+        token = self.invite()["link"].partition("#invite=")[2]
         body = {"name": "Eve", "email": "eve@example.org", "password": PASSWORD, "invitation": token}
         return self.server.stranger.post("/api/auth/sign-up", json=body)
 
@@ -102,6 +116,23 @@ class World:
         token = self.installation.add_link("reset", self.member.email)
         body = {"token": token, "password": NEW_PASSWORD}
         return self.server.stranger.post("/api/auth/password/reset", json=body)
+
+    def enable_totp(self) -> Any:
+        secret = self.ada.post("/api/me/totp").json()["secret"]
+        return self.ada.post("/api/me/totp/enable", json={"code": pyotp.TOTP(secret).now()})
+
+    def second_factor(self) -> Any:
+        code = self.enable_totp().json()["recovery_codes"][0]
+        browser = self.server.browser()
+        browser.post("/api/auth/sign-in", json={"email": self.member.email, "password": PASSWORD})
+        return browser.post("/api/auth/second-factor", json={"code": code})
+
+    def with_totp(self, method: str, address: str) -> Any:
+        assert self.enable_totp().status_code == 200
+        return self.ada.request(method, address)
+
+    def passkey(self) -> str:
+        return f"/api/me/passkeys/{add_passkey(self.ada)[1].json()['passkey']['id']}"
 
     def connect(self) -> Any:
         return self.ada.put("/api/providers/toy/credentials", json={"values": {"key": KEY}})
@@ -120,6 +151,15 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
         "/api/auth/sign-in", json={"email": w.member.email, "password": PASSWORD}
     ),
     ("POST", "/api/auth/password/reset"): World.reset,
+    ("POST", "/api/auth/second-factor"): World.second_factor,
+    ("POST", "/api/auth/passkey"): lambda w: sign_in(w.server.browser(), add_passkey(w.ada)[0]),
+    ("POST", "/api/me/totp/enable"): World.enable_totp,
+    ("DELETE", "/api/me/totp"): lambda w: w.with_totp("DELETE", "/api/me/totp"),
+    ("POST", "/api/me/recovery-codes"): lambda w: w.with_totp("POST", "/api/me/recovery-codes"),
+    ("POST", "/api/me/passkeys"): lambda w: add_passkey(w.ada)[1],
+    ("PATCH", "/api/me/passkeys/{passkey_id}"): lambda w: w.ada.patch(w.passkey(), json={"name": "key"}),
+    ("DELETE", "/api/me/passkeys/{passkey_id}"): lambda w: w.ada.delete(w.passkey()),
+    ("POST", "/api/me/confirm"): lambda w: w.ada.post("/api/me/confirm", json={"password": PASSWORD}),
     ("POST", "/api/auth/sign-out"): lambda w: w.ada.post("/api/auth/sign-out"),
     ("PATCH", "/api/me"): lambda w: w.ada.patch("/api/me", json={"name": "Lovelace"}),
     ("POST", "/api/me/password"): lambda w: w.ada.post(
@@ -199,20 +239,25 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
     ("PATCH", "/api/users/{user_id}"): lambda w: w.boss.patch(
         f"/api/users/{w.member.id}", json={"disabled": True}
     ),
+    ("DELETE", "/api/invitations/{invitation_id}"): lambda w: w.boss.delete(
+        f"/api/invitations/{w.invite()['id']}"
+    ),
     ("POST", "/api/invitations"): lambda w: w.boss.post("/api/invitations", json={"email": "j@example.org"}),
 }
 
 
 @pytest.fixture
 def world(
-    renting: Server,  # noqa: F811
     installation: Installation,
+    service: ToyService,  # noqa: F811
     admin: User,
     member: User,
     monkeypatch: pytest.MonkeyPatch,
-) -> World:
+) -> Iterator[World]:
     monkeypatch.setattr(ml_jobs, "why_no_sandbox", lambda: None)
-    return World(renting, installation, member, renting.signed_in(member), renting.signed_in(admin))
+    # Passkeys need a host name.
+    with installation.serve(public_url=ORIGIN) as server:
+        yield World(server, installation, member, server.signed_in(member), server.signed_in(admin))
 
 
 def test_every_route_that_changes_something_is_decided_about(sqlite_server: Server) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpubloom.cli.database import settings_or_fail
 from gpubloom.cli.output import WRONG_INPUT, fail
 
 if TYPE_CHECKING:
@@ -21,12 +22,8 @@ def reset_factors(
     account. Then the password is enough to sign in. The person gets an email.
     """
     from gpubloom.server.db import migrate
-    from gpubloom.server.settings import SettingsError, load_settings
 
-    try:
-        settings = load_settings()
-    except SettingsError as error:
-        fail(error.code, f"Invalid setting. {error}", status=WRONG_INPUT)
+    settings = settings_or_fail()
     if not yes:
         typer.confirm(
             f"Remove the second factors of {email}? Be sure that the person who asks is the owner.",
@@ -50,7 +47,7 @@ async def _reset(settings: "Settings", email: str) -> bool:
     from gpubloom.server.audit import record
     from gpubloom.server.db.database import Database
 
-    database = Database(settings.database)
+    database = Database(settings.database, settings.home)
     try:
         async with database.write() as session:
             user = await find_by_email(session, email)

@@ -18,9 +18,11 @@ app = typer.Typer(no_args_is_help=True, help="Upgrade the database schema; confi
 
 
 def settings_or_fail() -> "Settings":
-    """The settings of the environment."""
+    """The settings of the environment. Files that the command makes in the home are closed to others."""
+    from gpubloom.server.home import private_umask
     from gpubloom.server.settings import SettingsError, load_settings
 
+    private_umask()
     try:
         return load_settings()
     except SettingsError as error:

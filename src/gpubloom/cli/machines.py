@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from gpubloom.cli.database import settings_or_fail
 from gpubloom.cli.output import WRONG_INPUT, fail
 
 if TYPE_CHECKING:
@@ -96,12 +97,8 @@ def _lines(name: str, state: str, seen: "datetime", jobs: int) -> str:
 def _in_database(work: "Callable[[AsyncSession, Settings], Awaitable[Result]]") -> Result:
     from gpubloom.server.db import migrate
     from gpubloom.server.db.database import Database
-    from gpubloom.server.settings import SettingsError, load_settings
 
-    try:
-        settings = load_settings()
-    except SettingsError as error:
-        fail(error.code, f"Invalid setting. {error}", status=WRONG_INPUT)
+    settings = settings_or_fail()
     migrate.upgrade(settings.database)
 
     async def done() -> Result:

@@ -59,8 +59,29 @@ def up(port: _Port = None, host: _Host = None) -> None:
     raise typer.Exit(run_both(arguments))
 
 
+def rotate_key() -> None:
+    """Replace the key that encrypts stored tokens and credentials.
+
+    Servers and workers may run meanwhile. If this command is interrupted, run it again.
+    """
+    from gpubloom.cli.database import in_database
+    from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all columns
+    from gpubloom.server.administration.key_rotation import rotate_key as rotated
+    from gpubloom.server.security.secrets import CannotOpen
+
+    settings = ready_settings()
+    try:
+        found = in_database(settings, lambda database: rotated(database, settings.home))
+    except CannotOpen as problem:
+        fail("invalid_key", str(problem), status=WRONG_INPUT)
+    typer.echo(f"Replaced the encryption key. Values encrypted again: {found.encrypted}.")
+    if found.unreadable:
+        typer.echo(f"Values that no key opens, left as they are: {found.unreadable}.")
+
+
 def usable_settings(**flags: Any) -> "Settings":
-    """The settings of flags and environment, with a writable home folder."""
+    """The settings of flags and environment, with a writable home folder that is closed to others."""
+    from gpubloom.server.home import private_umask, protect_home
     from gpubloom.server.settings import SettingsError, load_settings
 
     try:
@@ -71,8 +92,10 @@ def usable_settings(**flags: Any) -> "Settings":
         # From a .env file; what connects to other machines reads it from the environment.
         os.environ["BLOOM_EGRESS_ALLOW"] = settings.egress_allow
     try:
+        private_umask()
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         settings.uploads.mkdir(exist_ok=True)
+        protect_home(settings.home)
     except OSError as error:
         fail(
             "cannot_write",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 if __name__ == "__main__":
-    # An isolated Python does not look beside the file it was given.
+    # An isolated Python does not look where the file lies that it was given.
     sys.path.append(str(Path(__file__).parents[2]))
 
 from gpubloom.sandbox import kernel, limiting
@@ -23,7 +23,7 @@ from gpubloom.sandbox.cgroup import ControlGroup
 from gpubloom.sandbox.mounts import bubblewrap_arguments
 from gpubloom.sandbox.namespaces import confine_fork
 from gpubloom.sandbox.options import Limits, Options
-from gpubloom.sandbox.owners import UserMap, can_map
+from gpubloom.sandbox.owners import prepare_owners
 from gpubloom.sandbox.watch import SIGNALS, threads_of, watch
 
 COMMAND = (sys.executable, "-I", "-S", __file__)
@@ -55,7 +55,7 @@ def run(run_dir: Path) -> NoReturn:
         "limits": job["confinement"]["limits"],
         "user": options.user,
         "reads_all": options.user is not None and not maps,
-        "beside": threads_of(options.user),
+        "other_threads": threads_of(options.user),
         "environment": environment,
         "command": job["command"],
     }
@@ -66,11 +66,10 @@ def run(run_dir: Path) -> NoReturn:
 
 def _map_owners(options: Options) -> bool:
     """Shows the server's files as the job's, for bubblewrap to take them from there."""
-    if options.user is None or not can_map(options.disk, options.user):
+    if (users := prepare_owners(options)) is None:
         return False
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.make_private("/")
-    users = UserMap(options.user)
     covered: list[Path] = []
     for path in sorted(Path(each.source) for each in options.mounts if each.owned):
         # What lies in a folder is translated with it.
@@ -160,7 +159,9 @@ def inside(descriptor: int) -> NoReturn:
     # The locks of the run and of its devices belong to those outside.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     limits = Limits(**told["limits"])
-    limiting.limit(limits, user=told["user"], reads_all=told["reads_all"], beside=told["beside"])
+    limiting.limit(
+        limits, user=told["user"], reads_all=told["reads_all"], other_threads=told["other_threads"]
+    )
     _become(told["command"], told["environment"])
 
 

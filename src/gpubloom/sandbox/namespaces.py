@@ -18,7 +18,7 @@ from gpubloom.sandbox import kernel, limiting, seccomp
 from gpubloom.sandbox.cgroup import ControlGroup
 from gpubloom.sandbox.mounts import enter
 from gpubloom.sandbox.options import Options
-from gpubloom.sandbox.owners import UserMap, can_map
+from gpubloom.sandbox.owners import UserMap, prepare_owners
 from gpubloom.sandbox.watch import SIGNALS, threads_of, watch
 
 _NAMESPACES = kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS | kernel.CLONE_NEWCGROUP
@@ -29,9 +29,8 @@ _LOOPBACK, _SIOCSIFFLAGS, _IFF_UP = b"lo", 0x8914, 1
 def confine_fork(options: Options) -> None:
     """Returns in the job, confined and without descriptors above 2. Only one thread may run."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    maps = options.user is not None and can_map(options.disk, options.user)
-    users = UserMap(options.user) if maps and options.user is not None else None
-    beside = threads_of(options.user)
+    users = prepare_owners(options)
+    other_threads = threads_of(options.user)
     group = ControlGroup.create(options.group, options.limits)
     if options.user is None:
         _own_user_namespace()
@@ -50,9 +49,8 @@ def confine_fork(options: Options) -> None:
             _collect(job, options, alive)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.chdir(options.folder)
-        limiting.limit(
-            options.limits, user=options.user, reads_all=options.user is not None and not maps, beside=beside
-        )
+        reads_all = options.user is not None and users is None
+        limiting.limit(options.limits, user=options.user, reads_all=reads_all, other_threads=other_threads)
         # A process that changed its user counts as one with secrets, and could not look at itself.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
     except OSError as problem:

@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 
 from gpubloom.sandbox import kernel
+from gpubloom.sandbox.options import Options
 
 # Above the ranges that system users and containers have.
 _FIRST, _COUNT = 0x7000_0000, 0x0FFF_0000
@@ -45,7 +46,22 @@ class UserMap:
         os.close(self._namespace)
 
 
-def can_map(path: str, user: int) -> bool:
+def prepare_owners(options: Options) -> UserMap | None:
+    """Lets the job's user write what it may write. None: its files are its own, or there is no such user.
+
+    Forks, so only one thread may run.
+    """
+    if options.user is None:
+        return None
+    users = UserMap(options.user) if _can_map(options.disk, options.user) else None
+    for each in options.mounts:
+        if each.owned and each.writable:
+            # What an earlier version gave away must be ours again where owners are translated.
+            give(Path(each.source), options.user if users is None else os.geteuid())
+    return users
+
+
+def _can_map(path: str, user: int) -> bool:
     """Whether the file system at a path shows its files as another user's."""
     try:
         with contextlib.closing(UserMap(user)) as users:

@@ -66,6 +66,7 @@ from gpubloom.server.scripts import MOST_AT_ONCE
 from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
 from gpubloom.server.security.server_paths import HiddenPaths
 from gpubloom.server.settings import Settings
+from gpubloom.server.storage import routes as storage_routes
 from gpubloom.server.storage.uploads import UPLOADS
 from gpubloom.server.web.routes import app_build, install_web_app
 
@@ -147,6 +148,7 @@ def _routes() -> APIRouter:
 
     private = APIRouter(dependencies=[Depends(authenticate)])
     private.include_router(me_routes.router)
+    private.include_router(storage_routes.router)
     private.include_router(factor_routes.router)
     private.include_router(hub_tokens.router)
     private.include_router(project_routes.router)

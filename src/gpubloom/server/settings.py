@@ -54,6 +54,7 @@ class Settings(BaseSettings):
     body_timeout_seconds: float = Field(default=30, gt=0)
     max_streams_per_user: int = Field(default=30, ge=1)
     max_downloads_per_user: int = Field(default=10, ge=1)
+    max_queued_jobs_per_user: int = Field(default=200, ge=1)
     smtp_url: SecretStr | None = None
     mail_from: str = "GPU Bloom <bloom@localhost>"
     github_client_id: str | None = None

@@ -24,6 +24,7 @@ from gpubloom.traincard.safe_paths import read_json_beneath
 from gpubloom.traincard.sync.accepted import AcceptedPaths, Entry, Limits, RefusedEntryError
 from gpubloom.traincard.sync.apply import ARRIVING, RunFolder
 from gpubloom.traincard.sync.files import CONTROL
+from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untrusted
 
 # An agent's own is below 4096 bytes.
 _LARGEST_EXIT_RECORD = 1 << 16
@@ -184,9 +185,9 @@ class Receiver:
         if entry.kind != "whole" or len(content) > _LARGEST_EXIT_RECORD:
             raise RefusedEntryError("the exit record is not sent as a whole file")
         try:
-            found = ExitRecord.from_json(json.loads(content))
-        except RecursionError:
-            raise RefusedEntryError("the exit record is damaged: it is nested too deeply") from None
+            found = ExitRecord.from_json(parse_untrusted(content, most_bytes=_LARGEST_EXIT_RECORD))
+        except UntrustedJsonError as problem:
+            raise RefusedEntryError(f"the exit record is damaged: {problem}") from None
         if found.attempt != self._layout.attempt:
             raise RefusedEntryError("the exit record belongs to another attempt")
 

@@ -4,13 +4,16 @@ A reader sees the old file or the new one, never a mixture: the new text is writ
 in the same folder and renamed over the old one.
 """
 
-import json
 import os
 import threading
 from pathlib import Path
 from typing import Any
 
 from gpubloom.errors import InputError
+from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untrusted
+
+# What a small JSON file of a run has at most: a latest.json with thousands of series has some megabytes.
+LARGEST_JSON_BYTES = 32 << 20
 
 
 def replace_file(path: Path, text: str, *, durable: bool = False, modified_ns: int | None = None) -> None:
@@ -36,10 +39,15 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return json_object(text, path.name)
+
+
+def json_object(content: bytes | str, name: str, *, most: int = LARGEST_JSON_BYTES) -> dict[str, Any]:
+    """The object in the content of a file. A run directory is also written by others, who may write NaN."""
     try:
-        value = json.loads(text)
-    except RecursionError:
-        raise InputError("not_json_object", f"{path.name} is nested too deeply") from None
+        value = parse_untrusted(content, most_bytes=most, finite=False)
+    except UntrustedJsonError as problem:
+        raise InputError("not_json_object", f"{name} is not usable: {problem}") from None
     if isinstance(value, dict):
         return value
-    raise InputError("not_json_object", f"{path.name} must contain a JSON object, not {type(value).__name__}")
+    raise InputError("not_json_object", f"{name} must contain a JSON object, not {type(value).__name__}")

@@ -9,7 +9,6 @@ mounts of a sandbox. To write into one could change a file elsewhere, so that is
 """
 
 import errno
-import json
 import os
 import shutil
 import stat
@@ -19,10 +18,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpubloom.errors import InputError
+from gpubloom.traincard.atomic_write import LARGEST_JSON_BYTES, json_object
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# What a small JSON file of a run has at most: a latest.json with thousands of series has some megabytes.
-LARGEST_JSON_BYTES = 32 << 20
 # Nobody reads deeper: a script can nest folders without end.
 _DEEPEST = 64
 
@@ -95,15 +93,7 @@ def read_json_beneath(top: Path, name: str, *, most: int = LARGEST_JSON_BYTES) -
         return None
     with file:
         content = file.read(most + 1)
-    if len(content) > most:
-        raise InputError("not_json_object", f"{name} is larger than {most} bytes")
-    try:
-        value = json.loads(content)
-    except RecursionError:
-        raise InputError("not_json_object", f"{name} is nested too deeply") from None
-    if isinstance(value, dict):
-        return value
-    raise InputError("not_json_object", f"{name} must contain a JSON object, not {type(value).__name__}")
+    return json_object(content, name, most=most)
 
 
 def replace_beneath(

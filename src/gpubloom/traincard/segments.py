@@ -123,7 +123,7 @@ def condense(files: RunFiles, stream: StreamId) -> None:
             if not line.endswith(b"\n"):
                 break
             size += len(line)
-            with contextlib.suppress(ValueError, KeyError, TypeError):
+            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
                 condenser.add([json.loads(line)])
     condenser.save(files, size)
 

@@ -218,7 +218,7 @@ def _last_seq(path: Path) -> int:
         file.seek(max(0, path.stat().st_size - _LAST_LINES_BYTES))
         lines = file.read().split(b"\n")[:-1]
     for line in reversed(lines):
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             return int(json.loads(line)["seq"])
     return 0
 

@@ -14,6 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from gpubloom.plan import Hardware, detect_hardware
 from gpubloom.providers.base import Reservation
 from gpubloom.providers.local.provider import LocalProvider
+from gpubloom.providers.local.sandbox import why_no_warm_sandbox
+from gpubloom.sandbox import cgroup
+from gpubloom.server.administration.warnings import server_warnings
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
@@ -32,6 +35,7 @@ from gpubloom.server.settings import Settings
 from gpubloom.worker.disk import PROBE_SECONDS, DiskFault, MachineDisk, fault_of
 from gpubloom.worker.follower import Follower
 from gpubloom.worker.imports import Preparations
+from gpubloom.worker.job_storage import keep_measuring
 from gpubloom.worker.lost_machines import LostMachines, come_back
 from gpubloom.worker.preemption import Preemption
 from gpubloom.worker.remote_attempt import PollIntervals
@@ -80,11 +84,16 @@ class WorkerLoop:
             return
         self._open(machine)
         await self._provider.open()
+        trying = asyncio.create_task(asyncio.to_thread(self._try_confinement), name="try the sandbox")
         await self._take_over_from_the_dead()
         preparing = asyncio.create_task(self._preparations.run(stopping), name="prepare datasets and models")
         reconciling = asyncio.create_task(
             keep_reconciling(self._settings, self._database, stopping),
             name="terminate machines that no job owns",
+        )
+        measuring = asyncio.create_task(
+            keep_measuring(self._settings, self._database, machine, stopping),
+            name="measure the files of jobs",
         )
         lost_machines = LostMachines(self._settings, self._database, self._claimant, self._hardware)
         clock = asyncio.get_running_loop().time
@@ -124,8 +133,17 @@ class WorkerLoop:
         finally:
             preparing.cancel()
             reconciling.cancel()
-            await asyncio.gather(preparing, reconciling, return_exceptions=True)
+            measuring.cancel()
+            await asyncio.gather(preparing, reconciling, measuring, trying, return_exceptions=True)
             await self._stop()
+
+    def _try_confinement(self) -> None:
+        """Before the first job asks: each trial takes a moment, and its answer is kept."""
+        if (reason := cgroup.delegate()) is not None:
+            log.info("jobs have no control groups; their memory is watched instead", reason=reason)
+        for sentence in server_warnings(self._settings.sandbox_mode):
+            log.warning(sentence)
+        why_no_warm_sandbox()
 
     async def _machine_name(self, stopping: asyncio.Event) -> str | None:
         """The lasting name of this machine; waits for a disk on which it can be kept. None: told to stop."""

@@ -55,6 +55,13 @@ export const serverQuery = queryOptions({
   staleTime: 5 * 60_000,
 });
 
+/** What the operator should change; for admins only. */
+export const serverWarningsQuery = queryOptions({
+  queryKey: ["server", "warnings"],
+  queryFn: () => answerOf(api.GET("/api/server/warnings")),
+  staleTime: 5 * 60_000,
+});
+
 export const peopleQuery = queryOptions({
   queryKey: ["people"],
   queryFn: () => answerOf(api.GET("/api/users")),
@@ -69,9 +76,33 @@ export const invite = (body: { email: string; role: Role }) => answerOf(api.POST
 
 const AUDIT_PAGE = 50;
 
-export const auditQuery = infiniteQueryOptions({
-  queryKey: ["audit"],
-  queryFn: ({ pageParam }) => answerOf(api.GET("/api/audit-events", { params: { query: { limit: AUDIT_PAGE, offset: pageParam } } })),
-  initialPageParam: 0,
-  getNextPageParam: ({ total }, pages) => (pages.length * AUDIT_PAGE < total ? pages.length * AUDIT_PAGE : undefined),
-});
+/** Which entries to show; an empty text leaves a field open. Days are those of the reader. */
+export type AuditFilter = { actor: string; action: string; project: string; from: string; to: string };
+
+export const NO_FILTER: AuditFilter = { actor: "", action: "", project: "", from: "", to: "" };
+
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+
+/** The filter as the API takes it. Half a project id is not sent. */
+export function auditParams({ actor, action, project, from, to }: AuditFilter) {
+  const end = to && new Date(`${to}T00:00:00`);
+  if (end) end.setDate(end.getDate() + 1);
+  return {
+    ...(actor && { actor_id: actor }),
+    ...(action.trim() && { action: action.trim() }),
+    ...(UUID.test(project.trim()) && { project_id: project.trim() }),
+    ...(from && { since: new Date(`${from}T00:00:00`).toISOString() }),
+    ...(end && { until: end.toISOString() }),
+  };
+}
+
+export const auditQuery = (filter: AuditFilter) =>
+  infiniteQueryOptions({
+    queryKey: ["audit", filter],
+    queryFn: ({ pageParam }) =>
+      answerOf(api.GET("/api/audit-events", { params: { query: { ...auditParams(filter), limit: AUDIT_PAGE, offset: pageParam } } })),
+    initialPageParam: 0,
+    getNextPageParam: ({ total }, pages) => (pages.length * AUDIT_PAGE < total ? pages.length * AUDIT_PAGE : undefined),
+  });
+
+export const auditExportAddress = (filter: AuditFilter) => `/api/audit-events/export?${new URLSearchParams(auditParams(filter))}`;

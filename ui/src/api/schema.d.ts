@@ -504,6 +504,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/me/storage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Storage
+         * @description Return how much your files take, and how much they may take together.
+         */
+        get: operations["read_storage_api_me_storage_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/me/factors": {
         parameters: {
             query?: never;
@@ -2259,6 +2279,26 @@ export interface paths {
          * @description Return the server's version. Admins also see the data folders that the server may read.
          */
         get: operations["read_server_api_server_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/server/warnings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Warnings
+         * @description List what the operator should change about how this server runs.
+         */
+        get: operations["read_warnings_api_server_warnings_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -7930,6 +7970,14 @@ export interface components {
             /** Data Roots */
             data_roots: string[];
         };
+        /**
+         * ServerWarnings
+         * @description What the operator of this server should change, in sentences.
+         */
+        ServerWarnings: {
+            /** Items */
+            items: string[];
+        };
         /** SessionOut */
         SessionOut: {
             /**
@@ -8104,6 +8152,26 @@ export interface components {
              * @default []
              */
             ignored: string[];
+        };
+        /**
+         * StorageOut
+         * @description Bytes by kind. The files of jobs are measured about once a minute while the jobs run.
+         */
+        StorageOut: {
+            /** Quota */
+            quota: number;
+            /** Total */
+            total: number;
+            /** Datasets */
+            datasets: number;
+            /** Models */
+            models: number;
+            /** Runs */
+            runs: number;
+            /** Checkpoints */
+            checkpoints: number;
+            /** Trained Models */
+            trained_models: number;
         };
         /**
          * StorageReady
@@ -9655,6 +9723,36 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_storage_api_me_storage_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StorageOut"];
+                };
             };
             /** @description Error */
             "4XX": {
@@ -13492,6 +13590,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ServerOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_warnings_api_server_warnings_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServerWarnings"];
                 };
             };
             /** @description Error */

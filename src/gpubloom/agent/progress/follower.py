@@ -112,7 +112,7 @@ def is_reporting(spec: JobSpec) -> bool:
     try:
         with files.tail(0).open("rb") as tail:
             start = json.loads(tail.readline(65_536))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(start, dict) and start.get("attempt") == spec.attempt
 

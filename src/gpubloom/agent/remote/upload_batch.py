@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from gpubloom.errors import InputError
+from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untrusted
 
 VERSION = 1
 # A header of many small files is some hundred kilobytes.
@@ -88,9 +89,9 @@ _FIELDS: dict[str, tuple[type, ...]] = {
 
 def _parse(text: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(text)
-    except RecursionError:
-        header = None
+        header = parse_untrusted(text, most_bytes=_LONGEST_HEADER, finite=False)
+    except UntrustedJsonError as problem:
+        raise InputError("damaged_batch", f"the header is damaged: {problem}") from None
     if not isinstance(header, dict):
         raise InputError("damaged_batch", "the header is not a JSON object")
     if isinstance(version := header.get("v"), int) and version > VERSION:

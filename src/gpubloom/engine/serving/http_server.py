@@ -31,6 +31,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gpubloom.engine.serving.openai_protocol import Rejected, Shape, usage
 from gpubloom.engine.serving.service import ParsedRequest, Service
+from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untrusted
 
 SOCKET_FILE = "serve.sock"
 
@@ -42,14 +43,14 @@ _CLOSE_SECONDS = 5
 
 
 @contextmanager
-def serving(service: Service, token: str, beside: Path | None = None) -> Iterator[int]:
+def serving(service: Service, token: str, socket_folder: Path | None = None) -> Iterator[int]:
     """Serve on a free port of the loopback address and yield the port. At the end, all answers end.
 
-    `beside`: a folder for a socket file, through which those reach it who do not share its network.
+    `socket_folder`: a folder for a socket file, through which those reach it who do not share its network.
     """
     listening = [socket.create_server(("127.0.0.1", 0))]
-    if beside is not None:
-        listening.append(_socket_file(beside))
+    if socket_folder is not None:
+        listening.append(_socket_file(socket_folder))
     config = uvicorn.Config(
         _app(service, token),
         lifespan="off",
@@ -208,8 +209,8 @@ async def _json_body(request: Request) -> Any:
             sentence = f"The request body is larger than the limit of {_MAX_BODY_BYTES:,} bytes."
             raise Rejected(sentence, status=413, code="too_large")
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as problem:
+        return parse_untrusted(content, most_bytes=_MAX_BODY_BYTES)
+    except UntrustedJsonError as problem:
         raise Rejected(f"The body is not JSON: {problem}.", code="malformed_json") from None
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import gpubloom
 from gpubloom.sandbox.launch import COMMAND
 from gpubloom.sandbox.options import Limits, Mount, Options
-from gpubloom.sandbox.owners import can_map, give, user_of
+from gpubloom.sandbox.owners import user_of
 from gpubloom.traincard.nvml import opened_nvml
 
 WORK_INSIDE = "/job/work"
@@ -74,7 +74,8 @@ class Sandbox:
 
     def of_a_script(self, work: Path, home: Path, environment: Mapping[str, str]) -> Options:
         """It sees its work folder and a home, and writes to both."""
-        self._prepare(work, home)
+        for folder in (work, home):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         mounts = (
             *self._common(),
             Mount("bind", WORK_INSIDE, str(work.resolve()), writable=True, owned=True),
@@ -90,9 +91,10 @@ class Sandbox:
         run_dir = self.run_dir.resolve()
         logs = run_dir / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        self._prepare(self.run_dir, cache)
+        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         mounts = (
             *self._common(python),
+            *(Mount("bind", folder, folder) for folder in _toolchains()),
             Mount("tmpfs", HOME_INSIDE, writable=True, size=self._temporary),
             *(Mount("bind", path, path, owned=True) for path in _outermost(inputs)),
             Mount("bind", str(cache), str(cache.resolve()), writable=True, owned=True),
@@ -131,14 +133,6 @@ class Sandbox:
     @property
     def _temporary(self) -> int:
         return max(64 << 20, self.limits.memory_bytes // 4)
-
-    def _prepare(self, *writable: Path) -> None:
-        """Makes the folders, and lets the job's user write what is in them."""
-        for folder in writable:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if self._user is not None:
-                # An earlier version gave such folders away; where the owner is translated, it must be ours.
-                give(folder, os.geteuid() if can_map(str(folder), self._user) else self._user)
 
     def _common(self, python: str = sys.executable) -> tuple[Mount, ...]:
         number = os.geteuid() if self._user is None else self._user
@@ -265,6 +259,16 @@ def _python_folders(python: str = sys.executable) -> list[str]:
         found |= {str(Path(program).parent.parent), str(Path(program).resolve().parent.parent)}
     folders = _outermost([Path(path) for path in found if Path(path) != Path("/")])
     return [folder for folder in folders if not Path(folder).is_relative_to("/usr") and Path(folder).is_dir()]
+
+
+def _toolchains() -> list[str]:
+    """Compilers and libraries that the environment names, where systems keep what is no part of them."""
+    names = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CC", "CXX", "BLOOM_CC")
+    named = [Path(part) for name in names for part in os.environ.get(name, "").split(os.pathsep) if part]
+    found = {
+        Path("/opt", path.relative_to("/opt").parts[0]) for path in named if Path("/opt") in path.parents
+    }
+    return [str(path) for path in sorted(found) if path.is_dir()]
 
 
 def _outermost(paths: Sequence[Path]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+import anyio.to_thread
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
@@ -18,7 +19,9 @@ from gpubloom.server.administration.schemas import (
     PersonChange,
     PersonOut,
     ServerOut,
+    ServerWarnings,
 )
+from gpubloom.server.administration.warnings import server_warnings
 from gpubloom.server.audit import record_apart
 from gpubloom.server.audit.maintenance import AskedFilter, export
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
@@ -37,6 +40,12 @@ async def read_server(principal: CurrentPrincipal, settings: CurrentSettings) ->
         uploads_folder=str(settings.uploads) if is_admin else None,
         data_roots=[str(root) for root in settings.data_roots] if is_admin else [],
     )
+
+
+@router.get("/server/warnings")
+async def read_warnings(principal: AdminPrincipal, settings: CurrentSettings) -> ServerWarnings:
+    """List what the operator should change about how this server runs."""
+    return ServerWarnings(items=await anyio.to_thread.run_sync(server_warnings, settings.sandbox_mode))
 
 
 @router.get("/users")

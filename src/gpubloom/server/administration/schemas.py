@@ -56,3 +56,9 @@ class ServerOut(Schema):
     signup: str
     uploads_folder: str | None
     data_roots: list[str]
+
+
+class ServerWarnings(Schema):
+    """What the operator of this server should change, in sentences."""
+
+    items: list[str]

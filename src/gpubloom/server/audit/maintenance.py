@@ -1,6 +1,7 @@
 """What operators and admins do with the audit log: verify, export, filter, and sign its end again."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from uuid import UUID
 import anyio.to_thread
 from fastapi import Depends, Query
 from pydantic import AwareDatetime, Field
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, func, or_, select
 
 from gpubloom.server.audit import chain
 from gpubloom.server.audit.recording import record
@@ -46,7 +47,10 @@ class AuditFilter:
         if self.actor_id is not None:
             found.append(AuditEvent.actor_id == self.actor_id)
         if self.action:
-            found.append(AuditEvent.action.istartswith(self.action, autoescape=True))
+            # "API token created", as the web app shows it, is api_token.created.
+            words = func.replace(AuditEvent.action, ".", " ")
+            typed = re.sub(r"[\s._]+", " ", self.action.strip())
+            found.append(func.replace(words, "_", " ").istartswith(typed, autoescape=True))
         if self.project_id is not None:
             # Entries from before the chain name a project as their subject only.
             found.append(
@@ -65,7 +69,9 @@ class AuditFilter:
 def _asked(
     actor_id: Annotated[UUID | None, Query(description="The user who acted.")] = None,
     action: Annotated[
-        str, Query(max_length=120, description="The beginning of the action's name."), Storable
+        str,
+        Query(max_length=120, description="The beginning of the action, such as api_token."),
+        Storable,
     ] = "",
     project_id: Annotated[UUID | None, Query()] = None,
     since: Annotated[Moment | None, Query(description="Only entries at or after this time.")] = None,

@@ -30,6 +30,7 @@ from gpubloom.server.problems import (
     TooLarge,
     TooManyRequests,
 )
+from gpubloom.traincard.untrusted_json import parse_untrusted
 
 # Reading a long prompt on a CPU takes its time; between two tokens it never takes that long.
 _TIMEOUT = httpx2.Timeout(connect=5, read=600, write=30, pool=30)
@@ -166,7 +167,7 @@ async def _refusal(answer: httpx2.Response) -> Problem:
     finally:
         await answer.aclose()
     try:
-        error = json.loads(content)["error"]
+        error = parse_untrusted(content, most_bytes=_LONGEST_REFUSAL)["error"]
         sentence, code = str(error["message"])[:2_000], error.get("code")
     except (ValueError, KeyError, TypeError):
         sentence = f"The model process answered with status {answer.status_code} and gave no reason."

@@ -16,8 +16,11 @@ import hmac
 import os
 import secrets
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -60,6 +63,19 @@ def looks_like_api_token(token: str) -> bool:
     rest = token.removeprefix(API_TOKEN_PREFIX)
     body, checksum = rest[:-_CHECKSUM_LENGTH], rest[-_CHECKSUM_LENGTH:]
     return len(body) == 48 and secrets.compare_digest(checksum, _checksum(body))
+
+
+@dataclass(frozen=True)
+class SealedColumn:
+    """A column with sealed texts, and the context of the text in a row of its table."""
+
+    table: Any
+    name: str
+    context: Callable[[Any], str]
+
+
+# Every sealed column, for the rotation of the key. The module that seals adds its own.
+SEALED: list[SealedColumn] = []
 
 
 class CannotOpen(ValueError):

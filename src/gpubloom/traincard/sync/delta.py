@@ -168,7 +168,7 @@ class DeltaBuilder:
         entry, content = self._whole(state, CHECKPOINT_INDEX, seen)
         try:
             named = [str(found["path"]) for found in json.loads(content)["checkpoints"]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             named = []
         waits = any(
             (name in files and state["sent"].get(name) != files[name].as_list())

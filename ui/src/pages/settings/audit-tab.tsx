@@ -1,12 +1,14 @@
 /** The audit log. */
-import { useInfiniteQuery } from "@tanstack/react-query";
-import { ScrollText } from "lucide-react";
-import { auditQuery } from "@/api/account";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { Download, ScrollText } from "lucide-react";
+import { useState } from "react";
+import { type AuditFilter, auditExportAddress, auditQuery, NO_FILTER, peopleQuery } from "@/api/account";
 import { sentenceOf } from "@/api/problem";
 import type { AuditEvent } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { type Column, DataTable } from "@/components/data-table";
+import { Input, SearchBox, Select } from "@/components/input";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
@@ -31,15 +33,24 @@ const columns: Column<AuditEvent>[] = [
 ];
 
 export function AuditTab() {
-  const audit = useInfiniteQuery(auditQuery);
+  const [filter, setFilter] = useState(NO_FILTER);
+  const audit = useInfiniteQuery(auditQuery(filter));
   return (
     <Card>
-      <CardHeader title="Audit log" note="Newest first. Entries are never changed." />
+      <CardHeader title="Audit log" note="Newest first. A hash chain shows whether an entry was changed.">
+        <Button asChild>
+          <a href={auditExportAddress(filter)} download>
+            <Download aria-hidden />
+            Export
+          </a>
+        </Button>
+      </CardHeader>
+      <Filters filter={filter} onChange={(change) => setFilter((before) => ({ ...before, ...change }))} />
       <Loaded query={audit} skeleton={<SkeletonRows rows={6} />}>
         {({ pages }) => {
           // What happened meanwhile moves entries on to the next page, where they come again.
           const events = [...new Map(pages.flatMap((page) => page.items.map((event) => [event.id, event] as const))).values()];
-          if (events.length === 0) return <EmptyState icon={ScrollText} title="The audit log is empty." />;
+          if (events.length === 0) return <EmptyState icon={ScrollText} title="The audit log has no such entries." />;
           return (
             <>
               <DataTable label="Audit log" columns={columns} rows={events} rowKey={(event) => event.id} />
@@ -60,6 +71,35 @@ export function AuditTab() {
         }}
       </Loaded>
     </Card>
+  );
+}
+
+function Filters({ filter, onChange }: { filter: AuditFilter; onChange: (change: Partial<AuditFilter>) => void }) {
+  const people = useQuery(peopleQuery);
+  const users = (people.data?.items ?? []).map(({ id, name, email }) => [id, `${name} (${email})`] as const);
+  return (
+    <div className="grid gap-x-3 sm:grid-cols-2 lg:grid-cols-3">
+      <Select
+        aria-label="User"
+        options={[["", "All users"], ...users]}
+        value={filter.actor}
+        onChange={(event) => onChange({ actor: event.target.value })}
+        className="mb-3.5"
+      />
+      <SearchBox label="Action, such as api token" text={filter.action} onSearch={(action) => onChange({ action })} />
+      <SearchBox label="Project ID" text={filter.project} onSearch={(project) => onChange({ project })} />
+      <DayInput label="From" day={filter.from} onChange={(from) => onChange({ from })} />
+      <DayInput label="To" day={filter.to} onChange={(to) => onChange({ to })} />
+    </div>
+  );
+}
+
+function DayInput({ label, day, onChange }: { label: string; day: string; onChange: (day: string) => void }) {
+  return (
+    <label className="mb-3.5 flex items-center gap-2 text-sm text-dim">
+      {label}
+      <Input type="date" value={day} onChange={(event) => onChange(event.target.value)} />
+    </label>
   );
 }
 

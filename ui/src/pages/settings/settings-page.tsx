@@ -18,6 +18,7 @@ import { useCurrentUser } from "@/shell/session";
 import { AuditTab } from "./audit-tab";
 import { PasskeysCard } from "./passkeys-card";
 import { PeopleTab } from "./people-tab";
+import { ServerWarnings } from "./server-warnings";
 import { SecondFactorCard } from "./second-factor-card";
 import { SessionsTab } from "./sessions-tab";
 import { TokensTab } from "./tokens-tab";
@@ -45,6 +46,7 @@ export function SettingsPage() {
   return (
     <>
       <PageHeader title="Settings" />
+      {user.role === "admin" && <ServerWarnings />}
       <Tabs
         value={current?.tab}
         onValueChange={(chosen) => void navigate({ search: { tab: ENTRIES.find((entry) => entry.tab === chosen)?.tab } })}

@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { auditExportAddress, auditParams, NO_FILTER } from "@/api/account";
 import { actionText, detailsText, subjectText } from "./audit-tab";
 import { deviceName } from "./sessions-tab";
 
@@ -19,6 +20,20 @@ describe("an audit entry", () => {
   it("lists what else was noted", () => {
     expect(detailsText({ name: "x", role: "admin", disabled: false, reason: null })).toBe("role: admin, disabled: no");
     expect(detailsText({ name: "x" })).toBeNull();
+  });
+});
+
+describe("the filter of the audit log", () => {
+  it("sends only the fields that are set", () => {
+    expect(auditParams(NO_FILTER)).toEqual({});
+    expect(auditParams({ ...NO_FILTER, actor: UUID, action: " API token" })).toEqual({ actor_id: UUID, action: "API token" });
+    expect(auditParams({ ...NO_FILTER, project: "79684e78" })).toEqual({});
+    expect(auditExportAddress({ ...NO_FILTER, project: UUID })).toBe(`/api/audit-events/export?project_id=${UUID}`);
+  });
+
+  it("includes the whole last day", () => {
+    const { since, until } = auditParams({ ...NO_FILTER, from: "2026-03-01", to: "2026-03-01" });
+    expect(new Date(until ?? 0).getTime() - new Date(since ?? 0).getTime()).toBe(24 * 3600 * 1000);
   });
 });
 
