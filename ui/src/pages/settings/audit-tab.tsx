@@ -117,7 +117,7 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f-]{27}$/;
 
 /** "api_token.created" in words: "API token created". */
 export function actionText(action: string): string {
-  const words = action.replaceAll(/[._]/g, " ").replace(/\bapi\b/, "API");
+  const words = action.replaceAll(/[._]/g, " ").replace(/\bapi\b/, "API").replace(/\btotp\b/, "authenticator app");
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 

@@ -9,6 +9,7 @@ describe("an audit entry", () => {
   it("says the action in words", () => {
     expect(actionText("api_token.created")).toBe("API token created");
     expect(actionText("user.signed_in")).toBe("User signed in");
+    expect(actionText("totp.enabled")).toBe("Authenticator app enabled");
   });
 
   it("names its subject when it can, and shortens ids", () => {
