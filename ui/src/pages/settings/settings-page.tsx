@@ -20,6 +20,7 @@ import { PasskeysCard } from "./passkeys-card";
 import { PeopleTab } from "./people-tab";
 import { SecondFactorCard } from "./second-factor-card";
 import { SessionsTab } from "./sessions-tab";
+import { StorageCard } from "./storage-card";
 import { TokensTab } from "./tokens-tab";
 
 type Entry = { tab: SettingsTab; text: string; panel: ComponentType; adminOnly?: boolean };
@@ -108,6 +109,7 @@ export function ProfileTab() {
       <PasswordCard />
       <SecondFactorCard />
       <PasskeysCard />
+      <StorageCard />
     </div>
   );
 }
