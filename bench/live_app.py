@@ -17,6 +17,11 @@ import httpx2
 
 TEXT = "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer. " * 2_000
 
+# One person at one address plays all the viewers.
+_NO_LIMITS = {
+    f"BLOOM_MAX_{name}": "100000" for name in ("CONNECTIONS", "CONNECTIONS_PER_ADDRESS", "STREAMS_PER_USER")
+}
+
 
 @dataclass
 class LiveApp:
@@ -63,7 +68,7 @@ def start_app(**settings: str) -> Iterator[LiveApp]:
         with (Path(folder) / "log").open("w") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "gpubloom.cli", "up", "--port", "0"],
-                env={**clean, **settings, "BLOOM_HOME": str(home), "PYTHONUNBUFFERED": "1"},
+                env={**clean, **_NO_LIMITS, **settings, "BLOOM_HOME": str(home), "PYTHONUNBUFFERED": "1"},
                 cwd=folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,

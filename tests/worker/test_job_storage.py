@@ -17,6 +17,7 @@ from gpubloom.worker.job_storage import Sizes, measure, measure_jobs
 from tests.server.conftest import kind  # noqa: F401 - both databases
 from tests.server.installation import Browser, Installation
 from tests.server.jobs.recorded import add_job
+from tests.worker.machine import Machine
 
 MACHINE = "box"
 PIECE = 1 << 20
@@ -184,3 +185,20 @@ def test_storage_is_shown_by_kind_and_refuses_what_has_no_room(
     # Deleting makes room at once.
     assert ada.delete(f"/api/jobs/{job.id}").status_code == 204
     assert ada.get("/api/me/storage").json()["total"] == 2000
+
+
+def test_a_worker_ends_a_training_that_outgrows_the_quota_of_its_owner(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpubloom.worker.job_storage.MEASURE_SECONDS", 0.2)
+    machine = Machine(installation)
+    machine.settings = machine.settings.model_copy(update={"user_quota_gb": QUOTA_GB})
+    job_id = machine.add_job(toy={"steps": 100_000, "seconds": 0.05})
+    _write(installation.home / "runs" / str(job_id) / "work/out.bin", 3)
+
+    async def scenario() -> TrainingJob:
+        async with machine.worker():
+            return await machine.until(job_id, "cancelled", "completed", "failed")
+
+    job = asyncio.run(scenario())
+    assert (job.status, job.error_code) == ("cancelled", "quota_exceeded"), job.error_message

@@ -36,6 +36,11 @@ export const sessionsQuery = queryOptions({
   queryFn: () => answerOf(api.GET("/api/me/sessions")),
 });
 
+export const storageQuery = queryOptions({
+  queryKey: ["me", "storage"],
+  queryFn: () => answerOf(api.GET("/api/me/storage")),
+});
+
 export async function endSession(id: string) {
   await answerOf(api.DELETE("/api/me/sessions/{session_id}", { params: { path: { session_id: id } } }));
   await queryClient.invalidateQueries({ queryKey: sessionsQuery.queryKey });

@@ -16,6 +16,7 @@ export type SecondStep = Schemas["SecondStep"];
 export type Passkey = Schemas["PasskeyOut"];
 export type Factors = Schemas["FactorsOut"];
 export type Session = Schemas["SessionOut"];
+export type StorageUse = Schemas["StorageOut"];
 export type ApiToken = Schemas["ApiTokenOut"];
 export type Scope = ApiToken["scopes"][number];
 export type Project = Schemas["ProjectOut"];

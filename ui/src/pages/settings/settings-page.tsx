@@ -24,6 +24,7 @@ import { PeopleTab } from "./people-tab";
 import { SecondFactorCard } from "./second-factor-card";
 import { ServerWarnings } from "./server-warnings";
 import { SessionsTab } from "./sessions-tab";
+import { StorageCard } from "./storage-card";
 import { TokensTab } from "./tokens-tab";
 
 type Entry = { tab: SettingsTab; text: string; panel: ComponentType; adminOnly?: boolean };
@@ -114,6 +115,7 @@ export function ProfileTab() {
       <SecondFactorCard />
       <PasskeysCard />
       <LinkedAccountsCard />
+      <StorageCard />
     </div>
   );
 }
