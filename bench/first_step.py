@@ -32,8 +32,8 @@ def main() -> None:
             seconds_to_first_step(open_app)
             # In turn, so that both see the same machine.
             pairs = [(seconds_to_first_step(app), seconds_to_first_step(open_app)) for _ in range(7)]
-    warm = [confined for confined, _ in pairs]
-    added = statistics.median(confined - unconfined for confined, unconfined in pairs)
+    warm = [inside for inside, _ in pairs]
+    added = statistics.median(inside - outside for inside, outside in pairs)
     print(f"cold: {cold:.1f} s (goal: at most 10)")
     print(f"warm: {statistics.median(warm):.1f} s median, {max(warm):.1f} s slowest of 7 (goal: at most 3)")
     print(f"the sandbox adds {added:+.2f} s to a warm start, median of 7 pairs (goal: at most 0.3)")

@@ -17,6 +17,7 @@ STRANGERS = (
     "/auth/forgot",
     "/auth/verify",
     "/auth/reset",
+    "/auth/second-factor",
     "/setup",
     "/no-such-page",
     "/shared",

@@ -101,3 +101,17 @@ def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 8}')
     with raises(ValueError, code="model_config_invalid", match="vocab_size"):
         read_decoder(tmp_path)
+
+
+def test_a_config_that_would_fill_the_memory_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "llama", **SIZES, "num_hidden_layers": 10**12}))
+    with raises(ValueError, code="model_config_invalid", match="layers"):
+        read_decoder(tmp_path)
+    file.write_text('{"a":' * 100_000)
+    with raises(ValueError, code="not_json"):
+        read_decoder(tmp_path)
+    with file.open("wb") as sparse:
+        sparse.truncate(8 << 30)
+    with raises(ValueError, code="unreadable_file", match="too large"):
+        read_decoder(tmp_path)

@@ -145,6 +145,7 @@ def _add_jobs(installation: Installation, tenant: Tenant, label: str, content: s
     checkpoint = next(row for row in installation.all(Checkpoint) if row.job_id == training.id)
     tenant.training, tenant.script, tenant.export = str(training.id), str(script.id), str(export.id)
     tenant.ids |= {
+        "user_id": str(tenant.user.id),
         "project_id": str(project.id),
         "job_id": str(training.id),
         "parent_id": str(training.id),

@@ -9,7 +9,7 @@ import pytest
 from starlette.websockets import WebSocketDisconnect
 
 from gpubloom.server.accounts.passkeys import Passkey
-from gpubloom.server.accounts.tables import User
+from gpubloom.server.accounts.tables import LinkedAccount, User
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.tables import JobShare, TrainingJob
 from gpubloom.server.models.tables import Model
@@ -107,6 +107,11 @@ OWNED: dict[str, Callable[[Installation, User], object]] = {
     ),
     "session_id": lambda installation, owner: installation.add_session(owner)[1].id,
     "token_id": lambda installation, owner: installation.add_token(owner)[1].id,
+    "link_id": lambda installation, owner: (
+        installation.add(
+            LinkedAccount(id=uuid4(), user_id=owner.id, provider="github", provider_account_id="1")
+        ).id
+    ),
     "passkey_id": lambda installation, owner: (
         installation.add(
             Passkey(id=uuid4(), user_id=owner.id, name="p", credential_id="x", public_key=b"x", sign_count=0)

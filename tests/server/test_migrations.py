@@ -114,10 +114,12 @@ _NEW_TABLES = {
     "audit_head",
     "machines",
     "idempotency_keys",
+    "job_storage",
     "known_devices",
     "passkey_challenges",
     "passkeys",
     "pending_sign_ins",
+    "queue_turns",
     "recovery_codes",
     "totp_secrets",
 }

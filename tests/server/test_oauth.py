@@ -4,12 +4,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
+import pyotp
 import pytest
 
 from gpubloom.server.accounts.oauth import local_path
+from gpubloom.server.accounts.oauth_providers import Endpoints
 from gpubloom.server.accounts.tables import BrowserSession, LinkedAccount, User
+from gpubloom.server.audit import AuditEvent
+from gpubloom.server.clock import now
 from tests.server.installation import Browser, Installation, Server
 from tests.server.oauth_provider import FakeProvider, fake_provider
 
@@ -47,10 +52,12 @@ def _serving(installation: Installation, fake: FakeProvider, **settings: Any) ->
         server.app.state.oauth = {
             name: replace(
                 known,
-                authorize_url=fake.address("/authorize"),
-                token_url=fake.address("/token"),
-                profile_url=fake.address("/profile"),
-                emails_url=fake.address("/emails") if known.emails_url else None,
+                endpoints=Endpoints(
+                    authorize_url=fake.address("/authorize"),
+                    token_url=fake.address("/token"),
+                    profile_url=fake.address("/profile"),
+                    emails_url=fake.address("/emails") if known.endpoints.emails_url else None,
+                ),
             )
             for name, known in server.app.state.oauth.items()
         }
@@ -91,7 +98,12 @@ def test_a_new_person_signs_up_and_comes_back_as_the_same(
     assert again.get("/api/me").json()["id"] == me["id"], "the account there counts, not its address"
     assert len(installation.all(User)) == 2
     assert "provider-token" not in installation.everything_stored()
-    assert installation.actions() == ["user.signed_up", "user.signed_in", "user.signed_in"]
+    assert installation.actions() == [
+        "user.signed_up",
+        "user.account_linked",
+        "user.signed_in",
+        "user.signed_in",
+    ]
 
 
 def test_what_does_not_fit_signs_nobody_in(
@@ -107,7 +119,14 @@ def test_what_does_not_fit_signs_nobody_in(
         assert _through(server.browser(), provider, name, **changes) == f"/auth?error={code}"
     without_cookie = server.browser().get(f"/api/auth/oauth/{name}/callback?state=x&code=good-code")
     assert without_cookie.headers["location"] == "/auth?error=oauth_failed"
-    for text in ("", "[1]", "[[", "[" * 9000, f'["{name}","\\ud800","v","/"]', f'["{name}","x",[],{{}}]'):
+    for text in (
+        "",
+        "[1]",
+        "[[",
+        "[" * 9000,
+        f'["{name}","\\ud800","v","n","/",null]',
+        f'["{name}","x",[],{{}},1,null]',
+    ):
         stranger = server.browser()
         stranger.cookies.set("bloom_oauth", text.encode().hex(), domain="127.0.0.1", path="/")
         answer = stranger.get(f"/api/auth/oauth/{name}/callback?state=x&code=good-code")
@@ -135,16 +154,112 @@ def test_an_unconfirmed_address_there_is_not_trusted(
     assert installation.all(LinkedAccount) == []
 
 
-def test_an_existing_account_is_linked_and_keeps_its_password(
+def test_an_email_address_alone_links_no_account(
     server: Server, installation: Installation, provider: FakeProvider, name: str, member: User
 ) -> None:
     _knows(provider, name, "ADA@example.org")
     browser = server.browser()
-    _through(browser, provider, name)
-    assert browser.get("/api/me").json()["id"] == str(member.id)
+    assert _through(browser, provider, name) == "/auth?error=oauth_link_required"
+    assert browser.get("/api/me").status_code == 401
+    assert installation.all(LinkedAccount) == []
     assert installation.get(User, member.id).password_hash is not None
-    [linked] = installation.all(LinkedAccount)
-    assert (linked.provider, linked.provider_account_id) == (name, "4711")
+
+
+def _link(browser: Browser, fake: FakeProvider, name: str) -> str:
+    """Link an account at the provider; gives the address the browser is sent to in the end."""
+    left = browser.post("/api/me/linked-accounts", json={"provider": name})
+    assert left.status_code == 200, left.text
+    query = fake.opened(left.json()["address"])
+    back = browser.get(
+        f"/api/auth/oauth/{name}/callback", params={"state": query["state"], "code": "good-code"}
+    )
+    return str(back.headers["location"])
+
+
+def test_a_signed_in_person_links_an_account_signs_in_with_it_and_unlinks_it(
+    server: Server, installation: Installation, provider: FakeProvider, name: str, member: User
+) -> None:
+    # The address there is another one, and not even confirmed: the person is signed in.
+    _knows(provider, name, "countess@example.net", verified=False)
+    browser = server.signed_in(member)
+    assert _link(browser, provider, name) == f"/settings?linked={name}"
+    assert _link(browser, provider, name) == f"/settings?linked={name}", "once more changes nothing"
+    [item] = browser.get("/api/me/linked-accounts").json()["items"]
+    assert item["provider"] == name
+    again = server.browser()
+    assert _through(again, provider, name) == "/dashboard"
+    assert again.get("/api/me").json()["id"] == str(member.id)
+    assert browser.delete(f"/api/me/linked-accounts/{item['id']}").status_code == 204
+    assert browser.get("/api/me/linked-accounts").json()["items"] == []
+    assert _through(server.browser(), provider, name) == "/auth?error=oauth_email_unverified"
+    assert installation.actions() == ["user.account_linked", "user.signed_in", "user.account_unlinked"]
+
+
+def test_a_provider_does_not_replace_the_second_factor(
+    server: Server, installation: Installation, provider: FakeProvider, name: str, member: User
+) -> None:
+    installation.add(LinkedAccount(user_id=member.id, provider=name, provider_account_id="4711"))
+    owner = server.signed_in(member)
+    secret = owner.post("/api/me/totp").json()["secret"]
+    enabled = owner.post("/api/me/totp/enable", json={"code": pyotp.TOTP(secret).now()}).json()
+    browser = server.browser()
+    assert _through(browser, provider, name, "?next=/projects") == "/auth/second-factor?next=%2Fprojects"
+    assert browser.get("/api/me").status_code == 401
+    code = {"code": enabled["recovery_codes"][0]}
+    assert browser.post("/api/auth/second-factor", json=code).status_code == 200
+    assert browser.get("/api/me").json()["id"] == str(member.id)
+
+
+def test_an_account_there_belongs_to_one_person_here(
+    server: Server, installation: Installation, provider: FakeProvider, name: str, member: User, admin: User
+) -> None:
+    assert _link(server.signed_in(member), provider, name) == f"/settings?linked={name}"
+    assert _link(server.signed_in(admin), provider, name) == "/settings?error=oauth_account_taken"
+    assert [row.user_id for row in installation.all(LinkedAccount)] == [member.id]
+
+
+def test_only_the_session_that_asked_for_a_link_gets_it(
+    server: Server, installation: Installation, provider: FakeProvider, name: str, member: User, admin: User
+) -> None:
+    asking = server.signed_in(member)
+    left = asking.post("/api/me/linked-accounts", json={"provider": name})
+    query = provider.opened(left.json()["address"])
+    planted = asking.cookies["bloom_oauth"]
+    for other in (server.signed_in(admin), server.signed_in(member), server.browser()):
+        other.cookies.set("bloom_oauth", planted, domain="127.0.0.1", path="/")
+        back = other.get(f"/api/auth/oauth/{name}/callback?state={query['state']}&code=good-code")
+        assert back.headers["location"] == "/settings?error=oauth_failed"
+    assert installation.all(LinkedAccount) == []
+
+
+def test_linking_and_unlinking_need_a_fresh_sign_in_with_a_browser(
+    server: Server, installation: Installation, provider: FakeProvider, name: str, member: User
+) -> None:
+    link = installation.add(LinkedAccount(user_id=member.id, provider=name, provider_account_id="4711"))
+    browser, program = server.signed_in(member), server.program(member, "read", "write")
+    [row] = installation.all(BrowserSession)
+    installation.change(row, authenticated_at=now() - timedelta(minutes=11))
+    for client, code in ((browser, "fresh_sign_in_required"), (program, "session_required")):
+        answers = [
+            client.post("/api/me/linked-accounts", json={"provider": name}),
+            client.delete(f"/api/me/linked-accounts/{link.id}"),
+        ]
+        assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(403, code)}
+    assert len(installation.all(LinkedAccount)) == 1
+
+
+def test_the_last_way_in_is_not_unlinked(
+    server: Server, installation: Installation, provider: FakeProvider, name: str
+) -> None:
+    user = installation.add_user("Elsewhere", password_hash=None)
+    first = installation.add(LinkedAccount(user_id=user.id, provider=name, provider_account_id="1"))
+    # This server no longer knows that provider.
+    installation.add(LinkedAccount(user_id=user.id, provider="gone", provider_account_id="2"))
+    browser = server.signed_in(user)
+    answer = browser.delete(f"/api/me/linked-accounts/{first.id}")
+    assert (answer.status_code, answer.json()["code"]) == (409, "last_way_in")
+    installation.add(LinkedAccount(user_id=user.id, provider=name, provider_account_id="3"))
+    assert browser.delete(f"/api/me/linked-accounts/{first.id}").status_code == 204
 
 
 def test_a_password_that_a_stranger_chose_before_does_not_open_the_account(
@@ -169,7 +284,7 @@ def test_closed_sign_up_stays_closed_but_known_people_come_in(
 ) -> None:
     with _serving(installation, provider) as server:
         assert _through(server.browser(), provider, name) == "/auth?error=signup_closed"
-        _knows(provider, name, admin.email)
+        installation.add(LinkedAccount(user_id=admin.id, provider=name, provider_account_id="4711"))
         assert _through(server.browser(), provider, name) == "/dashboard"
 
 
@@ -246,3 +361,20 @@ def test_paths_of_this_site_are_kept(path: str) -> None:
 )
 def test_other_addresses_lead_to_the_dashboard(path: str) -> None:
     assert local_path(path) == "/dashboard"
+
+
+def test_a_sign_in_provider_does_not_skip_the_second_factor(
+    server: Server, installation: Installation, provider: FakeProvider, name: str
+) -> None:
+    user = installation.add_user("Eve", password_hash=None)
+    installation.add(LinkedAccount(user_id=user.id, provider=name, provider_account_id="4711"))
+    owner = server.signed_in(user)
+    totp = pyotp.TOTP(owner.post("/api/me/totp").json()["secret"])
+    [paper, *_] = owner.post("/api/me/totp/enable", json={"code": totp.now()}).json()["recovery_codes"]
+    browser = server.browser()
+    assert _through(browser, provider, name, "?next=/jobs") == "/auth/second-factor?next=%2Fjobs"
+    assert browser.get("/api/me").status_code == 401
+    assert browser.post("/api/auth/second-factor", json={"code": paper}).status_code == 200
+    assert browser.get("/api/me").json()["id"] == str(user.id)
+    signed_in = [event for event in installation.all(AuditEvent) if event.action == "user.signed_in"]
+    assert [event.details for event in signed_in] == [{"provider": name, "second_factor": "recovery_code"}]

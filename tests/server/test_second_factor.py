@@ -310,3 +310,14 @@ def test_guessers_at_many_addresses_share_a_limit_that_does_not_stop_the_owner(
     assert "recovery code" in refused.json()["detail"]
     with_paper = on_the_road.post("/api/auth/second-factor", json={"code": app.recovery_codes[0]})
     assert with_paper.status_code == 200
+
+
+@pytest.mark.parametrize("code", ["\\ud800", "１２３４５６", "\\u0000", "-", " " * 6, "0" * 64])
+def test_strange_codes_are_wrong_codes(server: Server, member: User, set_up: SetUp, code: str) -> None:
+    set_up(member)
+    browser = first_step(server, member)
+    headers = {"Content-Type": "application/json"}
+    answer = browser.post(
+        "/api/auth/second-factor", content=f'{{"code": "{code}"}}'.encode(), headers=headers
+    )
+    assert _field_code(answer) == WRONG_CODE

@@ -162,7 +162,7 @@ def test_over_tls_the_cookie_is_bound_to_host_and_channel(installation: Installa
     assert cookie.startswith("__host-bloom_session=")
     assert "; secure" in cookie
     assert "domain" not in cookie
-    assert answer.headers["Strict-Transport-Security"]
+    assert answer.headers["Strict-Transport-Security"] == "max-age=31536000; includeSubDomains"
 
 
 def test_sign_out_ends_the_session_and_clears_the_cookie(visit: Visit, installation: Installation) -> None:

@@ -130,3 +130,22 @@ def test_an_older_hash_is_replaced_at_sign_in(server: Server, installation: Inst
     body = {"email": user.email, "password": PASSWORD}
     assert server.stranger.post("/api/auth/sign-in", json=body).status_code == 200
     assert "m=19456" in installation.get(User, user.id).password_hash
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/auth/sign-in", '{"email": "ada@example.org", "password": "%s"}'),
+        ("/api/me/confirm", '{"password": "%s"}'),
+        ("/api/me/password", '{"current_password": "%s", "new_password": "another walk"}'),
+        ("/api/providers/modal/credentials", '{"values": {"token_id": "%s"}}'),
+    ],
+)
+def test_a_secret_that_is_no_unicode_is_invalid_input(
+    server: Server, member: User, path: str, body: str
+) -> None:
+    method = "PUT" if "providers" in path else "POST"
+    headers = {"Content-Type": "application/json"}
+    lone_surrogate = (body % "\\ud800").encode()
+    answer = server.signed_in(member).request(method, path, content=lone_surrogate, headers=headers)
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "invalid_text")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpubloom.agent.remote.upload_batch import UploadBatch
-from gpubloom.traincard.sync.accepted import SCRIPT_PATHS, Entry
+from gpubloom.traincard.sync.accepted import SCRIPT_PATHS, Entry, Limits
 from gpubloom.traincard.sync.apply import RunFolder
 from gpubloom.traincard.sync.delta import DeltaBuilder
 from tests.storage.instances import content
@@ -134,6 +134,42 @@ def test_any_history_arrives(seed: int, tmp_path: Path, monkeypatch: pytest.Monk
     assert content(tmp_path / "here") == content(trainer.folder)
     assert here.differences(delta_builder.tree(state)) == []
     assert not [path for path in (tmp_path / "here/.arriving").rglob("*") if path.is_file()]
+
+
+def test_very_many_files_and_odd_names_stay_within_what_a_receiver_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr("gpubloom.traincard.sync.delta._MOST_ENTRIES", 40)
+    there, limits = tmp_path / "there", Limits(entries=200)
+    (there / "work/logs").mkdir(parents=True)
+    (there / "model").mkdir()
+    for number in range(150):
+        (there / f"work/{number}.txt").write_text("x" if number % 3 else "")
+        (there / f"work/logs/{number}.log").write_text("line\n")
+        (there / f"model/{number}.bin").write_text("w")
+    for odd in ("line\nbreak", "back\\slash", ".hidden", "y" * 250 + "\udc80"):
+        (there / "work" / odd).write_text("odd")
+    os.mkfifo(there / "work/pipe")
+    here = RunFolder(tmp_path / "here", SCRIPT_PATHS, limits)
+    builder, state = DeltaBuilder(there, part_bytes=1 << 20), DeltaBuilder.first_state(there, {})
+
+    def deliver() -> None:
+        nonlocal state
+        while packed := builder.pack(state, large=True, final=True):
+            entries, body, state = packed
+            assert len(entries) <= limits.entries
+            apply(here, UploadBatch("job", 1, 1, 1.0, entries, body), random.Random(1))
+
+    deliver()
+    names = {path.relative_to(tmp_path / "here").as_posix() for path in (tmp_path / "here").rglob("*.*")}
+    assert {f"work/{n}.txt" for n in range(150)} | {f"work/logs/{n}.log" for n in range(150)} <= names
+    assert {f"model/{n}.bin" for n in range(150)} <= names
+    assert not [name for name in names if "\n" in name or "\\" in name or "hidden" in name]
+    for path in (there / "work").glob("*.txt"):
+        path.unlink()
+    deliver()
+    assert not list((tmp_path / "here/work").glob("*.txt"))
 
 
 def apply(folder: RunFolder, batch: UploadBatch, chance: random.Random) -> None:

@@ -1,7 +1,8 @@
 """A task that takes no torch: waits as long as it is told to, obeys, answers.
 
 `hold` makes it wait until the test lets go; `result` is its answer, or a number of bytes for a long one; as a
-serve task it writes serve.json and ends by itself when the file `.go` says that nobody asks any more.
+serve task it writes serve.json and ends by itself when the file `.go` says that nobody asks any more. `reads`
+are paths that it looks for.
 """
 
 TOY_TASK = """\
@@ -20,6 +21,7 @@ seen = {
     "token": token.read_text() if token.exists() else None,
     "token_mode": oct(token.stat().st_mode & 0o777) if token.exists() else None,
     "result_before": (home / "result.json").exists(),
+    "read": [path for path in toy.get("reads", []) if Path(path).exists()],
 }
 if toy.get("fails"):
     sys.stderr.write(toy["fails"] + "\\n")

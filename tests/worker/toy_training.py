@@ -2,7 +2,7 @@
 
 `hold_at` makes it wait at a step until the test has done what it wants to do there. `error_at` makes the
 first attempt end at a step with the system's error `errno`. `writes` are files that its first attempt writes
-into its run directory.
+into its run directory. `reads` are paths that it tries to read; what it could read is in looked.json.
 
 `toy_files` has a worker write it as train.py.
 """
@@ -23,6 +23,12 @@ if config.get("fails"):
 if os.environ["BLOOM_ATTEMPT"] == "1":
     for name, text in config.get("writes", {}).items():
         (run / name).write_text(text)
+def readable(path):
+    try:
+        return bool(os.listdir(path) if os.path.isdir(path) else Path(path).read_bytes())
+    except OSError:
+        return False
+(run / "looked.json").write_text(json.dumps([path for path in config.get("reads", []) if readable(path)]))
 with Reporter(run, lock=lock) as reporter:
     step = total = 0
     saved = run / "checkpoints" / "latest.json"

@@ -25,6 +25,7 @@ from gpubloom.cli import (
     export,
     find_lr,
     finetune,
+    invitations,
     jobs,
     machines,
     mirror,
@@ -166,9 +167,10 @@ server_commands.add_typer(database.app, name="database")
 server_commands.add_typer(machines.app, name="machines")
 server_commands.add_typer(audit.app, name="audit")
 
-auth_commands = _group("auth", "Sign in to a GPU Bloom server with an API token.", _SERVER)
+auth_commands = _group("auth", "Sign in to a GPU Bloom server, and invite people to it.", _SERVER)
 auth_commands.command("login")(auth.login)
 auth_commands.command("logout")(auth.logout)
+auth_commands.add_typer(invitations.app, name="invitations")
 
 
 def _show_brackets(group: typer.Typer, done: set[int]) -> None:

@@ -57,7 +57,7 @@ def connect(
     if not item["available"]:
         fail("provider_unavailable", item["reason"], status=WRONG_INPUT)
     values = _entered(item) if file is None else _read(file)
-    with signed_in(lambda email: password or _ask_password(email), _ask_code) as ask:
+    with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         item = ask("PUT", f"/providers/{name}/credentials", {"values": values})
     typer.echo(f"{item['title']}: {_state(item)}")
 
@@ -78,7 +78,7 @@ def disconnect(name: Name, password: Password = None) -> None:
     """Delete the stored credentials of a provider."""
     from gpubloom.cli.api_client import signed_in
 
-    with signed_in(lambda email: password or _ask_password(email), _ask_code) as ask:
+    with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         ask("DELETE", f"/providers/{name}/credentials")
     typer.echo(f"Disconnected {name}. Its credentials were deleted.")
 
@@ -157,9 +157,11 @@ def _read(file: Path) -> dict[str, str]:
     return found
 
 
-def _ask_code() -> str:
+def ask_code() -> str:
+    """Typed without echo."""
     return str(typer.prompt("Code of your authenticator app, or a recovery code", hide_input=True))
 
 
-def _ask_password(email: str) -> str:
+def ask_password(email: str) -> str:
+    """Typed without echo."""
     return str(typer.prompt(f"Password of {email} on this server", hide_input=True))

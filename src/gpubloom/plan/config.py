@@ -809,9 +809,15 @@ class TrainConfig(Part):
         return json.dumps(self.model_dump(), indent=2) + "\n"
 
 
+# The file may come from anybody, and is read as a whole.
+_LARGEST_JSON_BYTES = 64 << 20
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file a person named."""
     try:
+        if path.stat().st_size > _LARGEST_JSON_BYTES:
+            raise InputError("unreadable_file", f"{path} is too large to be read as settings.")
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError("config_not_found", f"The config file {path} does not exist.") from None
@@ -819,6 +825,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise InputError("unreadable_file", f"{path} cannot be read: {problem}.") from None
     except json.JSONDecodeError as problem:
         raise InputError("not_json", f"{path} is not JSON: {problem}.") from None
+    except RecursionError:
+        raise InputError("not_json", f"{path} is nested too deeply.") from None
     if not isinstance(value, dict):
         raise InputError(
             "not_json_object", f"{path} must contain a JSON object with the fields of TrainConfig."

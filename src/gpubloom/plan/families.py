@@ -13,6 +13,7 @@ from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
 
 Config = Mapping[str, Any]
 
+_MOST_LAYERS = 10_000
 _LAYER_NORM = {"phi", "falcon", "gpt2", "gpt_neox"}
 
 
@@ -231,7 +232,13 @@ def _hidden(config: Config) -> int:
 
 
 def _layers(config: Config) -> int:
-    return int(config["n_layer" if config["model_type"] == "gpt2" else "num_hidden_layers"])
+    count = int(config["n_layer" if config["model_type"] == "gpt2" else "num_hidden_layers"])
+    if count > _MOST_LAYERS:
+        # The file may come from anybody, and every layer is an object here.
+        raise InputError(
+            "model_config_invalid", f"config.json names {count:,} layers, more than any model has."
+        )
+    return count
 
 
 def _said(config: Config, name: str, otherwise: Any) -> Any:

@@ -14,6 +14,7 @@ Written with ctypes because the standard library does not offer these system cal
 import ctypes
 import os
 import resource
+import signal
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
@@ -116,7 +117,11 @@ def confine_reader(
     open, for a process that downloads.
     """
     apply_limits(limits)
-    if policy == "off" or not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux"):
+        return
+    # A server that was killed leaves no readers behind.
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if policy == "off":
         return
     version = landlock_version()
     if version == 0 and policy == "require":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 if __name__ == "__main__":
-    # An isolated Python does not look beside the file it was given.
+    # An isolated Python does not look where the file lies that it was given.
     sys.path.append(str(Path(__file__).parents[2]))
 
 from gpubloom.sandbox import kernel, limiting
@@ -55,7 +55,7 @@ def run(run_dir: Path) -> NoReturn:
         "limits": job["confinement"]["limits"],
         "user": options.user,
         "reads_all": options.user is not None and not maps,
-        "beside": threads_of(options.user),
+        "other_threads": threads_of(options.user),
         "environment": environment,
         "command": job["command"],
     }
@@ -159,7 +159,9 @@ def inside(descriptor: int) -> NoReturn:
     # The locks of the run and of its devices belong to those outside.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     limits = Limits(**told["limits"])
-    limiting.limit(limits, user=told["user"], reads_all=told["reads_all"], beside=told["beside"])
+    limiting.limit(
+        limits, user=told["user"], reads_all=told["reads_all"], other_threads=told["other_threads"]
+    )
     _become(told["command"], told["environment"])
 
 

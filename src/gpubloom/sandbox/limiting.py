@@ -12,8 +12,8 @@ _OPEN_FILES = 65_536
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-def limit(limits: Limits, *, user: int | None, reads_all: bool, beside: int) -> None:
-    """`reads_all`: what is shown belongs to others, and may be read all the same. `beside`: how many
+def limit(limits: Limits, *, user: int | None, reads_all: bool, other_threads: int) -> None:
+    """`reads_all`: what is shown belongs to others, and may be read all the same. `other_threads`: how many
     processes and threads the user already has on this machine."""
     for which, value in (
         (resource.RLIMIT_CORE, 0),
@@ -24,7 +24,7 @@ def limit(limits: Limits, *, user: int | None, reads_all: bool, beside: int) -> 
         (resource.RLIMIT_MSGQUEUE, 0),
         # Above what is watched for: a job that is merely held at its limit would go on trying forever. The
         # kernel counts all that the user runs on this machine.
-        (resource.RLIMIT_NPROC, 2 * limits.processes + beside),
+        (resource.RLIMIT_NPROC, 2 * limits.processes + other_threads),
     ):
         if value is not None:
             most = resource.getrlimit(which)[1]

@@ -30,7 +30,7 @@ def confine_fork(options: Options) -> None:
     """Returns in the job, confined and without descriptors above 2. Only one thread may run."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     users = prepare_owners(options)
-    beside = threads_of(options.user)
+    other_threads = threads_of(options.user)
     group = ControlGroup.create(options.group, options.limits)
     if options.user is None:
         _own_user_namespace()
@@ -50,7 +50,7 @@ def confine_fork(options: Options) -> None:
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.chdir(options.folder)
         reads_all = options.user is not None and users is None
-        limiting.limit(options.limits, user=options.user, reads_all=reads_all, beside=beside)
+        limiting.limit(options.limits, user=options.user, reads_all=reads_all, other_threads=other_threads)
         # A process that changed its user counts as one with secrets, and could not look at itself.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
     except OSError as problem:

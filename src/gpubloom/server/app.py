@@ -27,7 +27,7 @@ from gpubloom.server.accounts import (
     second_step_routes,
 )
 from gpubloom.server.accounts.mail import Mailer
-from gpubloom.server.accounts.oauth import configured_providers
+from gpubloom.server.accounts.oauth_providers import configured_providers
 from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.accounts.sessions import SessionCookie
 from gpubloom.server.accounts.shares import Shares
@@ -64,7 +64,9 @@ from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.scripts import MOST_AT_ONCE
 from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
+from gpubloom.server.security.server_paths import HiddenPaths
 from gpubloom.server.settings import Settings
+from gpubloom.server.storage import routes as storage_routes
 from gpubloom.server.storage.uploads import UPLOADS
 from gpubloom.server.web.routes import app_build, install_web_app
 
@@ -107,6 +109,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         middleware=[
             Middleware(SecurityHeaders, secure=settings.secure, app_build=app_build()),
+            Middleware(HiddenPaths, home=settings.home, uploads=settings.uploads),
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
             Middleware(BodyLimit, larger=FOLDERS, unlimited=UPLOADS),
@@ -145,6 +148,8 @@ def _routes() -> APIRouter:
 
     private = APIRouter(dependencies=[Depends(authenticate)])
     private.include_router(me_routes.router)
+    private.include_router(storage_routes.router)
+    private.include_router(oauth.linked_router)
     private.include_router(factor_routes.router)
     private.include_router(hub_tokens.router)
     private.include_router(project_routes.router)

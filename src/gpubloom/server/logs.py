@@ -22,7 +22,8 @@ def configure_logs(form: Literal["text", "json"]) -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info if form == "json" else _unchanged,
+            # The console renderer draws tracebacks itself.
+            structlog.processors.format_exc_info if form == "json" else _printable,
             renderer,
         ],
         logger_factory=lambda *arguments: _Lines(),
@@ -41,6 +42,11 @@ class _Lines:
     log = debug = info = warning = warn = error = critical = exception = fatal = failure = err = msg
 
 
-def _unchanged(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    # The console renderer draws tracebacks itself.
+def _printable(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Control characters as their escapes: what a request sent must not begin a line or colour a terminal."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[name] = "".join(
+                part if part.isprintable() else part.encode("unicode_escape").decode() for part in value
+            )
     return event

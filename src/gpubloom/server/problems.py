@@ -178,11 +178,26 @@ def invalid_fields(items: Sequence[Mapping[str, Any]], *, inside: str = "") -> I
     return InvalidInput(detail, errors=errors)
 
 
+def _note_refusal(request: Request, error: Problem) -> None:
+    """Log who was refused what. A thing of another person is not found, so these answers count as well."""
+    asking = getattr(request.state, "principal", None)
+    if error.status in {403, 429} or (error.status == 404 and asking is not None):
+        log.info(
+            "request refused",
+            code=error.code,
+            method=request.method,
+            path=request.url.path,
+            user=None if asking is None else str(asking.id),
+            address=None if request.client is None else request.client.host,
+        )
+
+
 def install_problem_handlers(app: FastAPI) -> None:
     """Make every error of the app a problem document."""
 
     @app.exception_handler(Problem)
     async def _problem(request: Request, error: Problem) -> JSONResponse:
+        _note_refusal(request, error)
         return problem_response(error)
 
     @app.exception_handler(RequestValidationError)

@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     ModelWrapValidatorHandler,
     PrivateAttr,
+    SecretStr,
     Strict,
     StringConstraints,
     model_validator,
@@ -74,7 +75,14 @@ def _single_line(text: str) -> str:
     return text
 
 
+def _storable_secret(secret: SecretStr) -> SecretStr:
+    _storable(secret.get_secret_value())
+    return secret
+
+
 Storable = AfterValidator(_storable)
+# pydantic looks at the characters of plain texts only.
+StorableSecret = AfterValidator(_storable_secret)
 Trimmed = StringConstraints(strip_whitespace=True)
 Line = Annotated[str, Trimmed, Storable, AfterValidator(_single_line)]
 Text = Annotated[str, Trimmed, Storable]

@@ -54,12 +54,17 @@ class Settings(BaseSettings):
     body_timeout_seconds: float = Field(default=30, gt=0)
     max_streams_per_user: int = Field(default=30, ge=1)
     max_downloads_per_user: int = Field(default=10, ge=1)
+    max_queued_jobs_per_user: int = Field(default=200, ge=1)
     smtp_url: SecretStr | None = None
     mail_from: str = "GPU Bloom <bloom@localhost>"
     github_client_id: str | None = None
     github_client_secret: SecretStr | None = None
     google_client_id: str | None = None
     google_client_secret: SecretStr | None = None
+    oidc_issuer: str | None = None
+    oidc_client_id: str | None = None
+    oidc_client_secret: SecretStr | None = None
+    oidc_name: str = Field(default="single sign-on", min_length=1, max_length=60)
     log_format: Literal["text", "json"] = "text"
     # Unset: require on a server with a public address, otherwise prefer.
     sandbox: Literal["require", "prefer", "off"] | None = None
@@ -140,6 +145,19 @@ class Settings(BaseSettings):
                 "invalid_address", "enter scheme and host only, for example https://bloom.example.org"
             )
         return f"{parts.scheme}://{parts.netloc}".lower()
+
+    @field_validator("oidc_issuer", mode="after")
+    @classmethod
+    def _secure_issuer(cls, value: str | None) -> str | None:
+        if not value:
+            return None
+        parts = urlsplit(value)
+        local = parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"}
+        if (parts.scheme != "https" and not local) or not parts.hostname or parts.query or parts.fragment:
+            raise PydanticCustomError(
+                "invalid_address", "enter the issuer's https address, for example https://id.example.org"
+            )
+        return value
 
     @model_validator(mode="after")
     def _bucket_with_key(self) -> Self:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from gpubloom.agent.spec import ExitRecord
 from gpubloom.errors import UNKNOWN, is_code, read_error_line
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Kind, Status
+from gpubloom.server.jobs.summary import storable
 from gpubloom.worker.disk import DiskFault
 
 _LONGEST_MESSAGE = 2_000
@@ -59,7 +60,7 @@ def judge(ending: Ending) -> Verdict:
         return Verdict("stop")
     if ending.refused is not None:
         # Nothing such a machine said before is believed, and another attempt would send the same.
-        return Verdict("fail", code="refused_data", message=storable(ending.refused))
+        return Verdict("fail", code="refused_data", message=message_of(ending.refused))
     if not ending.directory_exists:
         return Verdict("fail", code="directory_gone", message=DIRECTORY_GONE)
     if ending.status == "pausing":
@@ -94,7 +95,7 @@ def judge(ending: Ending) -> Verdict:
             "fail",
             without_progress,
             code="too_many_attempts",
-            message=storable(
+            message=message_of(
                 f"{how} This happened {times}"
                 + (" without a newer checkpoint." if ending.kind in TOP_LEVEL_KINDS else ".")
             ),
@@ -160,9 +161,9 @@ def _failed(ending: Ending, code: str) -> Verdict:
                 code, sentence = problem.code, str(problem)
         else:
             sentence = f"{how} Last log line: {ending.last_line}" if ending.last_line else how
-    return Verdict("fail", code=code, message=storable(sentence))
+    return Verdict("fail", code=code, message=message_of(sentence))
 
 
-def storable(text: str) -> str:
-    """A training may print anything; a database takes no NUL and no lone surrogate."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "")[:_LONGEST_MESSAGE]
+def message_of(text: str) -> str:
+    """A sentence for a job's row; a training may print anything."""
+    return storable(text)[:_LONGEST_MESSAGE]

@@ -57,7 +57,7 @@ class Confinement:
         )
         work, home = spec.run_dir / WORK_FOLDER, spec.run_dir / _HOME_FOLDER
         # Its variables act inside only: out here they would act on what sets up the sandbox.
-        return _confined(replace(spec, environment={}), sandbox.of_a_script(work, home, spec.environment))
+        return _in_sandbox(replace(spec, environment={}), sandbox.of_a_script(work, home, spec.environment))
 
     def of_a_training(
         self, spec: JobSpec, job: TrainingJob, reservation: Reservation, *, network: bool
@@ -84,7 +84,7 @@ class Confinement:
             noun=_CALLED.get(job.kind, "job"),
             python=spec.command[0] if job.kind == "train" else sys.executable,
         )
-        return _confined(spec, options)
+        return _in_sandbox(spec, options)
 
 
 def input_paths(config: Mapping[str, Any]) -> list[Path]:
@@ -126,5 +126,5 @@ def _gpus(reservation: Reservation) -> tuple[str, ...]:
     return tuple(name for name in reservation.devices if name not in {CPU, CPU_SIDE_SLOT})
 
 
-def _confined(spec: JobSpec, options: Options) -> JobSpec:
+def _in_sandbox(spec: JobSpec, options: Options) -> JobSpec:
     return replace(spec, confinement=options.to_json(), launcher=COMMAND)

@@ -36,6 +36,7 @@ from gpubloom.server.jobs.summary import (
     add_marks,
     add_warnings,
     read_summary,
+    storable,
     summarize,
     with_waiting,
 )
@@ -45,7 +46,14 @@ from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
 from gpubloom.traincard.number_encoding import plain
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.traincard.safe_paths import is_file_beneath
-from gpubloom.worker.attempt_outcome import DIRECTORY_GONE, Ending, Verdict, judge, judge_disk_fault, storable
+from gpubloom.worker.attempt_outcome import (
+    DIRECTORY_GONE,
+    Ending,
+    Verdict,
+    judge,
+    judge_disk_fault,
+    message_of,
+)
 from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
 from gpubloom.worker.launcher import LaunchFailed
@@ -110,7 +118,7 @@ class RunWatch:
         # Also a run that says nothing any more has a history.
         self.take_in([])
         self._reading.note_processes(self._processes)
-        found = [plain(each.as_dict()) for each in diagnose(self._reading)]
+        found = [plain(each.as_dict(), text=storable) for each in diagnose(self._reading)]
         return [Finding.model_validate(each) for each in found if not ended or each["kind"] in _OF_ENDED_RUNS]
 
 
@@ -264,16 +272,17 @@ class Follower:
         self.log.info("attempt started", attempt=job.attempt)
 
     async def _confinement(self) -> Confinement:
-        """A task may use the model of another run; what that run started from is read from its row."""
-        settings, model = self._settings, self._job.config.get("model")
-        sources = []
+        """A task may use the models of runs; what those started from is read from their rows."""
+        settings, config = self._settings, self._job.config
         runs = settings.home / "runs"
-        if isinstance(model, str) and Path(model).is_relative_to(runs):
-            with contextlib.suppress(ValueError, IndexError):
-                source = UUID(Path(model).relative_to(runs).parts[0])
-                async with self._database.read() as session:
-                    row = await session.get(TrainingJob, source)
-                    sources = [] if row is None else [row.config]
+        sources = []
+        for path in (config.get("model"), config.get("base")):
+            if isinstance(path, str) and Path(path).is_relative_to(runs):
+                with contextlib.suppress(ValueError, IndexError):
+                    source = UUID(Path(path).relative_to(runs).parts[0])
+                    async with self._database.read() as session:
+                        row = await session.get(TrainingJob, source)
+                        sources += [] if row is None else [row.config]
         return Confinement(
             settings.home,
             is_required=settings.sandbox_mode == "require",
@@ -406,7 +415,7 @@ class Follower:
                     row.end_time = now()
                 if not asked:
                     row.error_code = code
-                    row.error_message = None if message is None else storable(message)
+                    row.error_message = None if message is None else message_of(message)
                 release(row)
                 await announce(session, row)
 
@@ -451,21 +460,18 @@ class Follower:
         """Store it, exactly once; where the database does not have what came before: its cursor."""
 
         async def stored() -> dict[str, Any] | None:
-            async with self._database.write() as session:
-                row = await holding(session, self._job.id, self._token)
-                self._job = row
-                if row.cursor == piece.before:
-                    try:
+            try:
+                async with self._database.write() as session:
+                    row = await holding(session, self._job.id, self._token)
+                    behind_at = None if row.cursor in (piece.before, piece.after) else row.cursor
+                    # Otherwise an earlier try was committed, but its answer was lost on the way.
+                    if row.cursor == piece.before:
                         await self._store(session, row, piece)
-                    except (DataError, ValueError, TypeError, OverflowError, RecursionError) as problem:
-                        # A name or a number that no database holds.
-                        raise UnreadableRun(
-                            f"a value cannot be stored ({type(problem).__name__})"
-                        ) from problem
-                elif row.cursor != piece.after:
-                    return row.cursor
-                # Otherwise an earlier try was committed, but its answer was lost on the way.
-                return None
+            except (DataError, ValueError, TypeError, OverflowError, RecursionError) as problem:
+                # A name or a number that no database holds.
+                raise UnreadableRun(f"a value cannot be stored ({type(problem).__name__})") from problem
+            self._job = row
+            return behind_at
 
         return await self._persist(stored)
 

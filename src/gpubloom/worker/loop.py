@@ -35,6 +35,7 @@ from gpubloom.server.settings import Settings
 from gpubloom.worker.disk import PROBE_SECONDS, DiskFault, MachineDisk, fault_of
 from gpubloom.worker.follower import Follower
 from gpubloom.worker.imports import Preparations
+from gpubloom.worker.job_storage import keep_measuring
 from gpubloom.worker.lost_machines import LostMachines, come_back
 from gpubloom.worker.preemption import Preemption
 from gpubloom.worker.remote_attempt import PollIntervals
@@ -90,6 +91,10 @@ class WorkerLoop:
             keep_reconciling(self._settings, self._database, stopping),
             name="terminate machines that no job owns",
         )
+        measuring = asyncio.create_task(
+            keep_measuring(self._settings, self._database, machine, stopping),
+            name="measure the files of jobs",
+        )
         lost_machines = LostMachines(self._settings, self._database, self._claimant, self._hardware)
         clock = asyncio.get_running_loop().time
         shown = looked = -1e9
@@ -128,7 +133,8 @@ class WorkerLoop:
         finally:
             preparing.cancel()
             reconciling.cancel()
-            await asyncio.gather(preparing, reconciling, trying, return_exceptions=True)
+            measuring.cancel()
+            await asyncio.gather(preparing, reconciling, measuring, trying, return_exceptions=True)
             await self._stop()
 
     def _try_confinement(self) -> None:

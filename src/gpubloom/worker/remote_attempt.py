@@ -197,7 +197,7 @@ class RemoteAttempt:
     instance: RentedInstance
     spending: Spending
     poll_intervals: PollIntervals
-    # What the run directory may hold in all: one run never takes more than its owner may store.
+    # What the run directory may hold in all: as much as the quota of its owner leaves (`room_for`).
     most_bytes: int
     # A thread of its own: a bucket that does not answer must not delay other jobs.
     _thread: ThreadPoolExecutor = field(

@@ -17,6 +17,7 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.keys import installation_name
 from gpubloom.server.rentals.reconciling import reconcile
 from gpubloom.server.settings import Settings
+from gpubloom.server.storage.service import room_for
 from gpubloom.storage import StorageError, Store
 from gpubloom.storage.layout import JobLayout
 from gpubloom.worker.disk import MachineDisk
@@ -87,6 +88,7 @@ class RentedJobs:
         try:
             async with self._database.read() as session:
                 installation = await installation_name(session)
+                most_bytes = await room_for(session, self._settings, job.user_id, job.id)
             checkpoint_seconds = self._poll_intervals.checkpoint
             token = job.lease_token
             attempt = RemoteAttempt(
@@ -96,7 +98,7 @@ class RentedJobs:
                 RentedInstance(self._database, self._settings, job, token, installation),
                 Spending(self._database, job.id, token, checkpoint_seconds=checkpoint_seconds),
                 self._poll_intervals,
-                most_bytes=int(self._settings.user_quota_gb * 1e9),
+                most_bytes=most_bytes,
             )
             provider = RemoteProvider(attempt)
             try:

@@ -31,6 +31,7 @@ from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, sc
 from gpubloom.server.jobs.files import note_brought, read_brought, was_brought
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.states import Kind
+from gpubloom.server.jobs.summary import storable
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.playground.endpoint import SERVE_FILE, SOCKET_FILE
 from gpubloom.traincard import ControlFile
@@ -303,7 +304,7 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
         content = read_json_beneath(run_dir, RESULT_FILE, most=LARGEST_RESULT_BYTES)
         if content is None:
             return None
-        found: dict[str, Any] = plain(content, number=finite_or_none, text=_storable)
+        found: dict[str, Any] = plain(content, number=finite_or_none, text=storable)
     except (OSError, ValueError, RecursionError) as problem:
         return _only_noted(f"The result in {RESULT_FILE} cannot be read: {problem}")
     return found
@@ -311,11 +312,6 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
 
 def _only_noted(sentence: str) -> dict[str, Any]:
     return {"notes": [sentence]}
-
-
-def _storable(text: str) -> str:
-    """A database takes no NUL and no lone surrogate."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def prepare_attempt(

@@ -36,7 +36,8 @@ def hostile(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
 def set_up(server: Server, installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a stranger would like to have."""
     for name in ("secret.key", "bloom.db"):
-        (installation.home / name).touch()
+        if not (installation.home / name).exists():
+            (installation.home / name).write_bytes(bytes(32))
     theirs = brought(server, server.signed_in(installation.add_user("Bo")), "theirs.jsonl", ROWS)
     file = installation.home / "datasets" / theirs["id"] / "data.jsonl"
     assert file.is_file()

@@ -2,6 +2,8 @@
 
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,7 +20,7 @@ ROW = b'{"prompt": "%s", "completion": "b"}\n' % (b"a" * 1_000)
 ROWS = ROW * 40_000
 
 
-def test_a_client_that_does_not_read_holds_less_than_a_piece_and_its_child_ends_with_it(
+def test_a_client_that_does_not_read_holds_next_to_nothing_and_its_child_ends_with_it(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"
@@ -35,21 +37,39 @@ def test_a_client_that_does_not_read_holds_less_than_a_piece_and_its_child_ends_
             prepare(Settings(_env_file=None, home=home))
         process = psutil.Process(server.process.pid)
         before = process.memory_info().rss
-        parts = urlsplit(server.address)
-        with socket.socket() as connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            connection.connect((parts.hostname, parts.port))
-            connection.sendall(
-                f"GET /api/datasets/{dataset_id}/converted HTTP/1.1\r\nHost: {parts.netloc}\r\n"
-                f"Authorization: Bearer {token}\r\n\r\n".encode()
-            )
-            assert connection.recv(12) == b"HTTP/1.1 200"
-            wait_until(process.children, "the conversion starts")
-            child = process.children()[0]
+        host = urlsplit(server.address).netloc
+        request = (
+            f"GET /api/datasets/{dataset_id}/converted HTTP/1.1\r\nHost: {host}\r\n"
+            f"Authorization: Bearer {token}\r\n\r\n"
+        )
+        with _asked(server.address, request):
+            child = _reader_of(process)
             _wait_until_idle(child)
             assert process.memory_info().rss - before < 8 << 20
             assert child.is_running()
         wait_until(lambda: not child.is_running(), "the child of a client that left ends")
+        with _asked(server.address, request):
+            child = _reader_of(process)
+            _wait_until_idle(child)
+            server.process.kill()
+            wait_until(lambda: not child.is_running(), "the child of a server that was killed ends")
+
+
+@contextmanager
+def _asked(address: str, request: str) -> Iterator[None]:
+    """A connection whose client reads the first bytes of the answer and no more."""
+    parts = urlsplit(address)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.connect((parts.hostname, parts.port))
+        connection.sendall(request.encode())
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        yield
+
+
+def _reader_of(server: psutil.Process) -> psutil.Process:
+    wait_until(server.children, "the conversion starts")
+    return server.children()[0]
 
 
 def _wait_until_idle(child: psutil.Process) -> None:

@@ -32,14 +32,14 @@ def test_paths_and_the_inspected_mapping_go_into_the_config(
     assert answer.status_code == 201, answer.text
     job = answer.json()
     data = job["config"]["data"]
-    assert data["train_path"] == str(installation.home / f"datasets/{dataset.id}/data.jsonl")
+    assert data["train_path"] == f"datasets/{dataset.id}/data.jsonl"
     assert (data["kind"], data["format"], data["columns"]) == (
         "examples",
         "prompt_completion",
         {"prompt": "q"},
     )
     assert data["encoding"] == "latin-1"
-    assert job["config"]["model"]["path"] == str(installation.home / f"models/{model.id}")
+    assert job["config"]["model"]["path"] == f"models/{model.id}"
     assert (job["dataset_id"], job["dataset_name"]) == (str(dataset.id), "chats")
     assert (job["model_id"], job["model_name"]) == (str(model.id), "tiny-llama")
     assert (job["kind"], job["result"], job["parent_id"]) == ("train", None, None)

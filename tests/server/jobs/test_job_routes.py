@@ -51,7 +51,7 @@ def test_a_job_is_queued_with_its_full_config_and_plan(
     assert answer.status_code == 201, answer.text
     job = answer.json()
     assert (job["status"], job["queue_position"], job["project_name"]) == ("queued", 1, "P")
-    assert job["config"]["data"]["train_path"] == str(text)
+    assert job["config"]["data"]["train_path"] == "corpus.txt"
     assert (job["config"]["learning_rate"], job["config"]["epochs"]) == (0.0001, 3)
     assert job["plan"]["steps"] > 0
     listed = ada.get("/api/jobs", params={"project_id": str(project.id)}).json()
@@ -254,6 +254,31 @@ def test_no_path_field_of_a_config_may_name_a_file_of_the_server(ada: Browser, t
             (".".join(("config", *field)), "path_not_allowed"),
             (".".join(("config", *field)), "not_on_a_server"),
         }
+
+
+def test_a_person_has_so_many_jobs_in_the_queue_and_others_theirs(
+    installation: Installation, member: User
+) -> None:
+    paused = add_job(installation, member, status="paused")
+    completed = add_job(installation, member, status="completed")
+    with installation.serve(max_queued_jobs_per_user=2) as server:
+        ada, grace = server.signed_in(member), server.signed_in(installation.add_user("Grace"))
+        body = {"project": NEW_PROJECT, "config": {}}
+        assert [ada.post("/api/jobs", json=body).status_code for _ in range(2)] == [201, 201]
+        for refused in (
+            ada.post("/api/jobs", json=body),
+            ada.post(f"/api/jobs/{paused.id}/resume"),
+            ada.post(f"/api/jobs/{completed.id}/extend", json={"epochs": 99}),
+        ):
+            assert (refused.status_code, refused.json()["code"]) == (429, "too_many_queued_jobs")
+            assert int(refused.headers["Retry-After"]) > 0
+        assert grace.post("/api/jobs", json=body).status_code == 201
+        # What is refused changes nothing, and a place that is free again can be taken.
+        queued = [job for job in installation.all(TrainingJob) if job.status == "queued"]
+        assert len(queued) == 3
+        own = next(job for job in queued if job.user_id == member.id)
+        assert ada.post(f"/api/jobs/{own.id}/cancel").status_code == 200
+        assert ada.post(f"/api/jobs/{paused.id}/resume").json()["status"] == "queued"
 
 
 def test_commands_are_stored_and_follow_the_table_of_states(

@@ -104,6 +104,34 @@ def test_a_stale_worker_can_change_nothing(installation: Installation, member: U
     asyncio.run(scenario())
 
 
+def test_people_take_turns_whoever_queued_more(installation: Installation, member: User) -> None:
+    crowd, late = member, installation.add_user("Grace")
+    project = add_project(installation, crowd)
+    template = add_job(installation, crowd, project_id=project.id)
+    fields = {"config": template.config, "plan": template.plan, "name": "toy", "project_id": project.id}
+    with installation.session() as session:
+        session.add_all(TrainingJob(id=uuid4(), user_id=crowd.id, **fields) for _ in range(500))
+    for _ in range(3):
+        add_job(installation, late, project_id=project.id)
+
+    async def scenario(*, ends: bool) -> list[str]:
+        database = Database(installation.database_url)
+        claims = []
+        for _ in range(4):
+            async with database.write() as session:
+                job = await claim_queued(session, Claimant("first", "here"), FreeSlots(cpu=True))
+                assert job is not None
+                if ends:
+                    job.status = "completed"
+            claims.append("crowd" if job.user_id == crowd.id else "late")
+        await database.close()
+        return claims
+
+    # On one device, one after the other; then on several at once.
+    assert asyncio.run(scenario(ends=True)) == ["crowd", "late", "crowd", "late"]
+    assert asyncio.run(scenario(ends=False)) == ["crowd", "late", "crowd", "crowd"]
+
+
 def test_jobs_start_in_the_order_they_were_queued_where_a_device_is_free(
     installation: Installation, member: User
 ) -> None:

@@ -129,6 +129,19 @@ def test_each_kind_of_device_has_a_queue(installation: Installation, member: Use
     assert shown == {str(first): 1, str(second): 2, str(on_gpu): 1, str(rented): None}
 
 
+def test_the_queue_counts_one_job_of_everybody_at_a_time(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    others = installation.add_user("Grace")
+    moment = now()
+    for seconds in range(20):
+        add_job(installation, others, status="queued", queued_at=moment + timedelta(seconds=seconds))
+    for seconds in (30, 40):
+        add_job(installation, member, status="queued", queued_at=moment + timedelta(seconds=seconds))
+    shown = [item["queue_position"] for item in ada.get("/api/jobs").json()["items"]]
+    assert sorted(shown) == [2, 4]
+
+
 def test_totals_count_states_and_add_up_time(installation: Installation, member: User, ada: Browser) -> None:
     start = now() - timedelta(hours=1)
     add_job(installation, member, status="completed", start_time=start, end_time=start + timedelta(minutes=5))

@@ -164,3 +164,20 @@ def test_nobody_else_can_see_or_use_a_playground(
             answer = program.post(f"/v1/{path}", json={**body, "model": name})
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
     assert process.asked == []
+
+
+def test_a_process_cannot_send_the_server_to_another_service_of_the_machine(
+    installation: Installation, member: User, ada: Browser, process: FakeServe
+) -> None:
+    job = add_job(installation, member, kind="serve", status="running")
+    process.announce(installation.home, job.id)
+    folder = installation.home / "runs" / str(job.id)
+    (folder / "serve.sock").unlink()
+    # A socket of another process, by a link; then only a port, which may be any service on loopback.
+    (folder / "serve.sock").symlink_to(process.file)
+    body = {"model": "tuned", "messages": [{"role": "user", "content": "Hello"}]}
+    refused = ada.post(f"/api/playground/{job.id}/v1/chat/completions", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (503, "not_ready")
+    (folder / "serve.sock").unlink()
+    assert ada.post(f"/api/playground/{job.id}/v1/chat/completions", json=body).status_code == 503
+    assert process.asked == []

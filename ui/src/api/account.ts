@@ -3,7 +3,7 @@ import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { authStateQuery } from "./auth";
 import { answerOf, api, queryClient } from "./client";
 import type { components } from "./schema";
-import type { Role, User } from "./types";
+import type { OAuthProvider, Role, User } from "./types";
 
 type Schemas = components["schemas"];
 
@@ -16,6 +16,19 @@ export async function renameMe(name: string): Promise<User> {
 export async function changePassword(body: Schemas["ChangePassword"]) {
   await answerOf(api.POST("/api/me/password", { body }));
   void queryClient.invalidateQueries({ queryKey: sessionsQuery.queryKey });
+  void queryClient.invalidateQueries({ queryKey: tokensQuery.queryKey });
+}
+
+export const linkedAccountsQuery = queryOptions({
+  queryKey: ["me", "linked-accounts"],
+  queryFn: () => answerOf(api.GET("/api/me/linked-accounts")),
+});
+
+export const startLink = (provider: OAuthProvider) => answerOf(api.POST("/api/me/linked-accounts", { body: { provider } }));
+
+export async function unlinkAccount(id: string) {
+  await answerOf(api.DELETE("/api/me/linked-accounts/{link_id}", { params: { path: { link_id: id } } }));
+  await queryClient.invalidateQueries({ queryKey: linkedAccountsQuery.queryKey });
 }
 
 export const sessionsQuery = queryOptions({
@@ -70,9 +83,25 @@ export const peopleQuery = queryOptions({
 export async function changePerson(id: string, change: { role?: Role; disabled?: boolean }) {
   await answerOf(api.PATCH("/api/users/{user_id}", { params: { path: { user_id: id } }, body: change }));
   await queryClient.invalidateQueries({ queryKey: peopleQuery.queryKey });
+  // Invitations end with the role of who sent them.
+  void queryClient.invalidateQueries({ queryKey: invitationsQuery.queryKey });
 }
 
-export const invite = (body: { email: string; role: Role }) => answerOf(api.POST("/api/invitations", { body }));
+export const invitationsQuery = queryOptions({
+  queryKey: ["invitations"],
+  queryFn: () => answerOf(api.GET("/api/invitations")),
+});
+
+export async function invite(body: { email: string; role: Role }) {
+  const created = await answerOf(api.POST("/api/invitations", { body }));
+  void queryClient.invalidateQueries({ queryKey: invitationsQuery.queryKey });
+  return created;
+}
+
+export async function revokeInvitation(id: string) {
+  await answerOf(api.DELETE("/api/invitations/{invitation_id}", { params: { path: { invitation_id: id } } }));
+  await queryClient.invalidateQueries({ queryKey: invitationsQuery.queryKey });
+}
 
 const AUDIT_PAGE = 50;
 

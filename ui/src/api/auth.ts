@@ -43,6 +43,8 @@ export const askForPasswordReset = (email: string) =>
 export const resetPassword = (body: Schemas["ResetPassword"]) =>
   answerOf(api.POST("/api/auth/password/reset", { body }));
 
+export const ratePassword = (body: Schemas["PasswordToRate"]) => answerOf(api.POST("/api/auth/password/strength", { body }));
+
 /** OAuth is a journey of whole pages: the address is followed, not fetched. */
 export const oauthStart = (provider: OAuthProvider, next: string) =>
   `/api/auth/oauth/${provider}/start?next=${encodeURIComponent(next)}`;
@@ -56,6 +58,9 @@ export const authStateQuery = queryOptions({
   },
   staleTime: 60_000,
 });
+
+/** What the operator calls the OpenID Connect provider. */
+export const oidcName = () => queryClient.getQueryData(authStateQuery.queryKey)?.oidc_name ?? "single sign-on";
 
 export const isSignedIn = (userId: string) => queryClient.getQueryData(authStateQuery.queryKey)?.user?.id === userId;
 

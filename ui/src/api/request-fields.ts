@@ -137,9 +137,9 @@ export const ScriptIn = {
 } as const;
 
 export const SignUp = {
-  "password": {"type":"string","minLength":10,"maxLength":128},
   "name": {"type":"string","minLength":1,"maxLength":120},
   "email": {"type":"string","minLength":3,"maxLength":254},
+  "password": {"type":"string","minLength":10,"maxLength":128},
   "invitation": {"type":"string","minLength":1,"maxLength":256},
 } as const;
 

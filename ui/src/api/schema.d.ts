@@ -299,7 +299,7 @@ export interface paths {
         };
         /**
          * Come Back
-         * @description Handle the answer of the sign-in provider, and sign in.
+         * @description Handle the answer of the sign-in provider: sign in, or link the account there to yours.
          */
         get: operations["come_back_api_auth_oauth__provider__callback_get"];
         put?: never;
@@ -499,6 +499,70 @@ export interface paths {
          * @description Revoke an API token.
          */
         delete: operations["revoke_token_api_me_tokens__token_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/storage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Storage
+         * @description Return how much your files take, and how much they may take together.
+         */
+        get: operations["read_storage_api_me_storage_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/linked-accounts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Linked Accounts
+         * @description List your accounts at sign-in providers with which you can sign in.
+         */
+        get: operations["list_linked_accounts_api_me_linked_accounts_get"];
+        put?: never;
+        /**
+         * Link Account
+         * @description Start to link your account at a sign-in provider. Go to the page that the response names.
+         */
+        post: operations["link_account_api_me_linked_accounts_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/me/linked-accounts/{link_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Unlink Account
+         * @description Unlink an account at a sign-in provider. Your last way to sign in stays.
+         */
+        delete: operations["unlink_account_api_me_linked_accounts__link_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2256,7 +2320,7 @@ export interface paths {
         };
         /**
          * Read Server
-         * @description Return the server's version and the data folders that the server may read.
+         * @description Return the server's version. Admins also see the data folders that the server may read.
          */
         get: operations["read_server_api_server_get"];
         put?: never;
@@ -2615,7 +2679,9 @@ export interface components {
              */
             mail: "smtp" | "outbox";
             /** Oauth Providers */
-            oauth_providers: ("github" | "google")[];
+            oauth_providers: ("github" | "google" | "oidc")[];
+            /** Oidc Name */
+            oidc_name: string;
             /** Passkeys */
             passkeys: boolean;
             user: components["schemas"]["UserOut"] | null;
@@ -4678,6 +4744,17 @@ export interface components {
             /** Present */
             present: boolean;
         };
+        /** InvitationIn */
+        InvitationIn: {
+            /** Email */
+            email: string;
+            /**
+             * Role
+             * @default member
+             * @enum {string}
+             */
+            role?: "admin" | "member";
+        };
         /**
          * InvitationOut
          * @description An invitation that can still be used.
@@ -5121,6 +5198,39 @@ export interface components {
             too_long: number;
             /** First Too Long */
             first_too_long: number[];
+        };
+        /**
+         * LinkStart
+         * @description The page of the sign-in provider to go to.
+         */
+        LinkStart: {
+            /** Address */
+            address: string;
+        };
+        /**
+         * LinkedAccountOut
+         * @description Your account at a sign-in provider, with which you can sign in here.
+         */
+        LinkedAccountOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Provider */
+            provider: string;
+            /** Email */
+            email: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+        };
+        /** LinkedAccounts */
+        LinkedAccounts: {
+            /** Items */
+            items: components["schemas"]["LinkedAccountOut"][];
         };
         /**
          * LiveSeries
@@ -6003,17 +6113,6 @@ export interface components {
              */
             token: string;
         };
-        /** NewInvitation */
-        NewInvitation: {
-            /** Email */
-            email: string;
-            /**
-             * Role
-             * @default member
-             * @enum {string}
-             */
-            role?: "admin" | "member";
-        };
         /**
          * NewJob
          * @description A new job, for an existing project or for a new project that is created together with the job.
@@ -6077,6 +6176,14 @@ export interface components {
              * @description The job is paused after this number of billed hours.
              */
             max_hours?: number | null;
+        };
+        /** NewLink */
+        NewLink: {
+            /**
+             * Provider
+             * @enum {string}
+             */
+            provider: "github" | "google" | "oidc";
         };
         /**
          * NewModel
@@ -7938,7 +8045,7 @@ export interface components {
         };
         /**
          * ServerOut
-         * @description Information about this server for signed-in users.
+         * @description Information about this server for signed-in users. Only admins see folders.
          */
         ServerOut: {
             /** Version */
@@ -7946,7 +8053,7 @@ export interface components {
             /** Signup */
             signup: string;
             /** Uploads Folder */
-            uploads_folder: string;
+            uploads_folder: string | null;
             /** Data Roots */
             data_roots: string[];
         };
@@ -8132,6 +8239,26 @@ export interface components {
              * @default []
              */
             ignored: string[];
+        };
+        /**
+         * StorageOut
+         * @description Bytes by kind. The files of jobs are measured about once a minute while the jobs run.
+         */
+        StorageOut: {
+            /** Quota */
+            quota: number;
+            /** Total */
+            total: number;
+            /** Datasets */
+            datasets: number;
+            /** Models */
+            models: number;
+            /** Runs */
+            runs: number;
+            /** Checkpoints */
+            checkpoints: number;
+            /** Trained Models */
+            trained_models: number;
         };
         /**
          * StorageReady
@@ -9296,6 +9423,7 @@ export interface operations {
             query?: {
                 state?: string;
                 code?: string;
+                iss?: string | null;
             };
             header?: never;
             path: {
@@ -9672,6 +9800,130 @@ export interface operations {
             header?: never;
             path: {
                 token_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_storage_api_me_storage_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StorageOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_linked_accounts_api_me_linked_accounts_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkedAccounts"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    link_account_api_me_linked_accounts_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewLink"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkStart"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    unlink_account_api_me_linked_accounts__link_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                link_id: string;
             };
             cookie?: never;
         };
@@ -13638,7 +13890,7 @@ export interface operations {
                 offset?: number;
                 /** @description The user who acted. */
                 actor_id?: string | null;
-                /** @description The beginning of the action's name. */
+                /** @description The beginning of the action, such as api_token. */
                 action?: string;
                 project_id?: string | null;
                 /** @description Only entries at or after this time. */
@@ -13678,7 +13930,7 @@ export interface operations {
             query?: {
                 /** @description The user who acted. */
                 actor_id?: string | null;
-                /** @description The beginning of the action's name. */
+                /** @description The beginning of the action, such as api_token. */
                 action?: string;
                 project_id?: string | null;
                 /** @description Only entries at or after this time. */
@@ -13750,7 +14002,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewInvitation"];
+                "application/json": components["schemas"]["InvitationIn"];
             };
         };
         responses: {

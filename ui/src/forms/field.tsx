@@ -105,6 +105,20 @@ export function PasswordField({ registration, label, error, help, secret = "pass
   );
 }
 
+type CheckFieldProps = { registration: UseFormRegisterReturn; label: string; error?: string };
+
+export function CheckField({ registration, label, error }: CheckFieldProps) {
+  return (
+    <div>
+      <label className="flex cursor-pointer items-center gap-2.5">
+        <input type="checkbox" {...registration} className="size-4 accent-violet" />
+        {label}
+      </label>
+      {error && <p className="mt-1.5 text-xs text-danger-soft">{error}</p>}
+    </div>
+  );
+}
+
 type ChoiceCardsProps = {
   registration: UseFormRegisterReturn;
   label: string;

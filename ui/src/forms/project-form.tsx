@@ -102,7 +102,7 @@ export function ProjectForm({ project, onSaved, onCancel }: ProjectFormProps) {
         placeholder="s3://bucket/folder/"
         autoComplete="off"
         spellCheck={false}
-        help={<DataPathHelp folders={server.data ? [server.data.uploads_folder, ...server.data.data_roots] : []} />}
+        help={<DataPathHelp folders={server.data ? [server.data.uploads_folder, ...server.data.data_roots].filter((folder) => folder !== null) : []} />}
         {...field("trainingDataPath")}
       />
       <div className="mt-1 flex justify-end gap-2">

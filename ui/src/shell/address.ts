@@ -87,10 +87,11 @@ export function playgroundSearch(given: Record<string, unknown>): PlaygroundSear
 
 const SETTINGS_TABS = ["profile", "sessions", "tokens", "people", "audit"] as const;
 export type SettingsTab = (typeof SETTINGS_TABS)[number];
-type SettingsSearch = { tab?: SettingsTab };
+/** `linked` and `error`: how linking an account at a sign-in provider ended. */
+type SettingsSearch = { tab?: SettingsTab; linked?: string; error?: string };
 
 export function settingsSearch(given: Record<string, unknown>): SettingsSearch {
-  return { tab: SETTINGS_TABS.find((tab) => tab === given.tab) };
+  return { tab: SETTINGS_TABS.find((tab) => tab === given.tab), linked: text(given.linked), error: text(given.error) };
 }
 
 const HOME = "/dashboard";

@@ -2,7 +2,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useRouter } from "@tanstack/react-router";
 import { createContext, use } from "react";
-import { needsSecondFactor, secondStepQuery, setSignedIn } from "@/api/auth";
+import { needsSecondFactor, oidcName, secondStepQuery, setSignedIn } from "@/api/auth";
 import type { OAuthProvider, SecondStep, SignedIn, User } from "@/api/types";
 import { safeNextPath } from "./address";
 
@@ -32,6 +32,10 @@ export function useSignInDone(next?: string) {
   };
 }
 
-const NAMES: Record<OAuthProvider, string> = { github: "GitHub", google: "Google" };
+const NAMES: Record<string, string> = { github: "GitHub", google: "Google" } satisfies Partial<Record<OAuthProvider, string>>;
 
-export const providerName = (provider: OAuthProvider) => NAMES[provider];
+/** The operator names the OpenID Connect provider. A provider that was removed has only its own name left. */
+export function providerName(provider: string): string {
+  if (provider === "oidc") return oidcName();
+  return NAMES[provider] ?? provider;
+}

@@ -43,14 +43,14 @@ _CLOSE_SECONDS = 5
 
 
 @contextmanager
-def serving(service: Service, token: str, beside: Path | None = None) -> Iterator[int]:
+def serving(service: Service, token: str, socket_folder: Path | None = None) -> Iterator[int]:
     """Serve on a free port of the loopback address and yield the port. At the end, all answers end.
 
-    `beside`: a folder for a socket file, through which those reach it who do not share its network.
+    `socket_folder`: a folder for a socket file, through which those reach it who do not share its network.
     """
     listening = [socket.create_server(("127.0.0.1", 0))]
-    if beside is not None:
-        listening.append(_socket_file(beside))
+    if socket_folder is not None:
+        listening.append(_socket_file(socket_folder))
     config = uvicorn.Config(
         _app(service, token),
         lifespan="off",

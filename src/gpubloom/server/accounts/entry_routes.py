@@ -81,6 +81,7 @@ async def read_state(
         signup=settings.signup,
         mail=mailer.kind,
         oauth_providers=list(request.app.state.oauth),
+        oidc_name=settings.oidc_name,
         passkeys=passkeys.unavailable(settings) is None,
         user=None if principal is None else UserOut.model_validate(principal.user),
         csrf_token=None if principal is None else principal.csrf_token,

@@ -1,171 +1,63 @@
-"""Signing in through GitHub or Google: the authorization-code flow with PKCE (authlib), and its two routes.
+"""Signing in through a sign-in provider, and linking an account there to one here.
 
-A short-lived cookie holds the attempt's state and PKCE verifier; the provider's answer must match the state.
-Only email addresses that the provider has verified count, and the provider's tokens are never stored.
+A short-lived cookie holds the attempt's state, PKCE verifier and nonce, which the provider's answer must
+match. An email address never links anything by itself: who has an account here signs in to it first and then
+links the other one, from the settings. An address at a provider opens no account.
 """
 
 import json
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
-from uuid import uuid4
+from datetime import timedelta
+from urllib.parse import urlencode
+from uuid import UUID, uuid4
 
-import httpx2
-from authlib.integrations.httpx_client import AsyncOAuth2Client, OAuthError
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse
-from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.egress import Policy
-from gpubloom.egress.clients import async_transports
-from gpubloom.server.accounts.devices import sign_browser_in
 from gpubloom.server.accounts.entry_routes import RATED
-from gpubloom.server.accounts.principal import CurrentSettings, client_address
-from gpubloom.server.accounts.registration import find_by_email, has_users, one_at_a_time
-from gpubloom.server.accounts.schemas import Email
+from gpubloom.server.accounts.oauth_providers import (
+    Attempt,
+    OAuthFailed,
+    Profile,
+    Provider,
+    authorize_link,
+    fetch_profile,
+    new_attempt,
+)
+from gpubloom.server.accounts.principal import (
+    CurrentSettings,
+    Principal,
+    SessionPrincipal,
+    client_address,
+    find_principal,
+)
+from gpubloom.server.accounts.reauthentication import FreshPrincipal
+from gpubloom.server.accounts.registration import find_by_email, has_users, one_at_a_time, revoke_links
+from gpubloom.server.accounts.schemas import (
+    LinkedAccountOut,
+    LinkedAccounts,
+    LinkStart,
+    NewLink,
+    SecondStep,
+)
+from gpubloom.server.accounts.second_factors import factors_of
+from gpubloom.server.accounts.second_step import finish_first_step
+from gpubloom.server.accounts.sessions import set_cookie
 from gpubloom.server.accounts.tables import LinkedAccount, User
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
-from gpubloom.server.db.database import CurrentDatabase
-from gpubloom.server.problems import NotFound
+from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession, WriteSession
+from gpubloom.server.problems import Conflict, NotFound, NotSignedIn
+from gpubloom.server.security.secrets import fingerprint
 from gpubloom.server.settings import Settings
 
-_EMAIL: TypeAdapter[str] = TypeAdapter(Email)
-
-ProviderName = Literal["github", "google"]
-TIMEOUT_SECONDS = 15
-
 router = APIRouter(prefix="/auth/oauth", tags=["accounts"], dependencies=RATED)
-ATTEMPT_SECONDS = 600
+linked_router = APIRouter(prefix="/me/linked-accounts", tags=["accounts"])
 
-
-class OAuthFailed(Exception):
-    """The sign-in failed; `code` goes to the sign-in page."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-@dataclass(frozen=True)
-class Provider:
-    """The endpoints of a provider, and this server's client id and secret there."""
-
-    name: ProviderName
-    client_id: str
-    client_secret: str
-    authorize_url: str
-    token_url: str
-    profile_url: str
-    scope: str
-    emails_url: str | None = None
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One attempt to sign in, kept in the browser until the provider answers."""
-
-    state: str
-    verifier: str
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The account that the provider names."""
-
-    account_id: str
-    email: str
-    name: str
-
-
-def configured_providers(settings: Settings) -> dict[ProviderName, Provider]:
-    """The providers whose client id and secret are set."""
-    providers: dict[ProviderName, Provider] = {}
-    if settings.github_client_id and settings.github_client_secret:
-        providers["github"] = Provider(
-            name="github",
-            client_id=settings.github_client_id,
-            client_secret=settings.github_client_secret.get_secret_value(),
-            authorize_url="https://github.com/login/oauth/authorize",
-            token_url="https://github.com/login/oauth/access_token",  # noqa: S106 - an address
-            profile_url="https://api.github.com/user",
-            emails_url="https://api.github.com/user/emails",
-            scope="read:user user:email",
-        )
-    if settings.google_client_id and settings.google_client_secret:
-        providers["google"] = Provider(
-            name="google",
-            client_id=settings.google_client_id,
-            client_secret=settings.google_client_secret.get_secret_value(),
-            authorize_url="https://accounts.google.com/o/oauth2/v2/auth",
-            token_url="https://oauth2.googleapis.com/token",  # noqa: S106 - an address
-            profile_url="https://openidconnect.googleapis.com/v1/userinfo",
-            scope="openid email profile",
-        )
-    return providers
-
-
-def new_attempt() -> Attempt:
-    """Fresh random state and PKCE verifier."""
-    return Attempt(state=secrets.token_urlsafe(24), verifier=secrets.token_urlsafe(48))
-
-
-def _client(provider: Provider, callback: str) -> Any:
-    return AsyncOAuth2Client(
-        provider.client_id,
-        provider.client_secret,
-        token_endpoint_auth_method="client_secret_post",  # noqa: S106 - a method
-        code_challenge_method="S256",
-        scope=provider.scope,
-        redirect_uri=callback,
-        timeout=TIMEOUT_SECONDS,
-        follow_redirects=False,
-        # Ours, or the operator's.
-        **async_transports(Policy.of_operator(provider.token_url, provider.profile_url)),
-    )
-
-
-async def authorize_link(provider: Provider, attempt: Attempt, callback: str) -> str:
-    """The provider's page that asks for permission."""
-    async with _client(provider, callback) as client:
-        link, _ = client.create_authorization_url(
-            provider.authorize_url, state=attempt.state, code_verifier=attempt.verifier
-        )
-    return str(link)
-
-
-async def fetch_profile(provider: Provider, attempt: Attempt, *, code: str, callback: str) -> Profile:
-    """Exchange the code for a token, read the profile with it, and drop the token."""
-    try:
-        async with _client(provider, callback) as client:
-            await client.fetch_token(provider.token_url, code=code, code_verifier=attempt.verifier)
-            profile = (await client.get(provider.profile_url)).raise_for_status().json()
-            emails: Any = []
-            if provider.emails_url is not None:
-                emails = (await client.get(provider.emails_url)).raise_for_status().json()
-        return _read_profile(provider, profile, emails)
-    except (OAuthError, httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OAuthFailed("oauth_failed") from error
-
-
-def _read_profile(provider: Provider, profile: Mapping[str, Any], emails: Any) -> Profile:
-    if provider.name == "github":
-        confirmed = [entry["email"] for entry in emails if entry["primary"] and entry["verified"]]
-        account_id = str(profile["id"])
-    else:
-        confirmed = [profile["email"]] if profile.get("email_verified") is True else []
-        account_id = str(profile["sub"])
-    if not confirmed:
-        raise OAuthFailed("oauth_email_unverified")
-    email = _EMAIL.validate_python(confirmed[0])
-    # A name is one line of printable characters here.
-    name = "".join(
-        character for character in str(profile.get("name") or "") if character.isprintable()
-    ).strip()
-    return Profile(account_id=account_id, email=email, name=(name or email.partition("@")[0])[:120])
+ATTEMPT_LIFE = timedelta(minutes=10)
+SETTINGS_PAGE = "/settings"
 
 
 def _provider(request: Request, name: str) -> Provider:
@@ -189,6 +81,37 @@ def local_path(path: str) -> str:
     return path if harmless and path.startswith("/") and not path.startswith("//") else "/dashboard"
 
 
+async def _leave(
+    request: Request, provider: Provider, settings: Settings, *, to: str, linking: str | None
+) -> str:
+    """The provider's page; the attempt goes into a cookie. `linking`: the session that asked for a link."""
+    attempt = new_attempt()
+    link = await authorize_link(provider, attempt, _callback(settings, provider.name))
+    kept = [provider.name, attempt.state, attempt.verifier, attempt.nonce, to, linking]
+    set_cookie(
+        request,
+        _cookie(settings),
+        json.dumps(kept).encode().hex(),
+        max_age=int(ATTEMPT_LIFE.total_seconds()),
+        same_site="lax",
+    )
+    return link
+
+
+def _kept(cookie: str, provider: str) -> tuple[Attempt, str, str | None]:
+    try:
+        name, state, verifier, nonce, destination, linking = json.loads(bytes.fromhex(cookie))
+        attempt = Attempt(state=str(state), verifier=str(verifier), nonce=str(nonce))
+        attempt.state.encode()
+        session_proof = None if linking is None else str(linking)
+    except (ValueError, TypeError, RecursionError) as error:
+        # Not a cookie of this server.
+        raise OAuthFailed("oauth_failed") from error
+    if name != provider:
+        raise OAuthFailed("oauth_failed")
+    return attempt, local_path(str(destination)), session_proof
+
+
 @router.get("/{provider}/start", status_code=303, response_class=RedirectResponse)
 async def start(
     request: Request,
@@ -198,19 +121,11 @@ async def start(
 ) -> RedirectResponse:
     """Redirect the browser to the sign-in provider."""
     known = _provider(request, provider)
-    attempt = new_attempt()
-    link = await authorize_link(known, attempt, _callback(settings, known.name))
-    response = RedirectResponse(link, status_code=303)
-    response.set_cookie(
-        _cookie(settings),
-        json.dumps([known.name, attempt.state, attempt.verifier, local_path(next)]).encode().hex(),
-        max_age=ATTEMPT_SECONDS,
-        path="/",
-        secure=settings.secure,
-        httponly=True,
-        samesite="lax",
-    )
-    return response
+    try:
+        link = await _leave(request, known, settings, to=local_path(next), linking=None)
+    except OAuthFailed as failure:
+        link = f"/auth?error={failure.code}"
+    return RedirectResponse(link, status_code=303)
 
 
 @router.get("/{provider}/callback", status_code=303, response_class=RedirectResponse)
@@ -221,60 +136,57 @@ async def come_back(
     database: CurrentDatabase,
     state: str = "",
     code: str = "",
+    iss: str | None = None,
 ) -> RedirectResponse:
-    """Handle the answer of the sign-in provider, and sign in."""
+    """Handle the answer of the sign-in provider: sign in, or link the account there to yours."""
     known = _provider(request, provider)
+    page = "/auth"
     try:
-        attempt, destination = _attempt(request.cookies.get(_cookie(settings), ""), known.name)
+        attempt, destination, linking = _kept(request.cookies.get(_cookie(settings), ""), known.name)
+        page = "/auth" if linking is None else SETTINGS_PAGE
         if not secrets.compare_digest(attempt.state.encode(), state.encode()):
+            raise OAuthFailed("oauth_failed")
+        if iss is not None and known.issuer is not None and iss != known.issuer:
             raise OAuthFailed("oauth_failed")
         if not code:
             raise OAuthFailed("oauth_denied")
         profile = await fetch_profile(known, attempt, code=code, callback=_callback(settings, known.name))
-        address = client_address(request)
-        async with database.write() as session:
-            user = await _user_of(session, settings, known.name, profile, address)
-            await sign_browser_in(request, session, user)
-            record(
-                session,
-                "user.signed_in",
-                actor=user.id,
-                subject=f"user:{user.id}",
-                ip_address=address,
-                provider=known.name,
-            )
+        if linking is None:
+            needs_more = await _sign_in(request, database, settings, known.name, profile)
+            if needs_more:
+                destination = f"/auth/second-factor?{urlencode({'next': destination})}"
+        else:
+            await _link(request, database, known.name, profile, linking)
     except OAuthFailed as failure:
-        destination = f"/auth?error={failure.code}"
-    response = RedirectResponse(destination, status_code=303)
-    response.delete_cookie(_cookie(settings), path="/", secure=settings.secure, httponly=True)
-    return response
+        destination = f"{page}?error={failure.code}"
+    set_cookie(request, _cookie(settings), "", max_age=0, same_site="lax")
+    return RedirectResponse(destination, status_code=303)
 
 
-def _attempt(cookie: str, provider: str) -> tuple[Attempt, str]:
-    try:
-        name, state, verifier, destination = json.loads(bytes.fromhex(cookie))
-        attempt = Attempt(state=str(state), verifier=str(verifier))
-        attempt.state.encode()
-    except (ValueError, TypeError, RecursionError) as error:
-        # Not a cookie of this server.
-        raise OAuthFailed("oauth_failed") from error
-    if name != provider:
-        raise OAuthFailed("oauth_failed")
-    return attempt, local_path(str(destination))
+async def _sign_in(
+    request: Request, database: Database, settings: Settings, provider: str, profile: Profile
+) -> bool:
+    """Sign in; says whether a second factor is still to be shown."""
+    async with database.write() as session:
+        user = await _user_of(session, settings, provider, profile, client_address(request))
+        reached = await finish_first_step(session, request, user, provider=provider)
+    return isinstance(reached, SecondStep)
 
 
 async def _user_of(
     session: AsyncSession, settings: Settings, provider: str, profile: Profile, address: str | None
 ) -> User:
-    await one_at_a_time(session, profile.email)
-    linked = await session.scalar(
-        select(User)
-        .join(LinkedAccount, LinkedAccount.user_id == User.id)
-        .where(LinkedAccount.provider == provider, LinkedAccount.provider_account_id == profile.account_id)
-    )
+    linked = await _linked_user(session, provider, profile)
     if linked is not None:
         if linked.disabled:
             raise OAuthFailed("oauth_failed")
+        return linked
+    if profile.email is None:
+        raise OAuthFailed("oauth_email_unverified")
+    await one_at_a_time(session, profile.email)
+    # Somebody who came twice at once waited above.
+    linked = await _linked_user(session, provider, profile)
+    if linked is not None:
         return linked
     user = await find_by_email(session, profile.email)
     if user is None:
@@ -287,10 +199,136 @@ async def _user_of(
         record(session, "user.signed_up", actor=None, subject=f"user:{user.id}", ip_address=address)
     elif user.disabled:
         raise OAuthFailed("oauth_failed")
-    elif user.email_verified is None:
-        # Somebody signed up with this address without verifying it: their password must not open the account.
+    elif user.email_verified is not None:
+        raise OAuthFailed("oauth_link_required")
+    else:
+        # Somebody signed up with this address without verifying it: it is nobody's account yet, and their
+        # password must not open it.
         user.password_hash = None
         user.email_verified = now()
-    session.add(LinkedAccount(user_id=user.id, provider=provider, provider_account_id=profile.account_id))
+        await revoke_links(session, "verify", user.email)
+    _add_link(session, user.id, provider, profile, address)
     await session.flush()
     return user
+
+
+async def _linked_user(session: AsyncSession, provider: str, profile: Profile) -> User | None:
+    return await session.scalar(
+        select(User)
+        .join(LinkedAccount, LinkedAccount.user_id == User.id)
+        .where(LinkedAccount.provider == provider, LinkedAccount.provider_account_id == profile.account_id)
+    )
+
+
+def _add_link(
+    session: AsyncSession, user_id: UUID, provider: str, profile: Profile, address: str | None
+) -> None:
+    session.add(
+        LinkedAccount(
+            user_id=user_id,
+            provider=provider,
+            provider_account_id=profile.account_id,
+            email=profile.email,
+        )
+    )
+    record(
+        session,
+        "user.account_linked",
+        actor=user_id,
+        subject=f"user:{user_id}",
+        ip_address=address,
+        provider=provider,
+    )
+
+
+async def _link(request: Request, database: Database, provider: str, profile: Profile, linking: str) -> None:
+    try:
+        principal = await find_principal(request)
+    except NotSignedIn:
+        principal = None
+    # A planted cookie cannot link anything: only the session that asked for the link knows its CSRF token.
+    if principal is None or principal.csrf_token is None or _session_proof(principal) != linking:
+        raise OAuthFailed("oauth_failed")
+    user_id = principal.id
+    async with database.write() as session:
+        await one_at_a_time(session, f"{provider} {profile.account_id}")
+        linked = await _linked_user(session, provider, profile)
+        if linked is not None and linked.id != user_id:
+            raise OAuthFailed("oauth_account_taken")
+        if linked is None:
+            _add_link(session, user_id, provider, profile, principal.ip_address)
+
+
+def _session_proof(principal: Principal) -> str:
+    return fingerprint(principal.csrf_token or "")
+
+
+@linked_router.get("")
+async def list_linked_accounts(principal: SessionPrincipal, session: ReadSession) -> LinkedAccounts:
+    """List your accounts at sign-in providers with which you can sign in."""
+    return LinkedAccounts(
+        items=[
+            LinkedAccountOut.model_validate(row, extra="ignore")
+            for row in await _links(session, principal.id)
+        ]
+    )
+
+
+@linked_router.post("")
+async def link_account(
+    request: Request, body: NewLink, principal: FreshPrincipal, settings: CurrentSettings
+) -> LinkStart:
+    """Start to link your account at a sign-in provider. Go to the page that the response names."""
+    known = _provider(request, body.provider)
+    try:
+        link = await _leave(
+            request,
+            known,
+            settings,
+            to=f"{SETTINGS_PAGE}?linked={known.name}",
+            linking=_session_proof(principal),
+        )
+    except OAuthFailed as failure:
+        raise Conflict(
+            "The sign-in provider does not answer. Try again later.", code=failure.code
+        ) from failure
+    return LinkStart(address=link)
+
+
+@linked_router.delete("/{link_id}", status_code=204)
+async def unlink_account(
+    request: Request, link_id: UUID, principal: FreshPrincipal, session: WriteSession
+) -> None:
+    """Unlink an account at a sign-in provider. Your last way to sign in stays."""
+    # Locked, so that two requests at once cannot each leave the other's link as the last one.
+    user = await session.scalar(select(User).where(User.id == principal.id).with_for_update())
+    assert user is not None
+    links = await _links(session, principal.id)
+    unwanted = next((row for row in links if row.id == link_id), None)
+    if unwanted is None:
+        raise NotFound("This linked account does not exist.")
+    usable = [row for row in links if row.id != link_id and row.provider in request.app.state.oauth]
+    if user.password_hash is None and not usable and "passkey" not in await factors_of(session, user.id):
+        raise Conflict(
+            "This is your only way to sign in. Set a password first: sign out, then"
+            " choose 'Forgot your password?'.",
+            code="last_way_in",
+        )
+    await session.delete(unwanted)
+    record(
+        session,
+        "user.account_unlinked",
+        actor=principal.id,
+        subject=f"user:{principal.id}",
+        ip_address=principal.ip_address,
+        provider=unwanted.provider,
+    )
+
+
+async def _links(session: AsyncSession, user_id: UUID) -> list[LinkedAccount]:
+    rows = await session.scalars(
+        select(LinkedAccount)
+        .where(LinkedAccount.user_id == user_id)
+        .order_by(LinkedAccount.created_at, LinkedAccount.id)
+    )
+    return list(rows)

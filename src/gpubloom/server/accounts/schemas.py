@@ -9,10 +9,11 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, SecretStr
 from pydantic_core import PydanticCustomError
 
 from gpubloom.server.accounts.tables import Role
-from gpubloom.server.schema import Flag, Line, Schema, Whole
+from gpubloom.server.schema import Flag, Line, Schema, StorableSecret, Whole
 from gpubloom.server.security.password_strength import LONGEST, SHORTEST
 
 Scope = Literal["read", "write", "admin"]
+ProviderName = Literal["github", "google", "oidc"]
 
 
 # What browsers accept in <input type="email">. It leaves no room for what mail programs read as several
@@ -27,13 +28,19 @@ def _email(text: str) -> str:
     return text.lower()
 
 
+def _code(code: SecretStr) -> SecretStr:
+    if not code.get_secret_value().isascii():
+        raise PydanticCustomError("wrong_code", "A code has only letters, digits and hyphens.")
+    return code
+
+
 Email = Annotated[Line, Field(min_length=3, max_length=254), AfterValidator(_email)]
 Name = Annotated[Line, Field(min_length=1, max_length=120)]
 # Checked for strength where it is chosen, not where it is typed to sign in.
-Password = Annotated[SecretStr, Field(max_length=1024)]
+Password = Annotated[SecretStr, Field(max_length=1024), StorableSecret]
 # Described only: the check of its strength says what is wrong with one that is too short or too long.
 ChosenPassword = Annotated[Password, Field(json_schema_extra={"minLength": SHORTEST, "maxLength": LONGEST})]
-TypedCode = Annotated[SecretStr, Field(min_length=1, max_length=64)]
+TypedCode = Annotated[SecretStr, Field(min_length=1, max_length=64), AfterValidator(_code)]
 # Base64url of what an authenticator made; the largest are attestations of a few kilobytes.
 Encoded = Annotated[str, Field(min_length=1, max_length=16_384, pattern="^[A-Za-z0-9_-]+$")]
 LinkToken = Annotated[str, Field(min_length=1, max_length=256)]
@@ -259,7 +266,9 @@ class AuthState(Schema):
     setup_required: bool
     signup: Literal["open", "closed"]
     mail: Literal["smtp", "outbox"]
-    oauth_providers: list[Literal["github", "google"]]
+    oauth_providers: list[ProviderName]
+    # What the operator calls the OpenID Connect provider.
+    oidc_name: str
     passkeys: bool
     user: UserOut | None
     csrf_token: str | None
@@ -277,6 +286,29 @@ class SessionOut(Schema):
 
 class Sessions(Schema):
     items: list[SessionOut]
+
+
+class LinkedAccountOut(Schema):
+    """Your account at a sign-in provider, with which you can sign in here."""
+
+    id: UUID
+    provider: str
+    email: str | None
+    created_at: datetime
+
+
+class LinkedAccounts(Schema):
+    items: list[LinkedAccountOut]
+
+
+class NewLink(Schema):
+    provider: ProviderName
+
+
+class LinkStart(Schema):
+    """The page of the sign-in provider to go to."""
+
+    address: str
 
 
 class NewApiToken(Schema):

@@ -33,7 +33,7 @@ from gpubloom.server.schema import Schema
 router = APIRouter(prefix="/invitations", tags=["administration"])
 
 
-class NewInvitation(Schema):
+class InvitationIn(Schema):
     email: Email
     role: Role = "member"
 
@@ -85,7 +85,7 @@ async def list_invitations(principal: AdminPrincipal, session: ReadSession) -> I
 
 @router.post("", status_code=201)
 async def invite(
-    body: NewInvitation,
+    body: InvitationIn,
     principal: FreshAdminPrincipal,
     session: WriteSession,
     settings: CurrentSettings,

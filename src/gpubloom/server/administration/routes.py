@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 import gpubloom
-from gpubloom.server.accounts.principal import AdminPrincipal, CurrentSettings
+from gpubloom.server.accounts.principal import AdminPrincipal, CurrentPrincipal, CurrentSettings
 from gpubloom.server.accounts.reauthentication import FreshAdminPrincipal
 from gpubloom.server.accounts.schemas import UserOut
 from gpubloom.server.administration import service
@@ -31,13 +31,14 @@ router = APIRouter(tags=["administration"])
 
 
 @router.get("/server")
-async def read_server(settings: CurrentSettings) -> ServerOut:
-    """Return the server's version and the data folders that the server may read."""
+async def read_server(principal: CurrentPrincipal, settings: CurrentSettings) -> ServerOut:
+    """Return the server's version. Admins also see the data folders that the server may read."""
+    is_admin = principal.user.role == "admin"
     return ServerOut(
         version=gpubloom.__version__,
         signup=settings.signup,
-        uploads_folder=str(settings.uploads),
-        data_roots=[str(root) for root in settings.data_roots],
+        uploads_folder=str(settings.uploads) if is_admin else None,
+        data_roots=[str(root) for root in settings.data_roots] if is_admin else [],
     )
 
 

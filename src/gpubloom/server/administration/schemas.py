@@ -50,11 +50,11 @@ class AuditEvents(Schema):
 
 
 class ServerOut(Schema):
-    """Information about this server for signed-in users."""
+    """Information about this server for signed-in users. Only admins see folders."""
 
     version: str
     signup: str
-    uploads_folder: str
+    uploads_folder: str | None
     data_roots: list[str]
 
 

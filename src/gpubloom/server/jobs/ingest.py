@@ -232,10 +232,10 @@ async def _store_checkpoint(session: AsyncSession, job: TrainingJob, event: RunE
     if row is None:
         row = Checkpoint(job_id=job.id, path=path)
         session.add(row)
-    metrics = event.fields.get("metrics")
+    metrics, size = event.fields.get("metrics"), event.fields.get("size")
     row.attempt = event.attempt
     row.step = event.step or 0
-    row.size = event.fields.get("size")
+    row.size = size if type(size) is int and 0 <= size < 1 << 63 else None
     row.metrics = metrics if isinstance(metrics, dict) else {}
     row.best = best
     row.saved_at = datetime.fromtimestamp(event.t, UTC)

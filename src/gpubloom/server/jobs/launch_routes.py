@@ -240,6 +240,7 @@ async def create_job(
             budget=body.budget,
             max_hours=body.max_hours,
             requested_config=TrainConfig.own_names(body.config),
+            settings=settings,
         )
         await creation.remember(session, job.id)
         made = await job_out(session, settings, job, project)

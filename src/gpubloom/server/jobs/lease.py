@@ -1,5 +1,9 @@
 """Claiming a job and keeping the right to write about it. Every function is one short transaction's work.
 
+People take turns: the next job is one of whoever has the fewest jobs on machines of the same sort, of these
+whoever had no turn for longest, and of that person's jobs the one that waits longest. So a person with
+hundreds of jobs in the queue delays another one by one job, not by hundreds.
+
 The token is the right: `holding()` finds the row only while it still carries it, locked for the rest of the
 transaction. A worker that lost its lease finds nothing and can change nothing. Leases run by the database's
 clock: that of a worker may be wrong.
@@ -10,12 +14,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, and_, exists, literal, or_, select, update
+from sqlalchemy import ColumnElement, and_, exists, func, literal, or_, select, true, update
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.states import ACTIVE, MODEL_TASK_KINDS
-from gpubloom.server.jobs.tables import Machine, TrainingJob
+from gpubloom.server.jobs.tables import Machine, QueueTurn, TrainingJob
 
 LEASE = timedelta(seconds=20)
 RENEW_EVERY_SECONDS = 5.0
@@ -79,13 +85,17 @@ def waiting_for(claimant: Claimant, free_slots: FreeSlots) -> list[ColumnElement
 
 
 async def claim_queued(session: AsyncSession, claimant: Claimant, free: FreeSlots) -> TrainingJob | None:
-    """The job that waits longest among those that the free devices can take."""
-    return await _claim(session, claimant, *waiting_for(claimant, free))
+    """The job whose turn it is among those that the free devices can take."""
+    return await _claim(
+        session, claimant, *waiting_for(claimant, free), same_sort=TrainingJob.target == "local"
+    )
 
 
 async def claim_remote(session: AsyncSession, claimant: Claimant) -> TrainingJob | None:
-    """The job that waits longest among those for rented machines: they need no device of this one."""
-    return await _claim(session, claimant, *waiting_for_remote(claimant))
+    """The job whose turn it is among those for rented machines: they need no device of this one."""
+    return await _claim(
+        session, claimant, *waiting_for_remote(claimant), same_sort=TrainingJob.target != "local"
+    )
 
 
 def waiting_for_remote(claimant: Claimant) -> list[ColumnElement[bool]]:
@@ -98,16 +108,32 @@ def waiting_for_remote(claimant: Claimant) -> list[ColumnElement[bool]]:
 
 
 async def _claim(
-    session: AsyncSession, claimant: Claimant, *conditions: ColumnElement[bool]
+    session: AsyncSession,
+    claimant: Claimant,
+    *conditions: ColumnElement[bool],
+    same_sort: ColumnElement[bool] = true(),  # noqa: B008 - a constant of SQL
 ) -> TrainingJob | None:
     # A machine that was called gone lost its jobs: it claims none before it has stopped what it ran of them.
     is_gone = exists().where(Machine.name == claimant.machine, Machine.gone_at.is_not(None))
+    active = (
+        select(TrainingJob.user_id, func.count().label("jobs"))
+        .where(TrainingJob.status.in_(ACTIVE), same_sort)
+        .group_by(TrainingJob.user_id)
+        .subquery()
+    )
     chosen = (
         select(TrainingJob.id)
+        .outerjoin(active, active.c.user_id == TrainingJob.user_id)
+        .outerjoin(QueueTurn, QueueTurn.user_id == TrainingJob.user_id)
         .where(*conditions, ~is_gone)
-        .order_by(TrainingJob.queued_at, TrainingJob.id)
+        .order_by(
+            func.coalesce(active.c.jobs, 0),
+            QueueTurn.claimed_at.asc().nulls_first(),
+            TrainingJob.queued_at,
+            TrainingJob.id,
+        )
         .limit(1)
-        .with_for_update(skip_locked=True)
+        .with_for_update(of=TrainingJob, skip_locked=True)
         .scalar_subquery()
     )
     claimed: TrainingJob | None = await session.scalar(
@@ -125,7 +151,18 @@ async def _claim(
     if claimed is not None and claimed.status == "queued":
         claimed.status = "provisioning"
         claimed.attempt += 1
+        await _note_turn(session, claimed.user_id)
     return claimed
+
+
+async def _note_turn(session: AsyncSession, user_id: UUID) -> None:
+    is_sqlite = session.get_bind().dialect.name == "sqlite"
+    statement = (sqlite_insert if is_sqlite else postgresql_insert)(QueueTurn)
+    await session.execute(
+        statement.values(user_id=user_id, claimed_at=database_time()).on_conflict_do_update(
+            index_elements=[QueueTurn.user_id], set_={"claimed_at": database_time()}
+        )
+    )
 
 
 async def lease_holders(session: AsyncSession, machine: str) -> set[str]:

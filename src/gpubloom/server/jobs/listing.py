@@ -147,16 +147,18 @@ async def _queue_positions(session: AsyncSession, jobs: Iterable[Any]) -> dict[U
         return {}
     # Jobs for a GPU, small tasks about a model and other jobs for the CPU wait in a queue each.
     queue = case((TrainingJob.gpus > 0, 0), (TrainingJob.kind.in_(MODEL_TASK_KINDS), 1), else_=2)
-    positions = (
-        select(
-            TrainingJob.id,
-            func.row_number()
-            .over(partition_by=queue, order_by=(TrainingJob.queued_at, TrainingJob.id))
-            .label("position"),
-        )
+    oldest_first = (TrainingJob.queued_at, TrainingJob.id)
+    own = func.row_number().over(partition_by=(queue, TrainingJob.user_id), order_by=oldest_first)
+    turns = (
+        select(TrainingJob.id, TrainingJob.queued_at, queue.label("queue"), own.label("turn"))
         .where(TrainingJob.status == "queued", TrainingJob.target == "local")
         .subquery()
     )
+    # People take turns (`lease.py`): everybody's first job comes before anybody's second.
+    in_turn = func.row_number().over(
+        partition_by=turns.c.queue, order_by=(turns.c.turn, turns.c.queued_at, turns.c.id)
+    )
+    positions = select(turns.c.id, in_turn.label("position")).subquery()
     rows = await session.execute(
         select(positions.c.id, positions.c.position).where(positions.c.id.in_(waiting))
     )

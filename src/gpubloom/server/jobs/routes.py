@@ -160,9 +160,7 @@ async def _ask(
     session: WriteSession,
     settings: CurrentSettings,
 ) -> JobOut:
-    job, project = await service.ask(
-        session, principal, job_id, action, machine_timeout=settings.machine_timeout
-    )
+    job, project = await service.ask(session, principal, job_id, action, settings)
     return await job_out(session, settings, job, project)
 
 
@@ -200,7 +198,7 @@ async def extend(
 ) -> JobOut:
     """Train a completed job for more epochs or steps."""
     job, project = await service.extend(
-        session, principal, job_id, epochs=body.epochs, max_steps=body.max_steps
+        session, principal, job_id, settings, epochs=body.epochs, max_steps=body.max_steps
     )
     return await job_out(session, settings, job, project)
 

@@ -4,11 +4,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Select, delete, select
+from sqlalchemy import Select, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.plan.tasks import FindLearningRateTask
 from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.accounts.tables import User
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.events import announce
@@ -24,8 +25,12 @@ from gpubloom.server.jobs.states import (
 )
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
-from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound, TooManyRequests
 from gpubloom.server.projects.tables import Project
+from gpubloom.server.settings import Settings
+from gpubloom.server.storage.service import GIGABYTE, quota_exceeded, read_usage
+
+QUEUE_RETRY_SECONDS = 60
 
 
 def visible_to(principal: Principal) -> Select[TrainingJob, Project]:
@@ -78,6 +83,7 @@ async def create_job(
     budget: float | None = None,
     max_hours: float | None = None,
     requested_config: dict[str, Any] | None = None,
+    settings: Settings,
 ) -> TrainingJob:
     """Queue a training job or a learning-rate finder."""
     job = TrainingJob(
@@ -100,16 +106,40 @@ async def create_job(
         max_hours=max_hours,
         requested_config=requested_config,
     )
-    return await queue_job(session, principal, job)
+    return await queue_job(session, principal, job, settings)
 
 
-async def queue_job(session: AsyncSession, principal: Principal, job: TrainingJob) -> TrainingJob:
+async def queue_job(
+    session: AsyncSession, principal: Principal, job: TrainingJob, settings: Settings
+) -> TrainingJob:
     """Store a new job for the next worker that can take it."""
+    await require_place(session, principal, settings)
     job.status, job.position = "queued", 0
     session.add(job)
     await session.flush()
     await tell_of_change(session, principal, job, "training_job.created")
     return job
+
+
+async def require_place(session: AsyncSession, principal: Principal, settings: Settings) -> None:
+    """Raises when a person has as many jobs in the queue as they may, or no room for what jobs write."""
+    # Locked, so that requests at once are counted one after the other.
+    await session.execute(select(User.id).where(User.id == principal.id).with_for_update(key_share=True))
+    waiting = await session.scalar(
+        select(func.count())
+        .select_from(TrainingJob)
+        .where(TrainingJob.user_id == principal.id, TrainingJob.status == "queued")
+    )
+    most = settings.max_queued_jobs_per_user
+    if (waiting or 0) >= most:
+        raise TooManyRequests(
+            f"You already have {most} jobs in the queue, which is the limit. Wait until one starts, or "
+            "cancel one. The operator can raise BLOOM_MAX_QUEUED_JOBS_PER_USER.",
+            code="too_many_queued_jobs",
+            retry_after=QUEUE_RETRY_SECONDS,
+        )
+    if (usage := await read_usage(session, principal.id)).total >= settings.user_quota_gb * GIGABYTE:
+        raise quota_exceeded(usage.total, settings, "a job needs room for its files")
 
 
 async def tell_of_change(session: AsyncSession, principal: Principal, job: TrainingJob, action: str) -> None:
@@ -129,18 +159,21 @@ async def tell_of_change(session: AsyncSession, principal: Principal, job: Train
 
 
 async def ask(
-    session: AsyncSession, principal: Principal, job_id: UUID, action: Action, *, machine_timeout: timedelta
+    session: AsyncSession, principal: Principal, job_id: UUID, action: Action, settings: Settings
 ) -> tuple[TrainingJob, Project]:
     """Pause, resume or cancel: stored here, carried out by the worker that holds the lease."""
     job, project = await lock_own_job(session, principal, job_id)
     check_can_be_asked(job.kind, action, job.config)
-    if await is_lost(session, job, machine_timeout):
+    if await is_lost(session, job, settings.machine_timeout):
         _change_lost(job, action)
     else:
         job.status = after(action, job.status)
     job.want = {"pause": "pause", "cancel": "cancel"}.get(action, "run")  # type: ignore[assignment]
     job.control_version += 1
     if action in {"resume", "reopen"}:
+        # It is not stored as queued yet, so it does not count itself.
+        with session.no_autoflush:
+            await require_place(session, principal, settings)
         queue_again(job)
     elif job.status in ENDED:
         job.end_time = now()
@@ -168,7 +201,13 @@ def queue_again(job: TrainingJob) -> None:
 
 
 async def extend(
-    session: AsyncSession, principal: Principal, job_id: UUID, *, epochs: int | None, max_steps: int | None
+    session: AsyncSession,
+    principal: Principal,
+    job_id: UUID,
+    settings: Settings,
+    *,
+    epochs: int | None,
+    max_steps: int | None,
 ) -> tuple[TrainingJob, Project]:
     """Train a completed job further; its schedule is rebuilt for the new length."""
     job, project = await lock_own_job(session, principal, job_id)
@@ -203,6 +242,7 @@ async def extend(
             "The job has already trained for this long. Send a larger number of epochs or steps.",
             code="already_trained",
         )
+    await require_place(session, principal, settings)
     job.config = config
     if job.requested_config is not None:
         asked = {"epochs": epochs, "max_steps": max_steps}

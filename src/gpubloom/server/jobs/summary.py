@@ -230,6 +230,11 @@ _FROM_RUN = (
 )
 
 
+def storable(text: str) -> str:
+    """What a run wrote, as a database and an answer can hold it: no NUL, no half of a character."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
 def read_summary(stored: Mapping[str, Any]) -> StoredSummary:
     """The summary in a job's row."""
     return StoredSummary.model_validate(stored)
@@ -240,7 +245,7 @@ def summarize(before: StoredSummary, latest: Mapping[str, Any] | None, damaged_l
     changes: dict[str, Any] = {}
     if latest is not None:
         # NaN and the infinities are named, as on file: no database holds them in JSON.
-        changes = {name: plain(latest.get(name)) for name in _FROM_RUN}
+        changes = {name: plain(latest.get(name), text=storable) for name in _FROM_RUN}
     if damaged_lines:
         changes["damaged_lines"] = damaged_lines
     return StoredSummary.model_validate({**dict(before), **changes})
@@ -256,7 +261,7 @@ def add_marks(summary: StoredSummary, events: Sequence[RunEvent], settings: Mapp
             from_step = plain(event.fields.get("from_step"))
             add_mark(summary, {"kind": "resumed", "attempt": event.attempt, "step": from_step})
         elif event.kind == "applied":
-            refused = plain(event.fields.get("refused"))
+            refused = plain(event.fields.get("refused"), text=storable)
             mark = {"kind": "applied", "attempt": event.attempt, "step": step or 0}
             add_mark(summary, {**mark, "settings": settings, "refused": refused})
 
@@ -273,9 +278,7 @@ def add_warnings(summary: StoredSummary, events: Sequence[RunEvent]) -> None:
     for event in events:
         if event.kind != "log" or event.fields.get("level") not in {"warning", "error"}:
             continue
-        # A NUL or half a character that a run logged cannot be stored.
-        line = str(event.fields.get("line", "")).encode("utf-8", "replace").decode().replace("\0", "")
-        line = line[:_LONGEST_WARNING]
+        line = storable(str(event.fields.get("line", "")))[:_LONGEST_WARNING]
         if line in known:
             continue
         if len(warnings) >= MOST_WARNINGS:

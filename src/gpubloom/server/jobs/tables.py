@@ -94,6 +94,16 @@ class TrainingJob(Identified, Table):
     updated_at: Mapped[datetime] = mapped_column(default=now, onupdate=now)
 
 
+class QueueTurn(Table):
+    """When a worker last claimed a job of a person: who has waited longest for a turn comes first."""
+
+    __tablename__ = "queue_turns"
+
+    user_id: Mapped[UUID] = mapped_column(ForeignKey(User.id, ondelete="CASCADE"), primary_key=True)
+    # By the database's clock.
+    claimed_at: Mapped[datetime]
+
+
 class MetricSeries(Table):
     """A curve of a job. Training curves run along steps, telemetry along seconds since 1970."""
 

@@ -131,7 +131,11 @@ async def subject_of(
 
 
 async def create_task(
-    session: AsyncSession, principal: Principal, subject: Subject, fields: dict[str, Any]
+    session: AsyncSession,
+    principal: Principal,
+    subject: Subject,
+    fields: dict[str, Any],
+    settings: Settings,
 ) -> TrainingJob:
     """Queue a task; `fields` are those of its kind in `gpubloom.plan.tasks`."""
     gpus = await _gpus_for(session, subject)
@@ -153,7 +157,7 @@ async def create_task(
         gpus=gpus,
         max_attempts=MAX_ATTEMPTS[task.kind],
     )
-    return await service.queue_job(session, principal, job)
+    return await service.queue_job(session, principal, job, settings)
 
 
 def read_task(fields: dict[str, Any]) -> Task:
@@ -189,7 +193,7 @@ async def evaluate(
         return await job_out(session, settings, *await service.get_job(session, principal, made_id))
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
     fields = {"kind": "evaluate", **body.model_dump(exclude={"checkpoint_id"})}
-    job = await create_task(session, principal, subject, fields)
+    job = await create_task(session, principal, subject, fields, settings)
     await creation.remember(session, job.id)
     return await job_out(session, settings, job, subject.project)
 
@@ -214,6 +218,6 @@ async def export(
             code="no_hub_token",
         )
     fields = {"kind": "export", **body.model_dump(exclude={"checkpoint_id"})}
-    job = await create_task(session, principal, subject, fields)
+    job = await create_task(session, principal, subject, fields, settings)
     await creation.remember(session, job.id)
     return await job_out(session, settings, job, subject.project)

@@ -156,7 +156,7 @@ async def create(
     run_dir = run_directory(settings, job.id)
     try:
         await anyio.to_thread.run_sync(write_files, run_dir, folder.files)
-        await jobs.queue_job(session, principal, job)
+        await jobs.queue_job(session, principal, job, settings)
     except BaseException:
         shutil.rmtree(run_dir, ignore_errors=True)
         raise

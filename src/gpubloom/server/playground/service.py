@@ -69,16 +69,13 @@ async def open_playground(
             return existing, subject.project
         if not stopping:
             # It holds weights from before the training went on.
-            timeout = settings.machine_timeout
-            await jobs.ask(session, principal, existing.id, "cancel", machine_timeout=timeout)
+            await jobs.ask(session, principal, existing.id, "cancel", settings)
         # A new one takes its place when it is gone.
         existing = None
     fields = {"kind": "serve", "idle_minutes": wanted.idle_minutes}
     if existing is None:
-        return await create_task(session, principal, subject, fields), subject.project
-    job, project = await jobs.ask(
-        session, principal, existing.id, "reopen", machine_timeout=settings.machine_timeout
-    )
+        return await create_task(session, principal, subject, fields, settings), subject.project
+    job, project = await jobs.ask(session, principal, existing.id, "reopen", settings)
     job.config = read_task({**job.config, **fields, "model": str(subject.path)}).model_dump(mode="json")
     return job, project
 

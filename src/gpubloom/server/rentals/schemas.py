@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field, SecretStr
 
 from gpubloom.server.rentals.tables import Period, RentalState
-from gpubloom.server.schema import Line, Number, Schema
+from gpubloom.server.schema import Line, Number, Schema, StorableSecret
 
 _Amount = Annotated[Number, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 _Name = Annotated[Line, Field(min_length=1, max_length=64)]
@@ -74,7 +74,9 @@ class Connections(Schema):
 class CredentialsIn(Schema):
     """The credentials, by the names of the provider's fields."""
 
-    values: Annotated[dict[_Name, Annotated[SecretStr, Field(max_length=4_000)]], Field(max_length=20)]
+    values: Annotated[
+        dict[_Name, Annotated[SecretStr, Field(max_length=4_000), StorableSecret]], Field(max_length=20)
+    ]
 
 
 class RentalOut(Schema):

@@ -170,7 +170,7 @@ class SecurityHeaders:
         self.app = app
         self.headers = dict(_HEADERS)
         if secure:
-            self.headers["Strict-Transport-Security"] = "max-age=31536000"
+            self.headers["Strict-Transport-Security"] = "max-age=31536000; includeSubDomains"
         self.app_build = app_build
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

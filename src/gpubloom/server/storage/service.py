@@ -3,11 +3,16 @@
 A worker prepares the files under a lease as in docs/jobs.md: whoever holds the token may write, and a token
 that ran out may be replaced. Room is limited by file, by person and by the disk. A file is not deleted while
 a job needs it: `app.py` gathers who may say so, in a sentence such as "The job X trains on it."
+
+The quota of a person also counts the files of their jobs: what runs write, their checkpoints and models, and
+what rented machines upload. The worker of a machine measures them (`worker/job_storage.py`); no request walks
+the disk.
 """
 
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, cast
@@ -22,6 +27,7 @@ from sqlalchemy.orm import Mapped, declared_attr, mapped_column
 from gpubloom.server.accounts.principal import CurrentPrincipal, Principal
 from gpubloom.server.accounts.shares import CurrentShares
 from gpubloom.server.clock import now
+from gpubloom.server.db.base import Table
 from gpubloom.server.problems import Conflict, TooLarge
 from gpubloom.server.settings import Settings
 
@@ -58,6 +64,38 @@ class KeepsFiles:
     updated_at: Mapped[datetime] = mapped_column(default=now, onupdate=now)
 
 
+class JobStorage(Table):
+    """How much the run directory of a job takes on its machine, as measured last."""
+
+    __tablename__ = "job_storage"
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("training_jobs.id", ondelete="CASCADE"), primary_key=True)
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    # Logs, metrics, and the files that a script wrote.
+    run_bytes: Mapped[int] = mapped_column(BigInteger)
+    checkpoint_bytes: Mapped[int] = mapped_column(BigInteger)
+    # Finished models and exports.
+    model_bytes: Mapped[int] = mapped_column(BigInteger)
+    # By the database's clock.
+    measured_at: Mapped[datetime]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The bytes that a person's files take, by kind."""
+
+    datasets: int = 0
+    models: int = 0
+    runs: int = 0
+    checkpoints: int = 0
+    # Models that jobs trained or exported.
+    trained_models: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.datasets + self.models + self.runs + self.checkpoints + self.trained_models
+
+
 def gigabytes(size: float) -> str:
     """A size as people read it."""
     return f"{size / GIGABYTE:,.1f} GB" if size >= GIGABYTE / 10 else f"{size / 1e6:,.1f} MB"
@@ -71,15 +109,10 @@ async def require_room(session: AsyncSession, principal: Principal, settings: Se
             f"The file is {gigabytes(size)}, but this server accepts at most {gigabytes(largest)}. The "
             "operator can raise BLOOM_MAX_UPLOAD_GB."
         )
-    kept = await _kept(session, principal.id)
+    used = (await read_usage(session, principal.id)).total
     quota = settings.user_quota_gb * GIGABYTE
-    if kept + size > quota:
-        raise TooLarge(
-            f"Your datasets and models use {gigabytes(kept)} of {gigabytes(quota)}, but {gigabytes(size)} "
-            "more are needed. Delete a dataset or a model, or ask the operator to raise "
-            "BLOOM_USER_QUOTA_GB.",
-            code="quota_exceeded",
-        )
+    if used + size > quota:
+        raise quota_exceeded(used, settings, f"{gigabytes(size)} more are needed")
     coming = 0
     for kind in KeepsFiles.__subclasses__():
         waiting = kind.status.in_(("uploading", "fetching"))
@@ -94,18 +127,47 @@ async def require_room(session: AsyncSession, principal: Principal, settings: Se
         )
 
 
+def quota_exceeded(used: int, settings: Settings, need: str) -> TooLarge:
+    """What a person is told when their files take too much; `need` says what for."""
+    quota = gigabytes(settings.user_quota_gb * GIGABYTE)
+    return TooLarge(
+        f"Your datasets, models and jobs use {gigabytes(used)} of {quota}, but {need}. Delete a dataset, a "
+        "model or a job, or ask the operator to raise BLOOM_USER_QUOTA_GB.",
+        code="quota_exceeded",
+    )
+
+
 async def room_left(session: AsyncSession, settings: Settings, user_id: UUID) -> int:
-    """How many bytes more a person may keep here."""
-    return int(settings.user_quota_gb * GIGABYTE) - await _kept(session, user_id)
+    """How many bytes more a person may keep here; negative when they keep more than they may."""
+    return int(settings.user_quota_gb * GIGABYTE) - (await read_usage(session, user_id)).total
 
 
-async def _kept(session: AsyncSession, user_id: UUID) -> int:
-    total = 0
+async def room_for(session: AsyncSession, settings: Settings, user_id: UUID, job_id: UUID) -> int:
+    """How many bytes the run directory of a job may hold in all, with what it holds already."""
+    own = await session.get(JobStorage, job_id)
+    held = 0 if own is None else own.run_bytes + own.checkpoint_bytes + own.model_bytes
+    return max(0, await room_left(session, settings, user_id) + held)
+
+
+async def read_usage(session: AsyncSession, user_id: UUID) -> Usage:
+    """The sizes that are stored: nothing here looks at the disk."""
+    brought = {"datasets": 0, "models": 0}
     for kind in KeepsFiles.__subclasses__():
         # The folders of others take no room of ours.
         owned = (kind.user_id == user_id, kind.source != "folder")
-        total += int(await session.scalar(select(func.sum(kind.size)).where(*owned)) or 0)
-    return total
+        size = await session.scalar(select(func.sum(kind.size)).where(*owned))
+        brought[kind.__tablename__] = int(size or 0)  # type: ignore[attr-defined]
+    of_jobs = (
+        await session.execute(
+            select(
+                func.sum(JobStorage.run_bytes),
+                func.sum(JobStorage.checkpoint_bytes),
+                func.sum(JobStorage.model_bytes),
+            ).where(JobStorage.user_id == user_id)
+        )
+    ).one()
+    runs, checkpoints, trained = (int(size or 0) for size in of_jobs)
+    return Usage(**brought, runs=runs, checkpoints=checkpoints, trained_models=trained)
 
 
 def free_bytes(folder: Path) -> int:

@@ -11,9 +11,11 @@ import { Notice } from "@/components/notice";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { PasswordField, TextField } from "@/forms/field";
-import { emailAddress, existingPassword, newPassword, PASSWORD_HELP, personName } from "@/forms/rules";
+import { NewPasswordField } from "@/forms/new-password-field";
+import { emailAddress, existingPassword, newPassword, personName } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { safeNextPath, useFragment } from "@/shell/address";
+import { oauthErrorSentence } from "@/shell/oauth-errors";
 import { usePageTitle } from "@/shell/page";
 import { PasskeyButton } from "@/shell/second-factor-form";
 import { providerName, useSignInDone } from "@/shell/session";
@@ -95,7 +97,7 @@ type SignUpFormProps = { invitation: string | null; next?: string };
 export function SignUpForm({ invitation, next }: SignUpFormProps) {
   const done = useSignInDone(next);
   const [sent, setSent] = useState<{ email: string; detail: string } | null>(null);
-  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+  const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: signUpRules,
     defaultValues: { name: "", email: "", password: "" },
     submit: async (values) => {
@@ -106,6 +108,7 @@ export function SignUpForm({ invitation, next }: SignUpFormProps) {
     },
   });
 
+  const { email, name, password } = form.watch();
   if (sent) {
     return (
       <div className="grid gap-4">
@@ -124,7 +127,7 @@ export function SignUpForm({ invitation, next }: SignUpFormProps) {
       {invitation && <Notice>You were invited. Use the email address that the invitation was sent to.</Notice>}
       <TextField label="Name" autoComplete="name" {...field("name")} />
       <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
-      <PasswordField label="Password" autoComplete="new-password" help={PASSWORD_HELP} {...field("password")} />
+      <NewPasswordField label="Password" typed={password} person={{ email, name }} {...field("password")} />
       <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
         Create account
       </Button>
@@ -148,19 +151,6 @@ export function OAuthButtons({ providers, next }: OAuthButtonsProps) {
       ))}
     </div>
   );
-}
-
-const SENTENCES: Record<string, string> = {
-  oauth_denied: "You cancelled the sign-in at the external provider. Try again, or sign in with your email address.",
-  oauth_failed: "The sign-in at the external provider failed. Try again in a moment, or sign in with your email address.",
-  oauth_email_unverified:
-    "The external provider has not confirmed your email address. Confirm your address there, then try again.",
-  signup_closed: "Sign-up is closed on this server. Ask the administrator for an invitation.",
-};
-
-/** The server sends a code, never a sentence: nobody can put their own words on this page through the address. */
-export function oauthErrorSentence(code: string): string {
-  return SENTENCES[code] ?? "The sign-in failed. Try again.";
 }
 
 const route = getRouteApi("/auth");

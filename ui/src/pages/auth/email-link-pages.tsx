@@ -8,8 +8,9 @@ import { Button } from "@/components/button";
 import { Notice } from "@/components/notice";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
-import { PasswordField, TextField } from "@/forms/field";
-import { emailAddress, newPassword, PASSWORD_HELP } from "@/forms/rules";
+import { CheckField, TextField } from "@/forms/field";
+import { NewPasswordField } from "@/forms/new-password-field";
+import { emailAddress, newPassword } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { useFragment } from "@/shell/address";
 import { usePageTitle } from "@/shell/page";
@@ -47,7 +48,7 @@ export function ForgotPage() {
   );
 }
 
-const resetRules = z.object({ password: newPassword });
+const resetRules = z.object({ password: newPassword, keep_tokens: z.boolean() });
 
 export function ResetPage() {
   usePageTitle("Set a new password");
@@ -64,18 +65,20 @@ export function ResetPage() {
 
 function ResetForm({ token }: { token: string }) {
   const navigate = useNavigate();
-  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+  const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: resetRules,
-    defaultValues: { password: "" },
-    submit: async ({ password }) => {
-      await resetPassword({ token, password });
+    defaultValues: { password: "", keep_tokens: false },
+    submit: async (values) => {
+      await resetPassword({ token, ...values });
       toast("Your password was changed. Sign in with the new password.");
       await navigate({ to: "/auth" });
     },
   });
   return (
     <ApiForm label="Set a new password" failure={failure} onSubmit={onSubmit}>
-      <PasswordField label="New password" autoComplete="new-password" help={PASSWORD_HELP} {...field("password")} />
+      <NewPasswordField label="New password" typed={form.watch("password")} person={{}} {...field("password")} />
+      <p className="text-sm text-dim">The new password signs out all your devices and revokes your API tokens.</p>
+      <CheckField label="Keep API tokens" {...field("keep_tokens")} />
       <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
         Change password
       </Button>

@@ -5,8 +5,9 @@ import { Button } from "@/components/button";
 import { Loaded, SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { ApiForm, useApiForm } from "@/forms/api-form";
-import { PasswordField, TextField } from "@/forms/field";
-import { emailAddress, newPassword, PASSWORD_HELP, personName } from "@/forms/rules";
+import { TextField } from "@/forms/field";
+import { NewPasswordField } from "@/forms/new-password-field";
+import { emailAddress, newPassword, personName } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { useFragment } from "@/shell/address";
 import { usePageTitle } from "@/shell/page";
@@ -39,17 +40,18 @@ export function SetupPage() {
 
 function SetupForm({ token }: { token: string }) {
   const done = useSignInDone();
-  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+  const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: rules,
     defaultValues: { name: "", email: "", password: "" },
     submit: async (values) => done(await setUp({ token, ...values })),
   });
+  const { email, name, password } = form.watch();
   return (
     <ApiForm label="Create the first account" failure={failure} onSubmit={onSubmit}>
       <p className="text-dim">Create the first account. It becomes the administrator of this server.</p>
       <TextField label="Name" autoComplete="name" {...field("name")} />
       <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
-      <PasswordField label="Password" autoComplete="new-password" help={PASSWORD_HELP} {...field("password")} />
+      <NewPasswordField label="Password" typed={password} person={{ email, name }} {...field("password")} />
       <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
         Create account
       </Button>

@@ -142,7 +142,7 @@ function tokenizerHelp(automatic: boolean, pretrained: boolean): string | undefi
 /** Where this server may read. */
 function Folders() {
   const server = useQuery(serverQuery);
-  const folders = server.data ? [server.data.uploads_folder, ...server.data.data_roots] : [];
+  const folders = server.data ? [server.data.uploads_folder, ...server.data.data_roots].filter((folder) => folder !== null) : [];
   if (folders.length === 0) return null;
   return (
     <>

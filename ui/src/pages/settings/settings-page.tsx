@@ -9,17 +9,19 @@ import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
-import { PasswordField, TextField } from "@/forms/field";
-import { existingPassword, newPassword, PASSWORD_HELP, personName } from "@/forms/rules";
+import { CheckField, PasswordField, TextField } from "@/forms/field";
+import { NewPasswordField } from "@/forms/new-password-field";
+import { existingPassword, newPassword, personName } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import type { SettingsTab } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { useCurrentUser } from "@/shell/session";
 import { AuditTab } from "./audit-tab";
+import { LinkedAccountsCard } from "./linked-accounts-card";
 import { PasskeysCard } from "./passkeys-card";
 import { PeopleTab } from "./people-tab";
-import { ServerWarnings } from "./server-warnings";
 import { SecondFactorCard } from "./second-factor-card";
+import { ServerWarnings } from "./server-warnings";
 import { SessionsTab } from "./sessions-tab";
 import { TokensTab } from "./tokens-tab";
 
@@ -110,21 +112,22 @@ export function ProfileTab() {
       <PasswordCard />
       <SecondFactorCard />
       <PasskeysCard />
+      <LinkedAccountsCard />
     </div>
   );
 }
 
-const passwordRules = z.object({ current_password: existingPassword, new_password: newPassword });
+const passwordRules = z.object({ current_password: existingPassword, new_password: newPassword, keep_tokens: z.boolean() });
 
 export function PasswordCard() {
   const user = useCurrentUser();
   const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: passwordRules,
-    defaultValues: { current_password: "", new_password: "" },
+    defaultValues: { current_password: "", new_password: "", keep_tokens: false },
     submit: async (values) => {
       await changePassword(values);
       form.reset();
-      toast("Your password was changed. All other devices were signed out.");
+      toast(`Your password was changed. All other devices were signed out${values.keep_tokens ? "" : " and your API tokens revoked"}.`);
     },
   });
   return (
@@ -133,8 +136,9 @@ export function PasswordCard() {
       <ApiForm label="Change password" failure={failure} onSubmit={onSubmit}>
         <input type="email" autoComplete="username" value={user.email} readOnly hidden />
         <PasswordField label="Current password" autoComplete="current-password" {...field("current_password")} />
-        <PasswordField label="New password" autoComplete="new-password" help={PASSWORD_HELP} {...field("new_password")} />
-        <p className="text-sm text-dim">Changing the password signs out all your other devices.</p>
+        <NewPasswordField label="New password" typed={form.watch("new_password")} person={user} {...field("new_password")} />
+        <p className="text-sm text-dim">Changing the password signs out all your other devices and revokes your API tokens.</p>
+        <CheckField label="Keep API tokens" {...field("keep_tokens")} />
         <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
           Change password
         </Button>

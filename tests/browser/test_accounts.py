@@ -1,0 +1,141 @@
+"""Accounts in a browser: choosing a password, invitations, and an account at an OpenID provider."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import DESKTOP, EVERY_SIZE, NewPage
+from tests.browser.people import PASSWORD, set_up
+from tests.live_server import LiveServer, live_server
+from tests.ports import free_port
+from tests.waiting import wait_until
+
+PERSON = {"sub": "ada", "email": "ada@example.org", "email_verified": True, "name": "Ada"}
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx2.get(address).status_code == 200
+    except httpx2.HTTPError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[str]:
+    port = free_port()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "oidc_provider_mock",
+            "--port",
+            str(port),
+            "--user-claims",
+            json.dumps(PERSON),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: _answers(f"{address}/.well-known/openid-configuration"), "the OpenID provider")
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory, issuer: str) -> Iterator[LiveServer]:
+    settings = {
+        "BLOOM_OIDC_ISSUER": issuer,
+        "BLOOM_OIDC_CLIENT_ID": "bloom",
+        "BLOOM_OIDC_CLIENT_SECRET": "a secret",
+        "BLOOM_OIDC_NAME": "Example ID",
+    }
+    home = tmp_path_factory.mktemp("server") / "home"
+    with live_server(home, BLOOM_SIGNUP="open", **settings) as running:
+        yield running
+
+
+@EVERY_SIZE
+def test_an_invitation_is_sent_listed_and_revoked(
+    new_page: NewPage, own_server: LiveServer, size: tuple[int, int]
+) -> None:
+    page = new_page(size)
+    set_up(page, own_server)
+    page.goto("/settings?tab=people")
+    page.get_by_role("button", name="Invite").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Email").fill("eve@example.org")
+    dialog.get_by_role("button", name="Create invitation").click()
+    expect(dialog.get_by_text("Send this link to")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Revoke the invitation of eve@example.org").click()
+    page.get_by_role("alertdialog").or_(page.get_by_role("dialog")).get_by_role(
+        "button", name="Revoke invitation"
+    ).click()
+    expect(page.get_by_text("No open invitations.")).to_be_visible()
+
+
+@EVERY_SIZE
+def test_a_new_password_is_rated_and_revokes_tokens_unless_they_are_kept(
+    new_page: NewPage, own_server: LiveServer, size: tuple[int, int]
+) -> None:
+    page = new_page(size)
+    set_up(page, own_server)
+    page.goto("/settings")
+    new = page.get_by_label("New password", exact=True)
+    new.fill("AdaLovelace1815")
+    expect(page.get_by_text("This password contains your name")).to_be_visible()
+    new.fill("another walk in that garden")
+    expect(page.get_by_text("Strong.")).to_be_visible()
+    page.get_by_label("Current password", exact=True).fill(PASSWORD)
+    page.get_by_label("Keep API tokens").check()
+    page.get_by_role("button", name="Change password").click()
+    expect(page.get_by_text("Your password was changed. All other devices were signed out.")).to_be_visible()
+
+
+def test_an_account_at_an_openid_provider_is_linked_used_and_unlinked(
+    chromium: Browser, new_page: NewPage, shared_server: LiveServer
+) -> None:
+    # Not a watched page: it visits the provider.
+    context = chromium.new_context(
+        base_url=shared_server.address, viewport={"width": DESKTOP[0], "height": DESKTOP[1]}
+    )
+    page = context.new_page()
+    try:
+        set_up(page, shared_server)
+        page.goto("/settings")
+        page.get_by_role("button", name="Link Example ID").click()
+        _agree(page)
+        expect(page.get_by_text("You can now sign in with Example ID.")).to_be_visible()
+        expect(page.get_by_role("button", name="Unlink Example ID")).to_be_visible()
+        context.clear_cookies()
+        page.goto("/auth")
+        page.get_by_role("link", name="Continue with Example ID").click()
+        _agree(page)
+        expect(page).to_have_url(f"{shared_server.address}/dashboard")
+        page.goto("/settings")
+        page.get_by_role("button", name="Unlink Example ID").click()
+        page.get_by_role("alertdialog").or_(page.get_by_role("dialog")).get_by_role(
+            "button", name="Unlink account"
+        ).click()
+        expect(page.get_by_text("Link an account to sign in with it")).to_be_visible()
+        context.clear_cookies()
+        page.goto("/auth")
+        page.get_by_role("link", name="Continue with Example ID").click()
+        _agree(page)
+        expect(page.get_by_text("An account with this email address already exists")).to_be_visible()
+    finally:
+        context.close()
+
+
+def _agree(page: Page) -> None:
+    """Agree at the provider, as its one person."""
+    page.get_by_role("button", name="ada", exact=True).click()
