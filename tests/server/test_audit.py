@@ -2,6 +2,8 @@
 
 import json
 
+from pydantic import SecretStr
+
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.audit import AuditEvent
 from tests.server.installation import PASSWORD, Installation, Server, link_secret
@@ -110,3 +112,14 @@ def test_every_refused_sign_in_is_recorded_with_its_reason(
     assert [event.details["reason"] for event in events] == [
         *("wrong_credentials", "wrong_credentials", "disabled", "email_not_verified")
     ]
+
+
+def test_a_refused_sign_in_through_a_provider_is_recorded(installation: Installation, admin: User) -> None:
+    with installation.serve(github_client_id="id", github_client_secret=SecretStr("secret")) as server:
+        answer = server.stranger.get("/api/auth/oauth/github/callback?state=forged&code=x")
+    assert answer.headers["location"] == "/auth?error=oauth_failed"
+    [event] = installation.all(AuditEvent)
+    assert (event.action, event.details) == (
+        "user.sign_in_failed",
+        {"provider": "github", "reason": "oauth_failed"},
+    )
