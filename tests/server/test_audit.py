@@ -2,6 +2,8 @@
 
 import json
 
+from pydantic import SecretStr
+
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.audit import AuditEvent
 from tests.server.installation import PASSWORD, Installation, Server, link_secret
@@ -89,3 +91,35 @@ def test_admins_filter_the_log_by_user_action_project_and_time(
     assert found(since=moment) == whole[3:]
     for wrong in ({"since": "yesterday"}, {"since": "0001-01-01T00:00:00+14:00"}, {"actor_id": "Ada"}):
         assert boss.get("/api/audit-events", params=wrong).status_code == 422
+
+
+def test_every_refused_sign_in_is_recorded_with_its_reason(
+    server: Server, installation: Installation, member: User
+) -> None:
+    installation.add_user("New", verified=False)
+    installation.add_user("Gone", disabled=True)
+    tries = [
+        ("nobody@example.org", PASSWORD, 401),
+        (member.email, "wrong wrong wrong", 401),
+        ("gone@example.org", PASSWORD, 401),
+        ("new@example.org", PASSWORD, 403),
+    ]
+    for email, password, status in tries:
+        answer = server.stranger.post("/api/auth/sign-in", json={"email": email, "password": password})
+        assert answer.status_code == status
+    events = sorted(installation.all(AuditEvent), key=lambda event: event.sequence or 0)
+    assert {event.action for event in events} == {"user.sign_in_failed"}
+    assert [event.details["reason"] for event in events] == [
+        *("wrong_credentials", "wrong_credentials", "disabled", "email_not_verified")
+    ]
+
+
+def test_a_refused_sign_in_through_a_provider_is_recorded(installation: Installation, admin: User) -> None:
+    with installation.serve(github_client_id="id", github_client_secret=SecretStr("secret")) as server:
+        answer = server.stranger.get("/api/auth/oauth/github/callback?state=forged&code=x")
+    assert answer.headers["location"] == "/auth?error=oauth_failed"
+    [event] = installation.all(AuditEvent)
+    assert (event.action, event.details) == (
+        "user.sign_in_failed",
+        {"provider": "github", "reason": "oauth_failed"},
+    )

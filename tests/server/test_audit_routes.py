@@ -8,7 +8,7 @@ from uuid import uuid4
 import pyotp
 import pytest
 
-from gpubloom.server.accounts.tables import User
+from gpubloom.server.accounts.tables import LinkedAccount, User
 from gpubloom.server.audit import AuditEvent
 from gpubloom.server.jobs.tables import JobShare
 from gpubloom.server.ml_jobs import service as ml_jobs
@@ -39,6 +39,7 @@ NOT_RECORDED = {
     ("POST", "/api/auth/passkey/options"): _CHALLENGE,
     ("POST", "/api/me/passkeys/options"): _CHALLENGE,
     ("POST", "/api/me/confirm/passkey-options"): _CHALLENGE,
+    ("POST", "/api/me/linked-accounts"): "names the page of a provider; coming back from it is recorded",
     ("POST", "/api/me/totp"): "makes a secret that counts once it is enabled, which is recorded",
     ("PATCH", "/api/datasets/{dataset_id}/content"): _PIECES,
     ("PATCH", "/api/models/{model_id}/files/{path}"): _PIECES,
@@ -134,6 +135,10 @@ class World:
     def passkey(self) -> str:
         return f"/api/me/passkeys/{add_passkey(self.ada)[1].json()['passkey']['id']}"
 
+    def linked_account(self) -> str:
+        row = LinkedAccount(id=uuid4(), user_id=self.member.id, provider="github", provider_account_id="1")
+        return f"/api/me/linked-accounts/{self.installation.add(row).id}"
+
     def connect(self) -> Any:
         return self.ada.put("/api/providers/toy/credentials", json={"values": {"key": KEY}})
 
@@ -159,6 +164,7 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
     ("POST", "/api/me/passkeys"): lambda w: add_passkey(w.ada)[1],
     ("PATCH", "/api/me/passkeys/{passkey_id}"): lambda w: w.ada.patch(w.passkey(), json={"name": "key"}),
     ("DELETE", "/api/me/passkeys/{passkey_id}"): lambda w: w.ada.delete(w.passkey()),
+    ("DELETE", "/api/me/linked-accounts/{link_id}"): lambda w: w.ada.delete(w.linked_account()),
     ("POST", "/api/me/confirm"): lambda w: w.ada.post("/api/me/confirm", json={"password": PASSWORD}),
     ("POST", "/api/auth/sign-out"): lambda w: w.ada.post("/api/auth/sign-out"),
     ("PATCH", "/api/me"): lambda w: w.ada.patch("/api/me", json={"name": "Lovelace"}),

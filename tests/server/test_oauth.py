@@ -192,7 +192,9 @@ def test_a_signed_in_person_links_an_account_signs_in_with_it_and_unlinks_it(
     assert browser.delete(f"/api/me/linked-accounts/{item['id']}").status_code == 204
     assert browser.get("/api/me/linked-accounts").json()["items"] == []
     assert _through(server.browser(), provider, name) == "/auth?error=oauth_email_unverified"
-    assert installation.actions() == ["user.account_linked", "user.signed_in", "user.account_unlinked"]
+    assert installation.actions() == [
+        *("user.account_linked", "user.signed_in", "user.account_unlinked", "user.sign_in_failed")
+    ]
 
 
 def test_a_provider_does_not_replace_the_second_factor(

@@ -46,7 +46,7 @@ from gpubloom.server.accounts.second_factors import factors_of
 from gpubloom.server.accounts.second_step import finish_first_step
 from gpubloom.server.accounts.sessions import set_cookie
 from gpubloom.server.accounts.tables import LinkedAccount, User
-from gpubloom.server.audit import record
+from gpubloom.server.audit import record, record_apart
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession, WriteSession
 from gpubloom.server.problems import Conflict, NotFound, NotSignedIn
@@ -158,6 +158,15 @@ async def come_back(
         else:
             await _link(request, database, known.name, profile, linking)
     except OAuthFailed as failure:
+        await record_apart(
+            database,
+            "user.sign_in_failed",
+            actor=None,
+            subject="user:unknown",
+            ip_address=client_address(request),
+            provider=known.name,
+            reason=failure.code,
+        )
         destination = f"{page}?error={failure.code}"
     set_cookie(request, _cookie(settings), "", max_age=0, same_site="lax")
     return RedirectResponse(destination, status_code=303)

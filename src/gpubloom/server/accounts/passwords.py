@@ -26,7 +26,7 @@ from gpubloom.server.accounts.registration import (
 )
 from gpubloom.server.accounts.sessions import end_all_sessions
 from gpubloom.server.accounts.tables import ApiToken, OneTimeLink, User
-from gpubloom.server.audit import record
+from gpubloom.server.audit import record, record_apart
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.problems import Forbidden, InvalidInput, NotSignedIn, TooManyRequests
@@ -76,16 +76,10 @@ async def check_credentials(
             await _slow_down()
     right, fresh_hash = await check_password(password, user.password_hash if user else None)
     if user is None or not right or user.disabled:
-        async with database.write() as session:
-            record(
-                session,
-                "user.sign_in_failed",
-                actor=user.id if user else None,
-                subject=f"user:{user.id}" if user else "user:unknown",
-                ip_address=ip_address,
-            )
+        await _record_refusal(database, user, ip_address, "disabled" if right else "wrong_credentials")
         raise NotSignedIn("The email address or the password is wrong.", code="wrong_credentials")
     if user.email_verified is None:
+        await _record_refusal(database, user, ip_address, "email_not_verified")
         raise Forbidden(
             "Confirm your email address first. Open the link that we sent to it.", code="email_not_verified"
         )
@@ -95,6 +89,17 @@ async def check_credentials(
     # Whoever knows the password was not guessing.
     await rate.forget(database, *key)
     return user
+
+
+async def _record_refusal(database: Database, user: User | None, ip_address: str | None, reason: str) -> None:
+    await record_apart(
+        database,
+        "user.sign_in_failed",
+        actor=user.id if user else None,
+        subject=f"user:{user.id}" if user else "user:unknown",
+        ip_address=ip_address,
+        reason=reason,
+    )
 
 
 async def forgot_password(session: AsyncSession, settings: Settings, email: str) -> Email | None:
