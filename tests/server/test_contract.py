@@ -17,6 +17,9 @@ CAMEL_CASE = {
     "MetricRow",
     "ProjectChange",
     "ProjectOut",
+    # WebAuthn names their fields.
+    "PasskeyCreation",
+    "PasskeySignature",
 }
 
 
@@ -47,7 +50,7 @@ def test_no_shape_holds_an_object_of_which_nothing_is_said(description: dict[str
     assert free == []
 
 
-def test_names_are_snake_case_except_those_of_the_first_description(description: dict[str, Any]) -> None:
+def test_names_are_snake_case_except_where_others_chose_them(description: dict[str, Any]) -> None:
     camel = {
         name
         for name, schema in description["components"]["schemas"].items()

@@ -68,6 +68,7 @@ def test_a_passkey_is_asked_for_after_the_password(
     authenticator, added = add_passkey(server.signed_in(member))
     browser = server.browser()
     first = browser.post("/api/auth/sign-in", json={"email": member.email, "password": PASSWORD})
+    assert first.status_code == 202
     assert first.json() == {"second_factors": ["passkey", "recovery_code"]}
     options = browser.post("/api/auth/passkey/options").json()["options"]
     assert [each["id"] for each in options["allowCredentials"]] == [added_id(installation)]

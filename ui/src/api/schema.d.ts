@@ -5411,7 +5411,7 @@ export interface components {
              * @constant
              */
             type: "public-key";
-            response: components["schemas"]["_Made"];
+            response: components["schemas"]["PasskeyCreation"];
         };
         /**
          * MappingOut
@@ -6506,6 +6506,13 @@ export interface components {
             /** Name */
             name: string;
         };
+        /** PasskeyCreation */
+        PasskeyCreation: {
+            /** Clientdatajson */
+            clientDataJSON: string;
+            /** Attestationobject */
+            attestationObject: string;
+        };
         /**
          * PasskeyOptions
          * @description What the browser's WebAuthn functions take, in the JSON form that WebAuthn defines.
@@ -6536,6 +6543,15 @@ export interface components {
         /** PasskeySignIn */
         PasskeySignIn: {
             credential: components["schemas"]["SignedCredential"];
+        };
+        /** PasskeySignature */
+        PasskeySignature: {
+            /** Clientdatajson */
+            clientDataJSON: string;
+            /** Authenticatordata */
+            authenticatorData: string;
+            /** Signature */
+            signature: string;
         };
         /**
          * PasswordStrength
@@ -8167,7 +8183,7 @@ export interface components {
              * @constant
              */
             type: "public-key";
-            response: components["schemas"]["_Signed"];
+            response: components["schemas"]["PasskeySignature"];
         };
         /** SignedIn */
         SignedIn: {
@@ -8886,22 +8902,6 @@ export interface components {
             /** Token */
             token: string;
         };
-        /** _Made */
-        _Made: {
-            /** Clientdatajson */
-            clientDataJSON: string;
-            /** Attestationobject */
-            attestationObject: string;
-        };
-        /** _Signed */
-        _Signed: {
-            /** Clientdatajson */
-            clientDataJSON: string;
-            /** Authenticatordata */
-            authenticatorData: string;
-            /** Signature */
-            signature: string;
-        };
         /** ModelFile */
         gpubloom__server__jobs__schemas__ModelFile: {
             /** Path */
@@ -9075,7 +9075,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SignedIn"] | components["schemas"]["SecondStep"];
+                    "application/json": components["schemas"]["SignedIn"];
+                };
+            };
+            /** @description A second factor is needed */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecondStep"];
                 };
             };
             /** @description Error */
@@ -9143,7 +9152,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SignedIn"] | components["schemas"]["SecondStep"];
+                    "application/json": components["schemas"]["SignedIn"];
+                };
+            };
+            /** @description A second factor is needed */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecondStep"];
                 };
             };
             /** @description Error */

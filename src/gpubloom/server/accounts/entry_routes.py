@@ -1,6 +1,9 @@
 """The routes that need no account: first run, sign-up, sign-in, confirmation emails. All are rate-limited."""
 
+from typing import Any
+
 from fastapi import APIRouter, BackgroundTasks, Depends, Request
+from fastapi.responses import JSONResponse, Response
 from pydantic import SecretStr
 
 from gpubloom.server.accounts import passkeys, passwords, registration
@@ -30,6 +33,11 @@ from gpubloom.server.security.password_hash import hash_password
 from gpubloom.server.security.rates import Rate
 
 router = APIRouter(prefix="/auth", tags=["accounts"])
+
+_FIRST_STEP: dict[int | str, dict[str, Any]] = {
+    200: {"model": SignedIn},
+    202: {"model": SecondStep, "description": "A second factor is needed"},
+}
 
 _ENTRY = Rate("entry", limit=60, seconds=15 * 60)
 # Per email and IP address. Per email address, whoever asks: a mailbox is not to be filled.
@@ -138,11 +146,11 @@ async def sign_up(
     )
 
 
-@router.post("/verify", dependencies=RATED)
-async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn | SecondStep:
+@router.post("/verify", dependencies=RATED, response_model=None, responses=_FIRST_STEP)
+async def verify(request: Request, body: Verify, session: WriteSession) -> Response:
     """Confirm an email address with the link from the email, and sign in."""
     user = await registration.verify_email(session, body.token, client_address(request))
-    return await finish_first_step(session, request, user)
+    return _first_step(await finish_first_step(session, request, user))
 
 
 @router.post("/verify/resend", status_code=202, dependencies=RATED)
@@ -164,8 +172,8 @@ async def resend_verification(
 
 
 # Counted by itself: a known browser must not be refused because of others at the same IP address.
-@router.post("/sign-in")
-async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> SignedIn | SecondStep:
+@router.post("/sign-in", response_model=None, responses=_FIRST_STEP)
+async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> Response:
     """Sign in with email address and password. With a second factor, this is the first of two steps."""
     address = client_address(request)
     user = await passwords.check_credentials(
@@ -176,7 +184,14 @@ async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> 
         device=read_device_cookie(request),
     )
     async with database.write() as session:
-        return await finish_first_step(session, request, user)
+        answer = await finish_first_step(session, request, user)
+    return _first_step(answer)
+
+
+def _first_step(answer: SignedIn | SecondStep) -> Response:
+    """Accepted but not signed in yet: the status tells the two answers apart."""
+    status = 202 if isinstance(answer, SecondStep) else 200
+    return JSONResponse(answer.model_dump(mode="json"), status_code=status)
 
 
 @router.post("/password/forgot", status_code=202, dependencies=RATED)

@@ -152,14 +152,14 @@ class BrowserCredential(Schema):
         return {"id": self.id, "rawId": self.id, "type": self.type, "response": self._response()}
 
 
-class _Made(Schema):
+class PasskeyCreation(Schema):
     model_config = ConfigDict(extra="ignore")
 
     clientDataJSON: Encoded  # noqa: N815
     attestationObject: Encoded  # noqa: N815
 
 
-class _Signed(Schema):
+class PasskeySignature(Schema):
     model_config = ConfigDict(extra="ignore")
 
     clientDataJSON: Encoded  # noqa: N815
@@ -170,7 +170,7 @@ class _Signed(Schema):
 class MadeCredential(BrowserCredential):
     """A new passkey."""
 
-    response: _Made
+    response: PasskeyCreation
 
     def _response(self) -> dict[str, JsonValue]:
         return {**self.response.model_dump()}
@@ -179,7 +179,7 @@ class MadeCredential(BrowserCredential):
 class SignedCredential(BrowserCredential):
     """A signature with a passkey."""
 
-    response: _Signed
+    response: PasskeySignature
 
     def _response(self) -> dict[str, JsonValue]:
         return {**self.response.model_dump()}
