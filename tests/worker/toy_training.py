@@ -28,7 +28,8 @@ def readable(path):
         return bool(os.listdir(path) if os.path.isdir(path) else Path(path).read_bytes())
     except OSError:
         return False
-(run / "looked.json").write_text(json.dumps([path for path in config.get("reads", []) if readable(path)]))
+if "reads" in config:
+    (run / "looked.json").write_text(json.dumps([path for path in config["reads"] if readable(path)]))
 with Reporter(run, lock=lock) as reporter:
     step = total = 0
     saved = run / "checkpoints" / "latest.json"
