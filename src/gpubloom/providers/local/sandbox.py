@@ -52,8 +52,12 @@ def limits_of_a_script(folder: Path, *, hours: float | None = None) -> Limits:
 
 
 def limits_of_a_training() -> Limits:
-    """The plan says what a training needs, and that may be nearly all; the rest is for the server."""
-    return Limits(memory_bytes=int(_machine_memory() * 0.95), processes=4_096 + 256 * (os.cpu_count() or 1))
+    """The plan says what a training needs, and that may be nearly all; the rest is for the server.
+
+    A training that finds the disk full pauses by itself, and the quota of its owner bounds what it writes.
+    """
+    processes = 4_096 + 256 * (os.cpu_count() or 1)
+    return Limits(memory_bytes=int(_machine_memory() * 0.95), processes=processes, least_free_bytes=0)
 
 
 def _machine_memory() -> int:
