@@ -17,6 +17,7 @@ from gpubloom.providers.colab.notebook import colab_notebook
 from gpubloom.scripts import ScriptProblem, from_notebook
 from gpubloom.scripts.templates import templates
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
+from gpubloom.traincard.sync.accepted import TRAINING_PATHS
 from tests.errors import raises
 from tests.providers.launches import until
 from tests.storage.instances import QUICK
@@ -155,7 +156,7 @@ def test_the_agent_starts_from_a_secret_that_is_nowhere_in_the_notebook(store: S
             BLOOM_JOB_FOLDER=str(tmp_path / "there"),
         )
     assert "run twice" not in str(stopped.value)
-    receiver = Receiver(store, "job-1", 1, run_dir)
+    receiver = Receiver(store, "job-1", 1, run_dir, accepted=TRAINING_PATHS)
     until(lambda: receiver.once().state == "ended")
     assert (run_dir / "model/w").read_text() == "weights"
 

@@ -14,6 +14,7 @@ from gpubloom.providers.colab.program import ColabProgram, fault_from
 from gpubloom.providers.colab.provider import ColabSessions, capabilities
 from gpubloom.providers.registry import provider_spec
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
+from gpubloom.traincard.sync.accepted import TRAINING_PATHS
 from tests.errors import raises
 from tests.providers.launches import ADDRESS, until
 from tests.providers.launches import launch as any_launch
@@ -66,7 +67,7 @@ def test_a_job_runs_in_a_session_and_its_results_arrive(
     )
     spec = JobSpec("job-1", run, 1, (sys.executable, "train.py"))
     sent = send_bundle(store, Bundle(spec, run, timing=QUICK))
-    receiver = Receiver(store, "job-1", 1, run)
+    receiver = Receiver(store, "job-1", 1, run, accepted=TRAINING_PATHS)
 
     async def story() -> None:
         assert await rented.check() == "signed in"

@@ -24,6 +24,7 @@ from gpubloom.providers.registry import provider_spec
 from gpubloom.providers.replicate.cog_model import model_files
 from gpubloom.providers.replicate.provider import Replicate, _explain
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
+from gpubloom.traincard.sync.accepted import TRAINING_PATHS
 from tests.errors import raises
 from tests.providers.launches import ADDRESS, TIMEOUT_SECONDS, until
 from tests.providers.launches import launch as any_launch
@@ -79,7 +80,7 @@ def test_a_training_runs_the_agent_and_its_results_arrive(
     )
     spec = JobSpec("job-1", run, 1, (sys.executable, "train.py"))
     sent = send_bundle(store, Bundle(spec, run, timing=QUICK))
-    receiver = Receiver(store, "job-1", 1, run)
+    receiver = Receiver(store, "job-1", 1, run, accepted=TRAINING_PATHS)
 
     async def story() -> None:
         rented = provider_spec("replicate").open(service.credentials)
