@@ -97,6 +97,9 @@ def _inspect(source: Source, request: dict[str, Any]) -> None:
     mapping, _ = mapping_for(source, request)
     whole = count_rows(source.path) if source.kind == ".parquet" else source.size
     problems = Path(request["problems"])
+    # An inspection ends with the worker that wanted it, and one that is killed cannot clean up.
+    for left in problems.parent.glob(f".{'[0-9a-f]' * 16}.partial"):
+        left.unlink(missing_ok=True)
     partial = problems.with_name(f".{secrets.token_hex(8)}.partial")
     kept, told = 0, 0.0
 
