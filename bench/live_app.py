@@ -77,8 +77,8 @@ def start_app(**settings: str) -> Iterator[LiveApp]:
             while not (found := re.search(r"(http\S+)/setup#token=(\S+)", Path(log.name).read_text())):
                 assert process.poll() is None, Path(log.name).read_text()
                 time.sleep(0.05)
-            (home / "datasets").mkdir(exist_ok=True)
-            (home / "datasets/text.txt").write_text(TEXT)
+            (home / "uploads").mkdir(exist_ok=True)
+            (home / "uploads/text.txt").write_text(TEXT)
             with httpx2.Client(base_url=found[1], timeout=60) as client:
                 account = {"name": "Ada", "email": "ada@example.org", "password": "a walk in the garden"}
                 signed_in = client.post("/api/auth/setup", json={"token": found[2], **account}).json()
