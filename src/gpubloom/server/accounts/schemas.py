@@ -143,13 +143,11 @@ class BrowserCredential(Schema):
 
     id: Encoded
     type: Literal["public-key"]
-
-    def _response(self) -> dict[str, JsonValue]:
-        raise NotImplementedError
+    response: Schema
 
     def for_library(self) -> dict[str, JsonValue]:
         """As py_webauthn reads it."""
-        return {"id": self.id, "rawId": self.id, "type": self.type, "response": self._response()}
+        return {"id": self.id, "rawId": self.id, "type": self.type, "response": self.response.model_dump()}
 
 
 class PasskeyCreation(Schema):
@@ -172,17 +170,11 @@ class MadeCredential(BrowserCredential):
 
     response: PasskeyCreation
 
-    def _response(self) -> dict[str, JsonValue]:
-        return {**self.response.model_dump()}
-
 
 class SignedCredential(BrowserCredential):
     """A signature with a passkey."""
 
     response: PasskeySignature
-
-    def _response(self) -> dict[str, JsonValue]:
-        return {**self.response.model_dump()}
 
 
 class PasskeyOptions(Schema):
