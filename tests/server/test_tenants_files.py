@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gpubloom.scripts.task import WORK_FOLDER
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.security.rates import Rate
@@ -462,7 +463,12 @@ def test_a_script_brings_files_nowhere_but_into_its_own_folder(
     installation: Installation, ada: Tenant, eve: Tenant, untouched: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpubloom.server.ml_jobs.service.why_no_sandbox", lambda: None)
-    for name in (f"../../{ada.script}/work/train.py", f"/{ada.script}", "a/../../../x.py", "..\\x.py"):
+    for name in (
+        f"../../{ada.script}/{WORK_FOLDER}/train.py",
+        f"/{ada.script}",
+        "a/../../../x.py",
+        "..\\x.py",
+    ):
         files = [{"path": "train.py", "text": "print(1)"}, {"path": name, "text": "stolen"}]
         answer = eve.browser.post("/api/ml-jobs", json={"provider": "local", "files": files})
         assert answer.status_code == 422, answer.text

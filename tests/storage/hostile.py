@@ -37,7 +37,7 @@ _WHOLE_NAMES = (
     "work/link/runs/job-2/train.py", "work/file", "work/hard.log", "work/pipe", "work/socket", "model",
     "model/link/bloom.db", "checkpoints/link", "logs/link.log", "traincard/segments/a1.r0.s1.jsonl",
     "traincard/latest.json", "traincard/events.jsonl", "traincard/events.rank٣.jsonl", "work//file",
-    "./work/file", "work/./file", "work/file/", "WORK/file", "agent", "agent/exit-1.json", "a/" * 40 + "a",
+    "./model/file", "model/./file", "model/file/", "WORK/file", "agent", "agent/exit-1.json", "a/" * 40 + "a",
     ".arriving/received-1.json", ".arriving/x/secret.key", "work/" + "y" * 255, *SERVER_FILES,
 )  # fmt: skip
 _ACCEPTED_NAMES = (

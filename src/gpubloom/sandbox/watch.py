@@ -187,7 +187,7 @@ def _files_in_memory(first: int) -> int:
     total = 0
     for folder in ("tmp", "dev/shm", "job/home"):
         try:
-            opened = os.open(f"/proc/{first}/root/{folder}", os.O_PATH)
+            opened = os.open(_PROC / str(first) / "root" / folder, os.O_PATH)
         except OSError:
             continue
         try:
