@@ -90,7 +90,7 @@ def test_a_model_folder_is_planned_from_its_config_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("--shape", "9b"), "unknown_shape"),
+        (("--shape", "huge"), "unknown_shape"),
         (("--machine", "H200"), "machine_without_memory"),
         (("--shape", "7b", "--set", "model.layers=3"), "invalid_option"),
         (("--machine", "64 GB host", "--measure"), "invalid_option"),

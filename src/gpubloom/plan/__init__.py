@@ -23,7 +23,8 @@ from gpubloom.plan.planner import Memory, Phase, Plan, plan, plan_on, predict, p
 from gpubloom.plan.refusal import DoesNotFit
 from gpubloom.plan.request import choose_precision, shape_of
 from gpubloom.plan.run_files import run_files
-from gpubloom.plan.shapes import PRESETS, SHAPES, ModelShape, named_config, named_shape
+from gpubloom.plan.shapes import PRESETS, SHAPES, ModelShape
+from gpubloom.plan.sizes import named_config, named_shape, preset_for, preset_label
 from gpubloom.plan.validation import FieldProblem, InvalidConfig, explain, problems
 
 __all__ = [
@@ -64,6 +65,8 @@ __all__ = [
     "plan",
     "plan_on",
     "predict",
+    "preset_for",
+    "preset_label",
     "problems",
     "processes_on",
     "run_files",

@@ -101,8 +101,9 @@ def _changes(asked: PlanRequest, need: Need) -> Iterator[Changes]:
             yield {**frozen, "batch_size": 1}
             yield from ({**frozen, **shorter} for shorter in _shorter(config))
     if config.model == ModelConfig(preset=config.model.preset) and not asked.brings_weights:
-        names = list(PRESETS)
-        yield from ({"model.preset": name} for name in reversed(names[: names.index(config.model.preset)]))
+        size = asked.shape.parameters
+        smaller = [name for name, shape in PRESETS.items() if shape.parameters < size]
+        yield from ({"model.preset": name} for name in reversed(smaller) if name != config.model.preset)
 
 
 def _shorter(config: TrainConfig) -> Iterator[Changes]:
