@@ -17,6 +17,7 @@ from gpubloom.plan.config import (
 )
 from gpubloom.plan.data_files import demo_fields, estimate_tokens, find_files
 from gpubloom.plan.decoder import DecoderShape, LayerShape
+from gpubloom.plan.fits import Fit, Needs, nearest_fits, needs_of
 from gpubloom.plan.hardware import Calibration, Gpu, Hardware, detect_hardware
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.planner import Memory, Phase, Plan, plan, plan_on, predict, processes_on, share_of
@@ -38,6 +39,7 @@ __all__ = [
     "DoesNotFit",
     "EvalConfig",
     "FieldProblem",
+    "Fit",
     "Gpu",
     "Hardware",
     "InvalidConfig",
@@ -47,6 +49,7 @@ __all__ = [
     "MemoryConfig",
     "ModelConfig",
     "ModelShape",
+    "Needs",
     "OptimizerConfig",
     "Phase",
     "Placement",
@@ -62,6 +65,8 @@ __all__ = [
     "find_files",
     "named_config",
     "named_shape",
+    "nearest_fits",
+    "needs_of",
     "plan",
     "plan_on",
     "predict",

@@ -1,9 +1,9 @@
 """The shape of a new model of any size: a ladder of widths and depths like Llama's.
 
-The rule: the width is a step of the ladder, the feed-forward width is 8/3 of it, and of all widths the one is
+The rule: the width is a step of the ladder, and the feed-forward width is 8/3 of it. Of all widths the one is
 taken whose depth comes closest to the aspect ratio (width / depth) that models of this size have: 64 at 125
-million parameters, 128 from 8 billion on. Where a whole number of layers misses the size by more than 2 %, the
-feed-forward width makes up for it. Embeddings count: the size is that of the whole model.
+million parameters, 128 from 8 billion on. Where a whole number of layers misses the size by more than 2 %,
+the feed-forward width makes up for it. Embeddings count: the size is that of the whole model.
 """
 
 import math
@@ -129,7 +129,7 @@ def _shape(width: int, layers: int, ffn: int | None, parameters: float, vocab_si
 
 
 def _aspect_ratio(parameters: float) -> float:
-    return min(128.0, 64 * (parameters / 0.125e9) ** (1 / 6))
+    return min(128.0, 64 * math.exp(math.log(parameters / 0.125e9) / 6))
 
 
 def _plain(number: float) -> str:
