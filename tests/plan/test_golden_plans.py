@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from gpubloom.plan import DoesNotFit, Hardware, Plan, named_shape, plan
+from gpubloom.plan import (
+    DoesNotFit,
+    Hardware,
+    Plan,
+    TrainConfig,
+    named_shape,
+    nearest_fits,
+    needs_of,
+    plan,
+    plan_on,
+)
 from tests.effort import calls_of
 from tests.errors import raises
 from tests.plan.machines import H200, LARGE_H200, TWO_3060, config_of, planned, teraflops

@@ -1,10 +1,10 @@
 """Models of any size: the ladder makes a trainable shape with about as many parameters as were asked for."""
 
 import pytest
-from tests.errors import raises
 
 from gpubloom.plan import PRESETS, TrainConfig, named_config, named_shape, preset_for, shape_of
 from gpubloom.plan.sizes import ladder_shape, preset_label
+from tests.errors import raises
 
 BILLIONS = [0.01 * 1.37**step for step in range(37)] + [0.01, 0.5, 7, 13, 130, 405, 1000]
 

@@ -25,7 +25,7 @@ _GPU_COUNTS = (2, 4, 8)
 # Beyond this no machine is sold.
 _MOST_HOST_GB = 8_192
 # Slower than this nobody trains: a CPU with the memory of a large GPU server is no help.
-_SLOWEST = 1.0
+_SLOWEST = 10.0
 
 
 class Fit(BaseModel):
@@ -96,7 +96,10 @@ class _Asked:
         if nearest is not None and not {"model.preset", "method"} & nearest.changes.keys():
             yield nearest
         yield from self._optimizers()
-        yield from filter(None, (self._more_host_memory(), self._more_gpus(), self._large_machine()))
+        machines = (self._more_host_memory, self._more_gpus, self._large_machine)
+        for machine in machines if self._hardware.gpus else reversed(machines):
+            if (fit := machine()) is not None:
+                yield fit
         if nearest is not None and "method" in nearest.changes:
             yield nearest
         if (smaller := self._smaller_model()) is not None:

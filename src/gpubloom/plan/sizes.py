@@ -19,6 +19,8 @@ from gpubloom.plan.shapes import PRESETS, SHAPES, ModelShape, model_config
 
 # In billions of parameters: the sizes that the rule is made for.
 SMALLEST, LARGEST = 0.001, 10_000.0
+# Below this the named presets are close enough, and known to train well.
+_WORDS_BELOW = 0.01
 # Heads are 64 wide, and 128 wide from this width on; steps keep the number of heads divisible.
 _WIDE = 2_048
 _WIDTHS = (
@@ -47,7 +49,7 @@ def preset_for(billions: float) -> str:
     words = {name: shape.parameters / 1e9 for name, shape in PRESETS.items() if not name[0].isdigit()}
     nearest = min(words, key=lambda name: abs(math.log(words[name] / billions)))
     is_close = abs(words[nearest] / billions - 1) <= _TOLERANCE
-    return nearest if is_close or billions < SMALLEST else size_name(min(billions, LARGEST))
+    return nearest if is_close or billions < _WORDS_BELOW else size_name(min(billions, LARGEST))
 
 
 def size_name(billions: float) -> str:
