@@ -153,7 +153,6 @@ async def submit(
                 prepared.task,
                 prepared.placement,
                 prepared.sandbox_choice,
-                prepared.found,
             )
             job_id = job.id
             await creation.remember(session, job_id)
