@@ -36,10 +36,11 @@ COUNTS = "counts"
 
 @dataclass(frozen=True)
 class Counts:
-    """Tokens of the data in a step, and how many of them are trained."""
+    """Tokens of the data in a step, how many of them are trained, and its examples."""
 
     tokens: int
     trained: int
+    samples: int
 
 
 class MicroBatches(Dataset[dict[str, Any]]):
@@ -99,7 +100,7 @@ def model_inputs(batch: Batch, micro: int) -> dict[str, Any]:
         "labels": labels,
         # Positions that begin again are what tells transformers where a document ends.
         "position_ids": _positions(documents),
-        COUNTS: Counts(batch.token_count, batch.trained_count) if micro == 0 else None,
+        COUNTS: Counts(batch.token_count, batch.trained_count, batch.samples) if micro == 0 else None,
     }
 
 
@@ -171,7 +172,7 @@ class SftTrainer(_trl.SFTTrainer):  # type: ignore[misc]
         self._eval_rows = eval_rows
         self._schedule = schedule
         self.save_now: Callable[[], None] = lambda: None
-        self.counts = Counts(0, 0)
+        self.counts = Counts(0, 0, 0)
         super().__init__(
             model=loaded.model,
             args=settings,

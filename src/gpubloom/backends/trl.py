@@ -85,7 +85,13 @@ class Watch(HFTrainCardCallback):
         run.tokens_seen += run.sft.counts.tokens
         run.trained_tokens += run.sft.counts.trained
         epochs = run.loader.steps_per_epoch
-        training.step_done(step, run.total_steps, round(step / epochs, 3), round(run.total_steps / epochs, 3))
+        training.step_done(
+            step,
+            run.total_steps,
+            round(step / epochs, 3),
+            round(run.total_steps / epochs, 3),
+            run.sft.counts.samples,
+        )
         training.speed.set_tokens(run.sft.counts.tokens)
         training.control_handler.apply_commands(self._setters(args, state, **others))
         self._take_up()

@@ -216,7 +216,7 @@ class Trainer:
         if not math.isfinite(loss):
             raise NotFinite(self._not_finite("loss", loss))
         self._grad_norm = grad_norm = self.executor.optimizer_step(learning_rate)
-        tokens, trained = self.group.total(batch.token_count, batch.trained_count)
+        tokens, trained, samples = self.group.total(batch.token_count, batch.trained_count, batch.samples)
         self.tokens_seen += tokens
         self.trained_tokens += trained
         seconds = time.perf_counter() - started
@@ -226,6 +226,7 @@ class Trainer:
                 "learning_rate": learning_rate,
                 "grad_norm": grad_norm,
                 "tokens_per_second": tokens / seconds,
+                "samples_per_second": samples / seconds,
                 "tokens_seen": self.tokens_seen,
                 # Of running text every token is trained.
                 **({"trained_tokens": self.trained_tokens} if self._has_examples else {}),

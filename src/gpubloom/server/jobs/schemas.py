@@ -408,7 +408,9 @@ class MetricRow(Schema):
     gpu_utilization: float | None
     cpu_utilization: float | None
     memory_usage: int | None
-    throughput: float | None
+    throughput: float | None = Field(
+        description="Samples per second. Null for runs that do not report samples."
+    )
     epoch: int | None
     step: int
 

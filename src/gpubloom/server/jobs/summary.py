@@ -163,6 +163,7 @@ class SummaryFields(Tolerant):
     eta_seconds: Number | None = Field(
         None, description="Estimated seconds left, from the speed of the last minutes."
     )
+    world_size: Whole | None = Field(None, description="Number of training processes.")
     restart_count: Whole = Field(0, description="How often the run was restarted.")
     resumed_from_step: Whole | None = Field(None, description="The step from which this attempt resumed.")
     control_version: Whole | None = Field(
@@ -218,6 +219,7 @@ _FROM_RUN = (
     "epoch",
     "epochs",
     "eta_seconds",
+    "world_size",
     "restart_count",
     "resumed_from_step",
     "control_version",
