@@ -194,6 +194,16 @@ class SftTrainer(_trl.SFTTrainer):  # type: ignore[misc]
         pinned = bool(self.args.dataloader_pin_memory)
         return self.accelerator.prepare(data_loader(self._loader, self.config.accumulation, pinned=pinned))
 
+    def count_parameters(self) -> tuple[int, int]:
+        """Trained parameters, and those of the model without adapters."""
+        model: Any = self.accelerator.unwrap_model(self.model)
+        if hasattr(model, "get_nb_trainable_parameters"):
+            # It knows how many weights a 4-bit tensor packs.
+            trained, every = model.get_nb_trainable_parameters()
+            return int(trained), int(every - trained)
+        sizes = [(each.numel(), each.requires_grad) for each in model.parameters()]
+        return sum(size for size, trains in sizes if trains), sum(size for size, _ in sizes)
+
     def training_step(self, model: Any, inputs: dict[str, Any], *others: Any, **named: Any) -> Any:
         if (counts := inputs.pop(COUNTS)) is not None:
             self.counts = counts

@@ -5,14 +5,14 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
 from gpubloom.offers.prices import Granularity, PriceKind
 from gpubloom.plan import Plan, TrainConfig, limits
 from gpubloom.plan.tasks import SweepSettings, Task, TaskResult
 from gpubloom.scripts.task import ScriptTask
 from gpubloom.server.jobs.states import Kind, Status, Want
-from gpubloom.server.jobs.summary import RunSummary, RunWarning
+from gpubloom.server.jobs.summary import CheckpointDetails, RunSummary, RunWarning
 from gpubloom.server.projects.schemas import CamelProjectIn, ProjectIn
 from gpubloom.server.schema import CAMEL_CASE, Line, MetricNumber, Schema, Span, Writable, described_as
 
@@ -153,6 +153,7 @@ class CheckpointOut(Schema):
     metrics: dict[str, JsonValue]
     best: bool
     saved_at: datetime
+    details: Annotated[CheckpointDetails, BeforeValidator(CheckpointDetails.of)]
 
 
 class Checkpoints(Schema):

@@ -29,6 +29,8 @@ _MOST_MARKS = 200
 # The whole log is in the job's output.
 MOST_WARNINGS = 20
 _LONGEST_WARNING = 1_000
+_LONGEST_NAME = 200
+_MOST_OPTIMIZATIONS = 20
 
 
 class Tolerant(BaseModel):
@@ -149,6 +151,41 @@ class RunWarning(Tolerant):
     level: Literal["warning", "error"] = "warning"
     line: str = ""
     attempt: Whole = 1
+
+
+def _only_texts(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    return [storable(text)[:_LONGEST_NAME] for text in value if isinstance(text, str)][:_MOST_OPTIMIZATIONS]
+
+
+def _only_name(value: Any) -> Any:
+    return storable(value)[:_LONGEST_NAME] if isinstance(value, str) else value
+
+
+Name = Annotated[str, BeforeValidator(_only_name)]
+
+
+class CheckpointDetails(Tolerant):
+    """What a run said of a checkpoint. Older runs and most scripts say nothing."""
+
+    training_seconds: Number | None = Field(
+        None, description="Training time up to this checkpoint, in seconds, without pauses."
+    )
+    parameters: Whole | None = Field(None, description="Parameters of the model, without adapters.")
+    trained_parameters: Whole | None = Field(None, description="Parameters that the run trains.")
+    method: Name | None = Field(None, description="full, lora or qlora.")
+    precision: Name | None = Field(None, description="Number format of the computation.")
+    optimizations: Annotated[list[str], BeforeValidator(_only_texts)] = Field(
+        [], description="What made the run faster or smaller, in words."
+    )
+
+    @classmethod
+    def of(cls, metadata: Any) -> "CheckpointDetails":
+        """From the metadata of an event, which may be anything."""
+        if isinstance(metadata, cls):
+            return metadata
+        return cls.model_validate(metadata if isinstance(metadata, Mapping) else {})
 
 
 class SummaryFields(Tolerant):
