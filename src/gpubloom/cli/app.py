@@ -17,6 +17,7 @@ from gpubloom.cli import (
     auth,
     card,
     chat,
+    checkpoints,
     compare,
     database,
     dataset_files,
@@ -128,6 +129,7 @@ runs.command("watch")(watch.watch)
 runs.command("serve")(serve_metrics.serve_metrics)
 runs.command("card")(card.card)
 runs.command("compare")(compare.compare)
+runs.command("checkpoints")(checkpoints.list_of_run)
 runs.command("mirror")(mirror.mirror)
 runs.command("convert-checkpoint")(export.convert)
 runs.command("config-schema")(schemas.config_schema)

@@ -181,6 +181,15 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def checkpoints(job_id: JobId, as_json: AsJson = False) -> None:
+    """List the checkpoints of a job: training time, trained parameters and optimizations of each."""
+    from gpubloom.cli.checkpoints import print_checkpoints
+
+    found = _call("GET", f"/jobs/{job_id}/checkpoints")["items"]
+    print_checkpoints(found, details="details", as_json=as_json)
+
+
+@app.command()
 def pause(job_id: JobId) -> None:
     """Pause a job: save a checkpoint, stop and free the GPU."""
     _show(_call("POST", f"/jobs/{job_id}/pause"), as_json=False)

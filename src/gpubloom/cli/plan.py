@@ -209,8 +209,13 @@ def plan_lines(plan: "Plan", title: str) -> Iterator[str]:
         yield f"[dim]Assumes {escape('; '.join(plan.assumptions))}.[/dim]"
 
 
+def parameters_text(count: int) -> str:
+    """0.49 B, 11.3 M."""
+    return f"{count / 1e9:,.2f} B" if count >= 1e8 else f"{count / 1e6:,.1f} M"
+
+
 def _parameters(plan: "Plan") -> str:
-    size = f"{plan.parameters / 1e9:,.2f} B" if plan.parameters >= 1e8 else f"{plan.parameters / 1e6:,.1f} M"
+    size = parameters_text(plan.parameters)
     if plan.trained_parameters in (0, plan.parameters):
         return f"{size} parameters"
     return f"{size} parameters, {plan.trained_parameters / 1e6:,.1f} M of them trained"

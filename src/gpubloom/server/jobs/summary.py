@@ -188,6 +188,61 @@ class CheckpointDetails(Tolerant):
         return cls.model_validate(metadata if isinstance(metadata, Mapping) else {})
 
 
+class RankState(Tolerant):
+    """One training process of a run."""
+
+    rank: Whole = 0
+    host: Name | None = Field(None, description="The machine of the process.")
+    state: Name = Field("", description="alive, silent, dead, or how the process ended.")
+    last_seen: Number | None = Field(None, description="Time of its last event, in seconds since 1970.")
+    step: Whole | None = Field(None, description="The newest step of the process.")
+    step_seconds: Number | None = Field(None, description="Median time of its last steps, in seconds.")
+
+
+class RankValue(Tolerant):
+    """The value of one rank."""
+
+    rank: Whole = 0
+    value: Number | None = None
+
+
+class RankSpread(Tolerant):
+    """How far ranks lie apart in a series that several of them report."""
+
+    name: Name = Field("", description="The series.")
+    mean: Number | None = None
+    lowest: RankValue = RankValue()
+    highest: RankValue = RankValue()
+    spread: Number | None = Field(None, description="The highest value above the lowest, as a fraction.")
+
+
+class NodeGpu(Tolerant):
+    """A GPU of a machine."""
+
+    index: Whole = 0
+    name: Name | None = None
+
+
+class Node(Tolerant):
+    """A machine of a run."""
+
+    host: Name | None = None
+    ranks: list[Whole] = Field([], description="The ranks that run on this machine.")
+    gpus: Annotated[list[NodeGpu], BeforeValidator(_only_objects)] = []
+    last: Annotated[dict[str, MetricNumber], BeforeValidator(_only_numbers)] = Field(
+        {}, description="The newest telemetry of this machine."
+    )
+
+
+class Processes(Tolerant):
+    """The processes and machines of a run. Empty lists: the run has one process on one machine."""
+
+    ranks: Annotated[list[RankState], BeforeValidator(_only_objects)] = []
+    rank_variance: Annotated[list[RankSpread], BeforeValidator(_only_objects)] = []
+    nodes: Annotated[list[Node], BeforeValidator(_only_objects)] = []
+    left_out: Whole = Field(0, description="Number of further ranks that are only in the run directory.")
+
+
 class SummaryFields(Tolerant):
     """The parts of a summary that are replaced as a whole."""
 
@@ -220,6 +275,9 @@ class SummaryFields(Tolerant):
     )
     findings: Annotated[list[Finding], BeforeValidator(_only_objects)] = Field(
         [], description="Problems of the run, worst first."
+    )
+    processes: Processes = Field(
+        Processes(), description="Each rank and each machine. Empty for a run of one process."
     )
     cost: Cost | None = Field(None, description="The cost of the job. None if nothing was rented.")
 
