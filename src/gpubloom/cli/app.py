@@ -15,6 +15,7 @@ from gpubloom.cli import (
     accounts,
     audit,
     auth,
+    bench,
     card,
     chat,
     checkpoints,
@@ -139,6 +140,7 @@ app.add_typer(models.app, name="models", rich_help_panel=_FILES)
 models.app.command("generate")(chat.generate)
 models.app.command("eval")(evaluate.evaluate)
 models.app.command("find-lr")(find_lr.find_lr)
+models.app.command("bench")(bench.bench)
 models.app.command("export")(export.export)
 
 datasets_commands = _group("datasets", "Inspect, convert, download and upload datasets.", _FILES)

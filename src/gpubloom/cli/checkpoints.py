@@ -1,4 +1,4 @@
-"""The checkpoints of a run or of a job as a list: step, eval loss, size, training time, how it was trained."""
+"""The checkpoints of a run or of a job: step, eval loss, size, training time, and how it was trained."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ rented machines come from `rentals`, which stands above; `TakesOffers` is what a
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Protocol, cast
@@ -36,6 +36,7 @@ from gpubloom.plan.config import folder_context_length
 from gpubloom.plan.data_files import find_tokenizer_files
 from gpubloom.plan.families import read_decoder
 from gpubloom.plan.hardware import GIBIBYTE, Gpu, kind_of, peak_flops
+from gpubloom.plan.speedups import with_speedup
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.inputs import NO_INPUTS, Inputs
@@ -232,9 +233,14 @@ async def live_machines(session: AsyncSession) -> list[tuple[Hardware, datetime]
 
 
 async def decide(
-    machines: list[Hardware], config: TrainConfig, *, gpu_type: str | None, host_memory: int | None
+    machines: list[Hardware],
+    config: TrainConfig,
+    *,
+    gpu_type: str | None,
+    host_memory: int | None,
+    home: Path | None = None,
 ) -> Launch:
-    """Where the job can run; raises CannotRun with the reason when nowhere."""
+    """Where the job can run; raises CannotRun with the reason when nowhere. `home` may hold measurements."""
     # A worker registers a moment after the server starts; until then this machine is what there is.
     candidates = machines or [await anyio.to_thread.run_sync(detect_hardware)]
     if gpu_type is not None:
@@ -257,7 +263,11 @@ async def decide(
     for machine in candidates:
         chosen = _data_file(config, machine, gpu_type)
         try:
-            return _launch(chosen, machine, tokens)
+            launch = _launch(chosen, machine, tokens)
+            if home is None:
+                return launch
+            measured = await anyio.to_thread.run_sync(with_speedup, launch.plan, launch.config, machine, home)
+            return replace(launch, plan=measured)
         except ValueError as refusal:
             refused = CannotRun(str(refusal), code=code_of(refusal))
             if isinstance(refusal, DoesNotFit) and refusal.nearest is not None:
