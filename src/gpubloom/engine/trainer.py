@@ -37,6 +37,7 @@ from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
+from gpubloom.traincard.checkpoints import training_metadata
 
 _EVENTS = ("on_start", "on_step", "on_evaluate", "on_checkpoint", "on_end")
 
@@ -163,6 +164,9 @@ class Trainer:
         self._save_wanted = False
         self._evaluated: tuple[int, Evaluation] | None = None
         self._grad_norm: torch.Tensor | None = None
+        # Training time of the attempts before this one, and when this one's began.
+        self._earlier_seconds = 0.0
+        self._began = time.perf_counter()
         torch.manual_seed(config.seed)
 
     def train(self) -> str:
@@ -170,6 +174,7 @@ class Trainer:
         self.manager.clean()
         if self.group.leads:
             self._describe()
+        self._began = time.perf_counter()
         self.callbacks.tell("on_start", self.total_steps)
         self._apply_commands()
         try:
@@ -216,7 +221,7 @@ class Trainer:
         if not math.isfinite(loss):
             raise NotFinite(self._not_finite("loss", loss))
         self._grad_norm = grad_norm = self.executor.optimizer_step(learning_rate)
-        tokens, trained = self.group.total(batch.token_count, batch.trained_count)
+        tokens, trained, samples = self.group.total(batch.token_count, batch.trained_count, batch.samples)
         self.tokens_seen += tokens
         self.trained_tokens += trained
         seconds = time.perf_counter() - started
@@ -226,6 +231,7 @@ class Trainer:
                 "learning_rate": learning_rate,
                 "grad_norm": grad_norm,
                 "tokens_per_second": tokens / seconds,
+                "samples_per_second": samples / seconds,
                 "tokens_seen": self.tokens_seen,
                 # Of running text every token is trained.
                 **({"trained_tokens": self.trained_tokens} if self._has_examples else {}),
@@ -292,10 +298,21 @@ class Trainer:
                 if self._evaluated and self._evaluated[0] == self.step
                 else {},
                 loss_scale=self.executor.loss_scale,
+                metadata=self._metadata(),
             )
         )
         self.callbacks.tell("on_checkpoint", self.step, path)
         return path
+
+    def _metadata(self) -> dict[str, Any]:
+        return training_metadata(
+            seconds=self._earlier_seconds + time.perf_counter() - self._began,
+            parameters=self.model.shape.parameters,
+            trained_parameters=self.model.trained_parameters,
+            method=self.config.method,
+            precision=self.on_devices.compute.precision,
+            optimizations=self.on_devices.optimizations(),
+        )
 
     def resume(self) -> None:
         """Continues from the newest checkpoint; without one, the run begins again at step 0."""
@@ -316,6 +333,7 @@ class Trainer:
         self.step = checkpoint.progress.step
         self.tokens_seen = checkpoint.progress.tokens_seen
         self.trained_tokens = checkpoint.progress.trained_tokens
+        self._earlier_seconds = float(checkpoint.progress.metadata.get("training_seconds", 0.0))
         self.reporter.resumed(self.step)
 
     def _apply_commands(self) -> None:
@@ -376,6 +394,7 @@ class Trainer:
         self.reporter.describe(
             {
                 "parameters": shape.parameters,
+                "trainable_parameters": self.model.trained_parameters,
                 "model": f"{self.model.family}, {len(shape.layers)} layers, hidden size {shape.hidden_size}",
                 "method": self.config.method,
                 "vocab_size": shape.vocab_size,
