@@ -4150,6 +4150,38 @@ export interface components {
             /** Reason */
             reason: string | null;
         };
+        /** Detected[StatedDuration] */
+        "Detected_StatedDuration_-Input": {
+            value: components["schemas"]["StatedDuration-Input"];
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence?: components["schemas"]["Evidence-Input"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Detected[StatedDuration] */
+        "Detected_StatedDuration_-Output": {
+            value: components["schemas"]["StatedDuration-Output"];
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence-Output"][];
+            /** Reason */
+            reason: string | null;
+        };
         /** Detected[bool] */
         "Detected_bool_-Input": {
             /** Value */
@@ -6101,6 +6133,11 @@ export interface components {
             hours: components["schemas"]["Span"];
             /** Reference Gpu */
             reference_gpu: string;
+            /**
+             * Hours Of Any Gpu
+             * @description The script states its hours without a GPU type: they are used for every GPU.
+             */
+            hours_of_any_gpu: boolean;
             /** Gpus */
             gpus: number;
             /** Multi Node */
@@ -7545,7 +7582,8 @@ export interface components {
         };
         /**
          * Requirements
-         * @description What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`.
+         * @description What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`,
+         *     unless they were stated without a GPU.
          */
         "Requirements-Input": {
             purpose: components["schemas"]["Detected_Literal__train____infer____other___-Input"];
@@ -7592,6 +7630,7 @@ export interface components {
             interactive: components["schemas"]["Detected_bool_-Input"];
             gpu_memory_gb: components["schemas"]["Detected_float_-Input"];
             duration_hours: components["schemas"]["Detected_float_-Input"];
+            stated_duration?: components["schemas"]["Detected_StatedDuration_-Input"] | null;
             /** Reference Gpu */
             reference_gpu?: string | null;
             operations?: components["schemas"]["Detected_float_-Input"] | null;
@@ -7605,7 +7644,8 @@ export interface components {
         };
         /**
          * Requirements
-         * @description What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`.
+         * @description What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`,
+         *     unless they were stated without a GPU.
          */
         "Requirements-Output": {
             purpose: components["schemas"]["Detected_Literal__train____infer____other___-Output"];
@@ -7652,6 +7692,7 @@ export interface components {
             interactive: components["schemas"]["Detected_bool_-Output"];
             gpu_memory_gb: components["schemas"]["Detected_float_-Output"];
             duration_hours: components["schemas"]["Detected_float_-Output"];
+            stated_duration: components["schemas"]["Detected_StatedDuration_-Output"] | null;
             /** Reference Gpu */
             reference_gpu: string | null;
             operations: components["schemas"]["Detected_float_-Output"] | null;
@@ -8368,6 +8409,34 @@ export interface components {
              * @default []
              */
             ignored: string[];
+        };
+        /**
+         * StatedDuration
+         * @description Hours that a comment states. `gpu`: the GPU type that it names, if it names one; `gpus`: how many.
+         */
+        "StatedDuration-Input": {
+            /** Low Hours */
+            low_hours: number;
+            /** High Hours */
+            high_hours: number;
+            /** Gpu */
+            gpu?: string | null;
+            /** Gpus */
+            gpus?: number | null;
+        };
+        /**
+         * StatedDuration
+         * @description Hours that a comment states. `gpu`: the GPU type that it names, if it names one; `gpus`: how many.
+         */
+        "StatedDuration-Output": {
+            /** Low Hours */
+            low_hours: number;
+            /** High Hours */
+            high_hours: number;
+            /** Gpu */
+            gpu: string | null;
+            /** Gpus */
+            gpus: number | null;
         };
         /**
          * StorageOut
