@@ -133,6 +133,7 @@ def _need(
         found,
         memory_gb=found.memory_gb if memory is None else Span.of(memory),
         hours=found.hours if hours is None else Span.of(hours),
+        hours_of_any_gpu=found.hours_of_any_gpu and hours is None and reference is None,
         reference_gpu=checked.reference_gpu,
         gpus=gpus or found.gpus,
         wants_gpu=gpus is not None or found.wants_gpu,
@@ -245,7 +246,8 @@ def _asked(need: "Need") -> str:
     memory = f"{_span(need.memory_gb)} GB" + (" (assumed)" if "memory" in need.assumed else "")
     hours = f"{_span(need.hours)} hours" + (" (assumed)" if "hours" in need.assumed else "")
     count = f"{need.gpus} GPUs with " if need.gpus > 1 else ""
-    return f"{count}{memory}, {hours} on {need.reference_gpu}"
+    where = "as the script states" if need.hours_of_any_gpu else f"on {need.reference_gpu}"
+    return f"{count}{memory}, {hours} {where}"
 
 
 def _table(offers: "tuple[Offer, ...]") -> "Table":

@@ -53,6 +53,8 @@ class Estimate:
 
 def hours_on(need: Need, gpu: str) -> Span:
     """Between what the speed of computing and the speed of memory say; a loop is bound by either."""
+    if need.hours_of_any_gpu:
+        return need.hours
     slow, fast = _gains(gpu, need.reference_gpu)
     # A root of two equal numbers may differ from them by a rounding error.
     likely = min(max(math.sqrt(slow * fast), slow), fast)

@@ -250,6 +250,8 @@ def _cautions(
 ) -> Iterator[str]:
     if need.memory_gb.high > row.memory_gb:
         yield f"The GPU memory may be too small: the job may need {need.memory_gb.high:.3g} GB."
+    if need.hours_of_any_gpu:
+        yield f"The script states its hours without a GPU type; on {row.gpu} they may differ."
     if row.gpus > need.gpus:
         idle = row.gpus - need.gpus
         yield f"{idle} of the {row.gpus} GPUs would be idle and still billed."

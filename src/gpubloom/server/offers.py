@@ -120,6 +120,9 @@ class NeedOut(Schema):
     memory_gb: Span
     hours: Span
     reference_gpu: str
+    hours_of_any_gpu: bool = Field(
+        description="The script states its hours without a GPU type: they are used for every GPU."
+    )
     gpus: int
     multi_node: bool
     interactive: bool
