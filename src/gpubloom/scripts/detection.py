@@ -170,11 +170,10 @@ def _with_statements(
     """What comments state, in place of rules of thumb. Memory that was computed is the better figure."""
     if memory is not None and work.on_gpu and found.memory_gb.confidence == "assumed":
         # People state what is printed on the box; a driver leaves a little less.
-        reference = reference_gpu(0.95 * memory.value, work.dtype)
-        found = replace(found, memory_gb=memory, reference=reference)
+        found = replace(found, memory_gb=memory, reference=reference_gpu(0.95 * memory.value, work.dtype))
     if duration is not None:
-        reference = duration.value.gpu or found.reference if work.on_gpu else None
-        found = replace(found, hours=stated_hours(duration), reference=reference)
+        gpu = duration.value.gpu if work.on_gpu else None
+        found = replace(found, hours=stated_hours(duration), reference=gpu or found.reference)
     return found
 
 

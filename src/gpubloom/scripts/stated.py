@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from gpubloom.plan.hardware import GPU_KINDS
 from gpubloom.scripts.requirements import Detected, Evidence, StatedDuration
@@ -119,7 +120,7 @@ def stated_memory(script: Script) -> Detected[float] | None:
     return None
 
 
-def stated_training(script: Script) -> Detected[str] | None:
+def stated_training(script: Script) -> Detected[Literal["train", "infer", "other"]] | None:
     """A comment that calls this a training, in a sketch whose loop is left out."""
     for remark in _remarks(script):
         if _TRAINING.search(remark.text):
