@@ -37,8 +37,8 @@ from gpubloom.server.ml_jobs.schemas import (
     Templates,
 )
 from gpubloom.server.ml_jobs.service import SandboxChoice
-from gpubloom.server.offers import CurrentPrices
 from gpubloom.server.problems import MalformedRequest, invalid_fields
+from gpubloom.server.rentals.price_book import CurrentPrices
 from gpubloom.server.schema import Span
 from gpubloom.server.scripts.reading import CurrentScriptReader
 
