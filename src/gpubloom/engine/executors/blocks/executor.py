@@ -21,6 +21,7 @@ from gpubloom.engine.executors.blocks.functions import (
     HeadFunctions,
     Kept,
     LayerFunctions,
+    RegionFunctions,
     gradients_or_zeros,
 )
 from gpubloom.engine.executors.blocks.gradients import GradientFlow, Sum
@@ -139,12 +140,14 @@ class BlockExecutor:
             self.device,
             self.timeline,
             several=options.accumulation > 1 or options.group.size > 1,
+            at_once=placement.one_region,
             group=options.group,
         )
         self._inputs = LayerInputs(self.device, offload=placement.offload_inputs)
         self._scale = LossScale(compute)
         self._layers = range(1, 1 + len(placement.layers))
         self._head = 0 if model.tied else len(self.stores) - 1
+        self._one_region = placement.one_region and not options.quantized and not model.eager_kinds
         self._use_functions(compiled=options.compiled)
         # Stays when training changes over to layers that were compiled aside: batches may have other shapes.
         self._evaluating_functions = self._layer_functions
@@ -166,17 +169,22 @@ class BlockExecutor:
         self._stepping = True
         tokens_ABT, targets_ABT, tables = rows_of(batch, self.model, self.device.torch)
         by_layer = self._by_layer(batch, tables, training=True)
-        self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
+        one_by_one = () if self._region is not None else self._layers
+        self.weights.begin([0, *one_by_one, self._head, *reversed(one_by_one), 0])
         kept: dict[int, list[Kept]] = {}
         x_ABTD = self._embed(tokens_ABT, tables)
         if self._options.compiled_in_background:
             self._change_over(x_ABTD[0], by_layer)
-        for index in self._layers:
+        for index in one_by_one:
             x_ABTD = self._forward(index, x_ABTD, by_layer[index], kept)
+        if self._region is not None:
+            x_ABTD, of_region = self._forward_region(self._region, x_ABTD, by_layer)
         head_sum = self._open(self._head)
         loss, grad_ABTD = self._loss(x_ABTD, targets_ABT, head_sum)
         del x_ABTD
-        for index in reversed(self._layers):
+        if self._region is not None:
+            grad_ABTD = self._backward_region(grad_ABTD, of_region)
+        for index in reversed(one_by_one):
             grad_ABTD = self._backward(index, grad_ABTD, by_layer[index], kept)
         self._embedding_backward(tokens_ABT, tables, grad_ABTD, head_sum if self.model.tied else None)
         return loss
@@ -287,6 +295,10 @@ class BlockExecutor:
             for kind, names in kinds.items()
         }
         self._head_functions = HeadFunctions(self.model, self.stores[self._head].names, compiled=compiled)
+        self._region: RegionFunctions | None = None
+        if self._one_region:
+            layers = [(self.stores[index].spec.kind, self.stores[index].names) for index in self._layers]
+            self._region = RegionFunctions(self.model, layers, compiled=compiled)
 
     def _change_over(self, x_BTD: Tensor, by_layer: dict[int, list[Tables]]) -> None:
         """The first step has its layers compiled aside; the first step after that uses them."""
@@ -342,6 +354,35 @@ class BlockExecutor:
             outputs = [functions.forward_kept(bound, x_BTD, table) for x_BTD, table in pairs]
             kept[index] = [each for _, each in outputs]
             return [y_BTD for y_BTD, _ in outputs]
+
+    def _forward_region(
+        self, region: RegionFunctions, x_ABTD: Sequence[Tensor], by_layer: dict[int, list[Tables]]
+    ) -> tuple[list[Tensor], list[Kept]]:
+        """All layers at once, one micro-batch after the other."""
+        bounds = [self.weights.resting(index) for index in self._layers]
+        with self.timeline.span(self.device.compute, "forward", self._layers[0]):
+            outputs = [
+                region.forward_kept(bounds, x_BTD, [by_layer[index][number] for index in self._layers])
+                for number, x_BTD in enumerate(x_ABTD)
+            ]
+        return [y_BTD for y_BTD, _ in outputs], [kept for _, kept in outputs]
+
+    def _backward_region(self, grad_ABTD: Sequence[Tensor], kept: list[Kept]) -> list[Tensor]:
+        sums = [self._open(index) for index in self._layers]
+        found_ABTD = []
+        with self.timeline.span(self.device.compute, "backward", self._layers[0]):
+            for grad_BTD in grad_ABTD:
+                found, *gradients = kept.pop(0).backward(grad_BTD)
+                found_ABTD.append(found)
+                for index, total in zip(self._layers, sums, strict=True):
+                    if total is not None:
+                        count = len(self.stores[index].trained.tensors)
+                        total.add(gradients[:count])
+                        del gradients[:count]
+        for total in sums:
+            if total is not None:
+                total.close()
+        return found_ABTD
 
     def _loss(
         self, x_ABTD: Sequence[Tensor], targets_ABT: Sequence[Tensor], head_sum: Sum | None

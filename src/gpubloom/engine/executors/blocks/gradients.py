@@ -41,7 +41,10 @@ class Sum:
 
 
 class GradientFlow:
-    """Gradients of one executor. `several`: a layer's gradient is a sum over micro-batches or processes."""
+    """Gradients of one executor. `several`: a layer's gradient is a sum over micro-batches or processes.
+
+    `at_once`: the gradients of all layers come together, so that none can share its sum with another.
+    """
 
     def __init__(
         self,
@@ -50,12 +53,14 @@ class GradientFlow:
         timeline: Timeline,
         *,
         several: bool,
+        at_once: bool = False,
         group: Group = ALONE,
     ) -> None:
         self.stores = stores
         self._device = device
         self._timeline = timeline
         self._several = several
+        self._at_once = at_once
         self._group = group
         self._squares = device.empty(len(stores), torch.float32)
         self._sums: dict[str, Tensor] = {}
@@ -67,7 +72,7 @@ class GradientFlow:
         ends = store.spec.kind in {"embedding", "head"}
         if store.dtype != torch.float32 and (self._several or ends):
             # Layers come one after the other and share a sum; an end's stays open over the whole pass.
-            key = store.spec.name if ends else store.spec.kind
+            key = store.spec.name if ends or self._at_once else store.spec.kind
             if key not in self._sums:
                 self._sums[key] = self._device.empty(store.trained.length, torch.float32)
             return Sum(self, index, self._sums[key])

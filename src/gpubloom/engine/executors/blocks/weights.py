@@ -79,6 +79,12 @@ class WeightFlow:
         self._position += 1
         self._send_ahead()
 
+    def resting(self, index: int) -> Bound:
+        """The weights of a block that is always on the device; needs no announcement."""
+        assert self._rests_on_device(index)
+        store = self._stores[index]
+        return store.bound(self._heavy(store, None))
+
     def send_home(self) -> None:
         """Sends blocks that are updated on their way now, instead of when they are next used."""
         for index in self._updates.waiting_for_device():
