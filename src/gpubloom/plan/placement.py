@@ -74,8 +74,8 @@ class Placement(_Value):
     )
     one_region: bool = Field(
         False,
-        description="All layers run as one program instead of one after the other. Every layer must be on the "
-        "device and keep its activations.",
+        description="All layers run as one program instead of one after the other. Every layer must be on "
+        "the device and keep its activations.",
     )
 
     @model_validator(mode="after")
