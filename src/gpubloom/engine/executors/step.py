@@ -62,6 +62,27 @@ class StepMeasures:
         }
 
 
+class DeviceNumber:
+    """A number that the device will have computed, copied home as soon as it is known.
+
+    Reading it waits for that moment only: what was ordered later is not waited for.
+    """
+
+    def __init__(self, value: Tensor | float) -> None:
+        self._value = torch.as_tensor(value)
+        self._arrived: torch.cuda.Event | None = None
+        if self._value.is_cuda:
+            on_host = torch.empty((), dtype=self._value.dtype, pin_memory=True)
+            self._value = on_host.copy_(self._value.detach(), non_blocking=True)
+            self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._arrived.record()
+
+    def read(self) -> float:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return float(self._value)
+
+
 def rows_of(
     batch: Batch, model: BlockModel, device: torch.device
 ) -> tuple[list[Tensor], list[Tensor], list[Tables]]:

@@ -7,7 +7,7 @@ placement's business and never changes a result. `LayerInputs` holds the inputs 
 Shape letters: A micro-batches, B rows, T positions, D hidden size, N positions of any rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -206,12 +206,11 @@ class BlockExecutor:
             self.weights_changed()
         return norm
 
-    def last_step(self) -> StepMeasures | None:
-        """Of the step before the present one; ask after the present step's loss has been read."""
+    def last_step(self) -> Callable[[], StepMeasures] | None:
         if self._last is None or not self.device.is_gpu:
             return None
         waits, blocked, bytes_in, bytes_out = self._last
-        return StepMeasures.of(self.timeline.seconds(waits), blocked, bytes_in, bytes_out)
+        return lambda: StepMeasures.of(self.timeline.seconds(waits), blocked, bytes_in, bytes_out)
 
     def tune(self, *, weight_decay: float, clip_norm: float) -> None:
         self._weight_decay = weight_decay
