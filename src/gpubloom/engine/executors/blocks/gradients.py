@@ -63,6 +63,8 @@ class GradientFlow:
         self._at_once = at_once
         self._group = group
         self._squares = device.empty(len(stores), torch.float32)
+        # Gradients that rest on the device, of which the norm is taken when all are there.
+        self._unmeasured: list[Tensor] = []
         self._sums: dict[str, Tensor] = {}
         self._passing: dict[str, list[tuple[Tensor, Mark | None]]] = {}
         self.bytes_sent = 0
@@ -85,13 +87,22 @@ class GradientFlow:
         target = self._target(store) if total.dtype != store.dtype else total
         if target is not total:
             target.copy_(total)
-        self._squares[index] = torch.linalg.vector_norm(target, dtype=torch.float32).square()
+        if self._device.is_gpu and store.placement.state != "host":
+            self._unmeasured.append(target)
+        else:
+            self._squares[index] = torch.linalg.vector_norm(target, dtype=torch.float32).square()
         if store.placement.state == "host":
             self._send(index, target)
 
     def norm(self) -> Tensor:
         """The global norm, on the device."""
-        return self._squares.sum().sqrt()
+        squares = self._squares
+        if self._unmeasured:
+            # All in one kernel: one after the other, each would take longer to start than to run.
+            norms = torch._foreach_norm(self._unmeasured, 2, torch.float32)
+            squares = torch.cat((squares, torch.stack(norms).square()))
+            self._unmeasured.clear()
+        return squares.sum().sqrt()
 
     def _target(self, store: BlockStore) -> Tensor:
         """Where a gradient rests, or for one that leaves the device, a buffer on its way out."""

@@ -95,20 +95,23 @@ class Updates:
         order = _PendingUpdate(
             step, scale, scale_on_host, scale_ready, device.copy_out.mark(), self.may_change
         )
-        for index, store in enumerate(self._stores):
-            if store.trained.length == 0:
-                continue
-            match store.placement.state:
-                case "device":
-                    self._update_on_device(index, order)
-                case "link":
-                    self._through_device[index] = order
-                case "host" if self._queue is None:
-                    self._update_on_host(index, order)
-                case "host":
-                    # A new one: who waits for the update before must not be made to wait for this one.
-                    self._done[index] = threading.Event()
-                    self._queue.put((index, order, self._done[index]))
+        with self._on_device.together():
+            for index, store in enumerate(self._stores):
+                if store.trained.length:
+                    self._order_block(index, store, order)
+
+    def _order_block(self, index: int, store: BlockStore, order: _PendingUpdate) -> None:
+        match store.placement.state:
+            case "device":
+                self._update_on_device(index, order)
+            case "link":
+                self._through_device[index] = order
+            case "host" if self._queue is None:
+                self._update_on_host(index, order)
+            case "host":
+                # A new one: who waits for the update before must not be made to wait for this one.
+                self._done[index] = threading.Event()
+                self._queue.put((index, order, self._done[index]))
 
     def is_done(self, index: int) -> bool:
         """Whether `wait` would return at once."""
