@@ -51,7 +51,7 @@ class DeviceAdamW:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Updates that are asked for in here are ordered at its end, by one program if they are few enough."""
+        """Updates asked for in here are ordered at its end, by one program if they are small enough."""
         if self._all_compiled is None:
             yield
             return
