@@ -61,7 +61,9 @@ torch.compile(lambda x: (x * 2).sin() + 1)(torch.ones(8))
 print(counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"])
 """
     hits = [
-        int(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
+        int(
+            subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        )
         for _ in range(2)
     ]
     assert hits[0] == 0

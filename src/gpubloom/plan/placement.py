@@ -72,20 +72,11 @@ class Placement(_Value):
         description="The gradient of a host block reuses the memory of its compute copy, which the step no "
         "longer needs: 14 bytes of host memory per parameter instead of 16. Not for fp32.",
     )
-    one_region: bool = Field(
+    cuda_graph: bool = Field(
         False,
-        description="All layers run as one program instead of one after the other. Every layer must be on "
-        "the device and keep its activations.",
+        description="The kernels of a step are recorded once and started together. Needs every block on the "
+        "device.",
     )
-
-    @model_validator(mode="after")
-    def _one_region_is_resident(self) -> "Placement":
-        layer = BlockPlacement(keep=True)
-        if self.one_region and any(each != layer for each in self.layers):
-            raise PydanticCustomError(
-                "invalid_placement", "one_region needs every layer on the device with keep true"
-            )
-        return self
 
     def blocks(self) -> Iterator[BlockPlacement]:
         """In forward order, each block once."""

@@ -34,7 +34,6 @@ STREAM = BlockPlacement(weights="stream")
 STREAM_KEPT = BlockPlacement(weights="stream", keep=True)
 # Adapters and their states stay on the device; it is the base that is transferred.
 PLACEMENTS = {
-    "resident, one region": cycled(KEPT, one_region=True),
     "resident, computed again": cycled(DEVICE),
     "streamed": cycled(STREAM),
     "streamed with its ends through two slots": cycled(STREAM, ends=STREAM, slots=2),

@@ -55,7 +55,6 @@ def cycled(*layers: BlockPlacement, ends: BlockPlacement = DEVICE, **more: Any) 
 
 PLACEMENTS = {
     "resident, kept": cycled(KEPT),
-    "resident, one region": cycled(KEPT, one_region=True),
     "resident, computed again": cycled(DEVICE),
     "inputs in host memory": cycled(DEVICE, offload_inputs=True),
     "streamed": cycled(HOST),

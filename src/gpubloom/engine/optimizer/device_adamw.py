@@ -44,10 +44,17 @@ class DeviceAdamW:
         self._compiled: Callable[..., None] | None = None
         self._all_compiled: Callable[..., None] | None = None
         self._asked: list[_Asked] | None = None
+        self._recorded_numbers: Tensor | None = None
         if compiled and self._host is None:
             # Of any length: one program for all blocks and pieces.
             self._compiled = torch.compile(_update, dynamic=True, fullgraph=True)
             self._all_compiled = torch.compile(_update_all, dynamic=False, fullgraph=True)
+
+    def prepare(self, step: AdamWStep, device: torch.device) -> None:
+        """Puts the numbers of a step where recorded updates find them."""
+        if self._recorded_numbers is None:
+            self._recorded_numbers = torch.empty(2, 3, device=device)
+        self._recorded_numbers.copy_(_numbers(step, device), non_blocking=True)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -85,7 +92,7 @@ class DeviceAdamW:
         if self._host is not None:
             self._host.update(master, first, second, gradient, copy, step, float(scale))
             return
-        numbers = _numbers([step], master.device)[0]
+        numbers = self._numbers(step, master.device)[_row(step)]
         constants = (step.beta1, step.beta2, step.eps)
         fast = self._compiled is not None and len(master) >= _WORTH_COMPILING
         update, size = (self._compiled, _COMPILED_PIECE) if fast else (_update, _PIECE)
@@ -106,28 +113,37 @@ class DeviceAdamW:
     @torch.no_grad()
     def _update_together(self, asked: Sequence[_Asked]) -> None:
         assert self._all_compiled is not None
-        # Steps differ in weight decay only.
-        kinds = list(dict.fromkeys(each.step for each in asked))
-        step, scale = asked[0].step, asked[0].scale
+        # They differ in nothing but weight decay.
+        step = max((each.step for each in asked), key=lambda step: step.weight_decay)
         self._all_compiled(
             [each[:5] for each in asked],
-            tuple(kinds.index(each.step) for each in asked),
-            _numbers(kinds, asked[0].master.device),
-            scale,
+            tuple(_row(each.step) for each in asked),
+            self._numbers(step, asked[0].master.device),
+            asked[0].scale,
             (step.beta1, step.beta2, step.eps),
         )
 
+    def _numbers(self, step: AdamWStep, device: torch.device) -> Tensor:
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            assert self._recorded_numbers is not None, "prepare comes first"
+            return self._recorded_numbers
+        return _numbers(step, device).to(device, non_blocking=True)
 
-def _numbers(steps: Sequence[AdamWStep], device: torch.device) -> Tensor:
-    """What differs from step to step, as a tensor, so that a new value is no new program."""
-    rows = []
-    for step in steps:
-        correction1 = 1 - step.beta1**step.updates
-        correction2 = 1 - step.beta2**step.updates
-        rows.append([1 - step.lr * step.weight_decay, step.lr / correction1, correction2**-0.5])
-    # Pinned: a copy from any other memory makes this thread wait.
-    on_host = torch.tensor(rows, dtype=torch.float32, pin_memory=device.type == "cuda")
-    return on_host.to(device, non_blocking=True)
+
+def _row(step: AdamWStep) -> int:
+    return 0 if step.weight_decay else 1
+
+
+def _numbers(step: AdamWStep, device: torch.device) -> Tensor:
+    """What differs from step to step, with weight decay and without, in memory that the device copies from.
+
+    As a tensor, so that a new value is no new program.
+    """
+    correction1 = 1 - step.beta1**step.updates
+    correction2 = 1 - step.beta2**step.updates
+    rate, root = step.lr / correction1, correction2**-0.5
+    rows = [[1 - step.lr * step.weight_decay, rate, root], [1.0, rate, root]]
+    return torch.tensor(rows, dtype=torch.float32, pin_memory=device.type == "cuda")
 
 
 def _update_all(

@@ -21,36 +21,34 @@ from gpubloom.engine.executors.blocks.functions import (
     HeadFunctions,
     Kept,
     LayerFunctions,
-    RegionFunctions,
     gradients_or_zeros,
 )
 from gpubloom.engine.executors.blocks.gradients import GradientFlow, Sum
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
+from gpubloom.engine.executors.blocks.step_graph import WARM_UP, StepGraph
 from gpubloom.engine.executors.blocks.store import make_stores
 from gpubloom.engine.executors.blocks.updates import Updates
 from gpubloom.engine.executors.blocks.weights import WeightFlow
 from gpubloom.engine.executors.step import (
     ExecutorOptions,
+    StepInputs,
     StepMeasures,
     adamw_step,
     begins_of,
     chunks,
+    draws_of,
     gradient_factor,
     pieces,
     rows_of,
-    tables_by_layer,
 )
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.host_memory import release_torch_pinned
 from gpubloom.engine.loss import LossScale
 from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
 from gpubloom.engine.optimizer.device_adamw import DeviceAdamW
-from gpubloom.engine.optimizer.host import HostAdamW
+from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.placement import Placement
-
-# The first compiles the layers, the second what an update needs.
-_STEPS_THAT_COMPILE = 2
 
 
 class LayerInputs:
@@ -132,22 +130,20 @@ class BlockExecutor:
         self.timeline = Timeline(self.device)
         self._host_adamw = HostAdamW(options.threads)
         self.stores = make_stores(model, source, placement, self.device, compute.dtype, options)
-        on_device = DeviceAdamW(compute.device, self._host_adamw, compiled=options.compiled)
-        self._updates = Updates(self.stores, self.device, self._host_adamw, on_device, self.timeline)
+        self._on_device = DeviceAdamW(compute.device, self._host_adamw, compiled=options.compiled)
+        self._updates = Updates(self.stores, self.device, self._host_adamw, self._on_device, self.timeline)
         self.weights = WeightFlow(self.stores, self.device, self._updates, self.timeline, placement.slots)
         self.gradients = GradientFlow(
             self.stores,
             self.device,
             self.timeline,
             several=options.accumulation > 1 or options.group.size > 1,
-            at_once=placement.one_region,
             group=options.group,
         )
         self._inputs = LayerInputs(self.device, offload=placement.offload_inputs)
         self._scale = LossScale(compute)
         self._layers = range(1, 1 + len(placement.layers))
         self._head = 0 if model.tied else len(self.stores) - 1
-        self._one_region = placement.one_region and not options.quantized and not model.eager_kinds
         self._use_functions(compiled=options.compiled)
         # Stays when training changes over to layers that were compiled aside: batches may have other shapes.
         self._evaluating_functions = self._layer_functions
@@ -156,6 +152,7 @@ class BlockExecutor:
         self._last: tuple[list[tuple[Mark, Mark]], float, int, int] | None = None
         self._clip_norm = optimizer.clip_norm
         self._weight_decay = optimizer.weight_decay
+        self._graph = StepGraph(options.say) if self._may_be_recorded() else None
         # Buffers are zeroed by the compute lane; from here on other lanes write to them.
         self.device.compute.mark().wait_on_host()
 
@@ -167,30 +164,37 @@ class BlockExecutor:
         """Mean loss over all targets of the step, on the device; leaves the step's gradient behind."""
         self._end_step()
         self._stepping = True
-        tokens_ABT, targets_ABT, tables = rows_of(batch, self.model, self.device.torch)
-        by_layer = self._by_layer(batch, tables, training=True)
-        one_by_one = () if self._region is not None else self._layers
-        self.weights.begin([0, *one_by_one, self._head, *reversed(one_by_one), 0])
+        inputs = self._inputs_of(batch, training=True)
+        if self._graph is not None:
+            return self._graph.forward_backward(inputs, self._forward_backward)
+        return self._forward_backward(inputs)
+
+    def _forward_backward(self, inputs: StepInputs) -> Tensor:
+        tokens_ABT, targets_ABT, tables = inputs.tokens_ABT, inputs.targets_ABT, inputs.tables
+        by_layer = dict(zip(self._layers, inputs.by_layer(len(self._layers)), strict=True))
+        self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
         kept: dict[int, list[Kept]] = {}
         x_ABTD = self._embed(tokens_ABT, tables)
         if self._options.compiled_in_background:
             self._change_over(x_ABTD[0], by_layer)
-        for index in one_by_one:
+        for index in self._layers:
             x_ABTD = self._forward(index, x_ABTD, by_layer[index], kept)
-        if self._region is not None:
-            x_ABTD, of_region = self._forward_region(self._region, x_ABTD, by_layer)
         head_sum = self._open(self._head)
         loss, grad_ABTD = self._loss(x_ABTD, targets_ABT, head_sum)
         del x_ABTD
-        if self._region is not None:
-            grad_ABTD = self._backward_region(grad_ABTD, of_region)
-        for index in reversed(one_by_one):
+        for index in reversed(self._layers):
             grad_ABTD = self._backward(index, grad_ABTD, by_layer[index], kept)
         self._embedding_backward(tokens_ABT, tables, grad_ABTD, head_sum if self.model.tied else None)
         return loss
 
     def optimizer_step(self, lr: float) -> Tensor:
         """Clips by global norm and orders the update; returns the norm before clipping, on the device."""
+        if self._graph is not None and self._graph.is_used:
+            self.updates += 1
+            step = adamw_step(self._optimizer, lr, self._weight_decay, self.updates)
+            self._updates.wait_until_unneeded()
+            self._on_device.prepare(step, self.device.torch)
+            return self._graph.update(lambda: self._clip_and_update(step))
         norm = self.gradients.norm() * self._scale.inverse
         scale = gradient_factor(norm, self._clip_norm, self._scale.inverse)
         if self._scale.accepts(norm):
@@ -198,12 +202,18 @@ class BlockExecutor:
             step = adamw_step(self._optimizer, lr, self._weight_decay, self.updates)
             self._updates.order(step, scale)
             self.weights.forget()
-            if self.device.is_gpu and self.updates <= _STEPS_THAT_COMPILE:
+            if self.device.is_gpu and self.updates <= WARM_UP:
                 release_torch_pinned()
         elif self.placement.share_gradients:
             # The gradient that is not used has overwritten weights in host memory.
             self.settle()
             self.weights_changed()
+        return norm
+
+    def _clip_and_update(self, step: AdamWStep) -> Tensor:
+        """All on the device, and without loss scaling."""
+        norm = self.gradients.norm()
+        self._updates.order(step, gradient_factor(norm, self._clip_norm, 1.0))
         return norm
 
     def last_step(self) -> Callable[[], StepMeasures] | None:
@@ -213,6 +223,8 @@ class BlockExecutor:
         return lambda: StepMeasures.of(self.timeline.seconds(waits), blocked, bytes_in, bytes_out)
 
     def tune(self, *, weight_decay: float, clip_norm: float) -> None:
+        if self._graph is not None and (weight_decay, clip_norm) != (self._weight_decay, self._clip_norm):
+            self._graph.forget()
         self._weight_decay = weight_decay
         self._clip_norm = clip_norm
 
@@ -220,10 +232,10 @@ class BlockExecutor:
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss and number of correct tokens, without a gradient."""
         self._end_step()
-        tokens_ABT, targets_ABT, tables = rows_of(batch, self.model, self.device.torch)
-        by_layer = self._by_layer(batch, tables, training=False)
+        inputs = self._inputs_of(batch, training=False)
+        targets_ABT, by_layer = inputs.targets_ABT, [[], *inputs.by_layer(len(self._layers))]
         self.weights.begin([0, *self._layers, self._head])
-        x_ABTD = self._embed(tokens_ABT, tables)
+        x_ABTD = self._embed(inputs.tokens_ABT, inputs.tables)
         for index in self._layers:
             functions = self._evaluating_functions[self.stores[index].spec.kind]
             with self.weights.use(index) as bound:
@@ -294,10 +306,6 @@ class BlockExecutor:
             for kind, names in kinds.items()
         }
         self._head_functions = HeadFunctions(self.model, self.stores[self._head].names, compiled=compiled)
-        self._region: RegionFunctions | None = None
-        if self._one_region:
-            layers = [(self.stores[index].spec.kind, self.stores[index].names) for index in self._layers]
-            self._region = RegionFunctions(self.model, layers, compiled=compiled)
 
     def _change_over(self, x_BTD: Tensor, by_layer: dict[int, list[Tables]]) -> None:
         """The first step has its layers compiled aside; the first step after that uses them."""
@@ -319,17 +327,27 @@ class BlockExecutor:
             case str() as reason:
                 self._options.say(f"the layers are not compiled and run slower: {reason}")
 
-    def _by_layer(self, batch: Batch, tables: list[Tables], *, training: bool) -> dict[int, list[Tables]]:
-        found = tables_by_layer(
+    def _inputs_of(self, batch: Batch, *, training: bool) -> StepInputs:
+        draws = draws_of(
             self.model,
-            tables,
             begins_of(batch, self._options.group),
             layers=len(self._layers),
             updates=self.updates,
             training=training,
             device=self.device.torch,
         )
-        return dict(zip(self._layers, found, strict=True))
+        return StepInputs(*rows_of(batch, self.model, self.device.torch), draws)
+
+    def _may_be_recorded(self) -> bool:
+        """Whether a step runs on the device alone, and asks nothing of it before it is over."""
+        return (
+            self.device.is_gpu
+            and self.placement.cuda_graph
+            and self._options.group.size == 1
+            and not self._scale.state()
+            and not self.placement.offload_inputs
+            and all(store.rests_on_device for store in self.stores)
+        )
 
     @torch.no_grad()
     def _embed(self, tokens_ABT: Sequence[Tensor], tables: Sequence[Tables]) -> list[Tensor]:
@@ -353,35 +371,6 @@ class BlockExecutor:
             outputs = [functions.forward_kept(bound, x_BTD, table) for x_BTD, table in pairs]
             kept[index] = [each for _, each in outputs]
             return [y_BTD for y_BTD, _ in outputs]
-
-    def _forward_region(
-        self, region: RegionFunctions, x_ABTD: Sequence[Tensor], by_layer: dict[int, list[Tables]]
-    ) -> tuple[list[Tensor], list[Kept]]:
-        """All layers at once, one micro-batch after the other."""
-        bounds = [self.weights.resting(index) for index in self._layers]
-        with self.timeline.span(self.device.compute, "forward", self._layers[0]):
-            outputs = [
-                region.forward_kept(bounds, x_BTD, [by_layer[index][number] for index in self._layers])
-                for number, x_BTD in enumerate(x_ABTD)
-            ]
-        return [y_BTD for y_BTD, _ in outputs], [kept for _, kept in outputs]
-
-    def _backward_region(self, grad_ABTD: Sequence[Tensor], kept: list[Kept]) -> list[Tensor]:
-        sums = [self._open(index) for index in self._layers]
-        found_ABTD = []
-        with self.timeline.span(self.device.compute, "backward", self._layers[0]):
-            for grad_BTD in grad_ABTD:
-                found, *gradients = kept.pop(0).backward(grad_BTD)
-                found_ABTD.append(found)
-                for index, total in zip(self._layers, sums, strict=True):
-                    if total is not None:
-                        count = len(self.stores[index].trained.tensors)
-                        total.add(gradients[:count])
-                        del gradients[:count]
-        for total in sums:
-            if total is not None:
-                total.close()
-        return found_ABTD
 
     def _loss(
         self, x_ABTD: Sequence[Tensor], targets_ABT: Sequence[Tensor], head_sum: Sum | None

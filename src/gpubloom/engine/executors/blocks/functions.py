@@ -90,39 +90,6 @@ class LayerFunctions:
         return torch.autograd.grad(y_BTD, [x_BTD, *trained], grad_BTD)
 
 
-class RegionFunctions:
-    """All decoder layers as one program, for models whose layers all rest on the device and keep activations.
-
-    One call instead of one per layer: a small model's kernels are shorter than the time Python needs to start
-    the next layer. `layers` are the kind and the tensor names of each, in forward order.
-    """
-
-    def __init__(
-        self, model: BlockModel, layers: Sequence[tuple[str, Sequence[str]]], *, compiled: bool
-    ) -> None:
-        self._model = model
-        self._layers = [(kind, list(names)) for kind, names in layers]
-        self._run = _compiled(self._all_layers) if compiled else self._all_layers
-
-    def forward_kept(
-        self, bounds: Sequence[Bound], x_BTD: Tensor, tables: Sequence[Tables]
-    ) -> tuple[Tensor, Kept]:
-        """The output of the last layer, and what the backward pass of all layers needs."""
-        with torch.enable_grad():
-            x_BTD = x_BTD.detach().requires_grad_()
-            trained = [[weight.detach().requires_grad_() for weight in bound.trained] for bound in bounds]
-            y_BTD = self._run(trained, [bound.frozen for bound in bounds], x_BTD, list(tables))
-        return y_BTD.detach(), Kept(y_BTD, [x_BTD, *(weight for layer in trained for weight in layer)])
-
-    def _all_layers(
-        self, trained: Sequence[Tensors], frozen: Sequence[Tensors], x_BTD: Tensor, tables: Sequence[Tables]
-    ) -> Tensor:
-        for number, (kind, names) in enumerate(self._layers):
-            weights = dict(zip(names, (*trained[number], *frozen[number]), strict=True))
-            x_BTD = self._model.layer(kind, weights, x_BTD, tables[number])
-        return x_BTD
-
-
 class HeadFunctions:
     """Final norm, projection and loss of a chunk of positions."""
 

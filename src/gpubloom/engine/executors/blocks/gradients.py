@@ -41,10 +41,7 @@ class Sum:
 
 
 class GradientFlow:
-    """Gradients of one executor. `several`: a layer's gradient is a sum over micro-batches or processes.
-
-    `at_once`: the gradients of all layers come together, so that none can share its sum with another.
-    """
+    """Gradients of one executor. `several`: a layer's gradient is a sum over micro-batches or processes."""
 
     def __init__(
         self,
@@ -53,18 +50,16 @@ class GradientFlow:
         timeline: Timeline,
         *,
         several: bool,
-        at_once: bool = False,
         group: Group = ALONE,
     ) -> None:
         self.stores = stores
         self._device = device
         self._timeline = timeline
         self._several = several
-        self._at_once = at_once
         self._group = group
         self._squares = device.empty(len(stores), torch.float32)
         # Gradients that rest on the device, of which the norm is taken when all are there.
-        self._unmeasured: list[Tensor] = []
+        self._unmeasured: dict[int, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
         self._passing: dict[str, list[tuple[Tensor, Mark | None]]] = {}
         self.bytes_sent = 0
@@ -74,7 +69,7 @@ class GradientFlow:
         ends = store.spec.kind in {"embedding", "head"}
         if store.dtype != torch.float32 and (self._several or ends):
             # Layers come one after the other and share a sum; an end's stays open over the whole pass.
-            key = store.spec.name if ends or self._at_once else store.spec.kind
+            key = store.spec.name if ends else store.spec.kind
             if key not in self._sums:
                 self._sums[key] = self._device.empty(store.trained.length, torch.float32)
             return Sum(self, index, self._sums[key])
@@ -88,7 +83,7 @@ class GradientFlow:
         if target is not total:
             target.copy_(total)
         if self._device.is_gpu and store.placement.state != "host":
-            self._unmeasured.append(target)
+            self._unmeasured[index] = target
         else:
             self._squares[index] = torch.linalg.vector_norm(target, dtype=torch.float32).square()
         if store.placement.state == "host":
@@ -99,9 +94,8 @@ class GradientFlow:
         squares = self._squares
         if self._unmeasured:
             # All in one kernel: one after the other, each would take longer to start than to run.
-            norms = torch._foreach_norm(self._unmeasured, 2, torch.float32)
+            norms = torch._foreach_norm(list(self._unmeasured.values()), 2, torch.float32)
             squares = torch.cat((squares, torch.stack(norms).square()))
-            self._unmeasured.clear()
         return squares.sum().sqrt()
 
     def _target(self, store: BlockStore) -> Tensor:

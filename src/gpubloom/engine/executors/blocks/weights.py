@@ -67,23 +67,18 @@ class WeightFlow:
     def use(self, index: int) -> Iterator[Bound]:
         """The next block of the announced order; its weights may be used until the end of the block."""
         assert self._order[self._position] == index
-        store = self._stores[index]
-        with self._timeline.waiting():
-            self._send_ahead(wait_for_next=True)
-            slot = self._slot_of(index)
-            if slot is not None:
-                self._device.compute.wait(slot.filled)
+        store, slot = self._stores[index], None
+        if not self._rests_on_device(index):
+            with self._timeline.waiting():
+                self._send_ahead(wait_for_next=True)
+                slot = self._slot_of(index)
+                if slot is not None:
+                    self._device.compute.wait(slot.filled)
         yield store.bound(self._heavy(store, slot))
         if slot is not None:
             slot.free = self._device.compute.mark()
         self._position += 1
         self._send_ahead()
-
-    def resting(self, index: int) -> Bound:
-        """The weights of a block that is always on the device; needs no announcement."""
-        assert self._rests_on_device(index)
-        store = self._stores[index]
-        return store.bound(self._heavy(store, None))
 
     def send_home(self) -> None:
         """Sends blocks that are updated on their way now, instead of when they are next used."""
