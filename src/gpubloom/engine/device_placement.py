@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gpubloom.engine.calibrate import calibrated
+from gpubloom.engine.compile_cache import use_compile_cache
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.hardware import Compute, choose_compute, uses_gpu, visible
@@ -244,6 +245,7 @@ def _compiles(config: TrainConfig, compute: Compute) -> tuple[bool, tuple[str, .
         return False, (
             "the layers are not compiled and run slower, because the package triton is not installed",
         )
+    use_compile_cache(compute.device)
     import torch._inductor.config as compiler
 
     # Each is a process with torch in it; one per core would take memory that the model needs.
