@@ -133,14 +133,14 @@ class PackedLinear(nn.Module):
         self._transposed = is_transposed(linear)
         inputs, outputs = weight.shape if self._transposed else weight.shape[::-1]
         self.in_features, self.out_features = int(inputs), int(outputs)
-        self._weight: Nf4 = quantize(weight.to(device).float())
+        self.packed: Nf4 = quantize(weight.to(device).float())
         self._dtype = dtype
         bias = cast(Any, linear).bias
         self.bias = None if bias is None else nn.Parameter(bias.to(device, dtype), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        room = torch.empty(self._weight.shape, dtype=self._dtype, device=self._weight.packed.device)
-        weight = dequantize(self._weight, room)
+        room = torch.empty(self.packed.shape, dtype=self._dtype, device=self.packed.packed.device)
+        weight = dequantize(self.packed, room)
         return F.linear(x, weight.T if self._transposed else weight, self.bias)
 
 
