@@ -8,6 +8,7 @@ needed; a capture takes well under a second, since nothing is compiled but the k
 Rows 0 … active - 1 are in use. Others of a graph point at block 0 and stand still.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -56,7 +57,7 @@ class DecodeBatch:
         self._lengths: list[int] = []
         self._choices: list[Choice] = []
         self._is_tuned: list[bool] = []
-        self._graphs: dict[tuple[int, Choice, bool], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[int, Choice, bool], Callable[[], None]] = {}
         self._memory = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self._most_rows = most_rows
 
@@ -129,7 +130,7 @@ class DecodeBatch:
             self._advance(active, choice, tuned, used)
         else:
             rows = 1 << (active - 1).bit_length()
-            self._graph(rows, choice, tuned).replay()
+            self._graph(rows, choice, tuned)()
         self._lengths = [length + 1 for length in self._lengths]
         return self._tokens[:active].clone()
 
@@ -144,24 +145,32 @@ class DecodeBatch:
         self._tokens[:rows] = self._sampling.choose(logits_BV, choice)
         self._positions[:rows] += self._live[:rows]
 
-    def _graph(self, rows: int, choice: Choice, tuned: bool) -> torch.cuda.CUDAGraph:
+    def _graph(self, rows: int, choice: Choice, tuned: bool) -> Callable[[], None]:
         key = rows, choice, tuned
         if key not in self._graphs:
             self._graphs[key] = self._captured(lambda: self._advance(rows, choice, tuned))
         return self._graphs[key]
 
-    def _captured(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """Runs the work once, which compiles its kernels, and undoes it; then records it."""
+    def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The work as a graph; the work itself where it cannot be one, such as layers that choose experts."""
         before = [tensor.clone() for tensor in self._tensors]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
+        # Once before it is recorded: kernels are compiled and libraries set up. Its effects are undone.
         with torch.cuda.stream(stream):
             work()
             for tensor, old in zip(self._tensors, before, strict=True):
                 tensor.copy_(old)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # Another thread may load a model meanwhile.
-        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
-            work()
-        return graph
+        try:
+            # Another thread may load a model meanwhile.
+            with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
+                work()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as problem:
+            print(f"Decoding without a CUDA graph: {problem}", file=sys.stderr, flush=True)
+            torch.cuda.synchronize()
+            return work
+        return graph.replay

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from gpubloom.engine.decoding.kv_blocks import KvPool, places
 from gpubloom.engine.decoding.operations import (
     Lora,
+    LoraTerm,
     Matrix,
     Norm,
     PackedRows,
     attend_prompt,
     attend_rows,
     project,
-    rms_norm,
     rotate_and_store,
 )
 from gpubloom.engine.models.transformer import TransformerLM, rotary_tables
@@ -31,15 +31,6 @@ from gpubloom.engine.nf4 import Nf4
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 # Rotations that depend on the position alone; others change with the length of a sequence.
 _FIXED_ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
-
-
-@dataclass(frozen=True)
-class LoraTerm:
-    """An adapter's matrices for one linear layer: y = base(x) + scale · B(A(x))."""
-
-    a: Tensor
-    b: Tensor
-    scale: float
 
 
 @dataclass(frozen=True)
@@ -172,7 +163,7 @@ class LlamaDecoder:
     ) -> "LlamaDecoder | None":
         """A model of transformers; None when it is not one that is computed here. `adapter` is by path."""
         config = module.config
-        if not _is_supported(config, adapter):
+        if not _is_supported(config, adapter) or not _fits(module):
             return None
         inner = module.model
         weight = inner.embed_tokens.weight.data
@@ -206,6 +197,12 @@ def _is_supported(config: Any, adapter: Mapping[str, LoraTerm]) -> bool:
         and rotation in _FIXED_ROTATIONS
         and all(path.startswith("model.layers.") for path in adapter)
     )
+
+
+def _fits(module: Any) -> bool:
+    """Whether every packed matrix has rows of whole blocks."""
+    found = (getattr(part, "packed", None) for part in module.modules())
+    return all(PackedRows.fits(packed) for packed in found if isinstance(packed, Nf4))
 
 
 def _layer(layer: Any, path: str, adapter: Mapping[str, LoraTerm], eps: float) -> _Layer:

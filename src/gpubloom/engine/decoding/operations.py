@@ -24,7 +24,7 @@ _MATVEC_ROWS = 1
 
 @dataclass(frozen=True)
 class PackedRows:
-    """A matrix in NF4 whose rows are whole blocks; scales are decoded once, so that a kernel can read them."""
+    """A matrix in NF4 whose rows are whole blocks; scales are decoded once, for kernels to read them."""
 
     packed: Tensor
     absmax: Tensor
@@ -63,6 +63,15 @@ class PackedRows:
     def decoded(self, dtype: torch.dtype) -> Tensor:
         room = torch.empty(self.shape, dtype=dtype, device=self.packed.device)
         return dequantize(Nf4(self.packed, self.absmax, None, None, room.shape, dtype), room)
+
+
+@dataclass(frozen=True)
+class LoraTerm:
+    """An adapter's matrices for one linear layer: y = base(x) + scale · B(A(x))."""
+
+    a: Tensor
+    b: Tensor
+    scale: float
 
 
 @dataclass(frozen=True)
