@@ -1,7 +1,7 @@
 """Batcher: requests join and leave a running batch (continuous batching).
 
-One thread owns the device. In each turn it admits requests while there are blocks and rows for them, reads one
-piece of one prompt, launches one step of all rows, and hands out the tokens of the step before. So:
+One thread owns the device. In each turn it admits requests while there are blocks and rows for them, reads
+one piece of one prompt, launches one step of all rows, and hands out the tokens of the step before. So:
 
 - first come, first served; prompts that are being read take turns piece by piece, and no row waits longer for
   its next token than one piece takes

@@ -170,7 +170,7 @@ class DecodeBatch:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as problem:
-            print(f"Decoding without a CUDA graph: {problem}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"Decoding without a CUDA graph: {problem}\n")
             torch.cuda.synchronize()
             return work
         return graph.replay

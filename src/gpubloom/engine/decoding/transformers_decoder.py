@@ -45,9 +45,8 @@ class TransformersDecoder:
         embedding = module.get_input_embeddings().weight
         self.device, self.dtype = embedding.device, embedding.dtype
         self.layers = int(config.num_hidden_layers)
-        heads = int(config.num_attention_heads)
-        self.kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
-        self.head_size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+        # Known when the model has been tried out.
+        self.kv_heads = self.head_size = 0
         self.context_length = context_length
         self.has_adapter = has_adapter
         self._module = module
@@ -83,7 +82,7 @@ class TransformersDecoder:
         work = _Work(pool, places(piece.table_M.expand(length, -1), positions_T), piece=piece)
         return self._compute(work, piece.tokens_T[None], positions_T[None], piece.tuned)[:, -1]
 
-    def _compute(self, work: _Work, tokens: Tensor, positions: Tensor, tuned: Tensor | bool) -> Tensor:
+    def _compute(self, work: _Work | None, tokens: Tensor, positions: Tensor, tuned: Tensor | bool) -> Tensor:
         with self._own_attention(work), self._adapted(tuned):
             found = self._module(
                 input_ids=tokens,
@@ -95,7 +94,7 @@ class TransformersDecoder:
         return cast(Tensor, found.logits)
 
     @contextmanager
-    def _own_attention(self, work: _Work) -> Iterator[None]:
+    def _own_attention(self, work: _Work | None) -> Iterator[None]:
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
         config = self._module.config.get_text_config()
@@ -122,8 +121,12 @@ class TransformersDecoder:
         **_: Any,
     ) -> tuple[Tensor, None]:
         work, layer = self._work, int(cast(Any, module).layer_idx)
-        assert work is not None
         self._windows[layer] = sliding_window
+        sizes = int(k_BKTH.shape[1]), int(k_BKTH.shape[3])
+        if work is None:
+            assert not self.head_size or (self.kv_heads, self.head_size) == sizes, "layers differ in size"
+            self.kv_heads, self.head_size = sizes
+            return torch.zeros_like(q_BNTH).transpose(1, 2), None
         keys, values = work.pool.keys[layer], work.pool.values[layer]
         scale = self.head_size**-0.5 if scaling is None else scaling
         seen: dict[str, Any] = {"window": sliding_window, "softcap": softcap}
@@ -141,8 +144,10 @@ class TransformersDecoder:
 
     @torch.inference_mode()
     def _agrees(self) -> bool:
-        pool = KvPool(2, self.layers, self.kv_heads, self.head_size, self.dtype, self.device)
         tokens_T = torch.tensor(_TRIED, device=self.device)
+        # Without work, attention only notes the sizes that it is called with.
+        self._compute(None, tokens_T[None, :1], torch.zeros_like(tokens_T)[None, :1], False)
+        pool = KvPool(2, self.layers, self.kv_heads, self.head_size, self.dtype, self.device)
         with self._adapted(False):
             expected_V = self._module(input_ids=tokens_T[None], use_cache=False).logits[0, -1].float()
         table_M = torch.ones(1, dtype=torch.int32, device=self.device)
