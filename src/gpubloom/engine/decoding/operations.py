@@ -20,6 +20,8 @@ from gpubloom.engine.nf4 import BLOCK, NF4, Nf4, dequantize, dequantize_scales
 
 # Up to so many rows, a product is computed by the kernel that reads a matrix row by row.
 _MATVEC_ROWS = 1
+# Up to so many rows, a packed matrix is decoded within the product; for more, once before it.
+_PACKED_ROWS = 32
 
 
 @dataclass(frozen=True)
@@ -117,13 +119,25 @@ def project(
         return _project_row(kernels, x_BD, matrix, norm, residual, gated, lora, tuned_B)
     if norm is not None:
         x_BD = rms_norm(x_BD, norm)
-    weight = matrix.weight if isinstance(matrix.weight, Tensor) else matrix.weight.decoded(x_BD.dtype)
-    y_BN = F.linear(x_BD, weight, matrix.bias)
+    y_BN = _multiply(x_BD, matrix)
     if lora is not None and tuned_B is not None:
         y_BN = y_BN + F.linear(F.linear(x_BD, lora.down_RD) * tuned_B[:, None], lora.up_NR)
     if gated:
         y_BN = _silu_gate(y_BN)
     return y_BN if residual is None else residual + y_BN
+
+
+def _multiply(x_BD: Tensor, matrix: Matrix) -> Tensor:
+    weight = matrix.weight
+    if isinstance(weight, Tensor):
+        return F.linear(x_BD, weight, matrix.bias)
+    kernels = _kernels(x_BD)
+    if kernels is None or len(x_BD) > _PACKED_ROWS:
+        return F.linear(x_BD, weight.decoded(x_BD.dtype), matrix.bias)
+    found: Tensor = kernels.nf4_matmul(
+        x_BD, weight.packed, weight.absmax, weight.codes, matrix.bias, outputs=matrix.outputs
+    )
+    return found
 
 
 def _project_row(
