@@ -18,6 +18,7 @@ from gpubloom.plan.config import (
 from gpubloom.plan.data_files import demo_fields, estimate_tokens, find_files
 from gpubloom.plan.decoder import DecoderShape, LayerShape
 from gpubloom.plan.hardware import Calibration, Gpu, Hardware, detect_hardware
+from gpubloom.plan.nearest import NearestFit, nearest_fits
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.planner import Memory, Phase, Plan, plan, plan_on, predict, processes_on, share_of
 from gpubloom.plan.refusal import DoesNotFit
@@ -46,6 +47,7 @@ __all__ = [
     "MemoryConfig",
     "ModelConfig",
     "ModelShape",
+    "NearestFit",
     "OptimizerConfig",
     "Phase",
     "Placement",
@@ -61,6 +63,7 @@ __all__ = [
     "find_files",
     "named_config",
     "named_shape",
+    "nearest_fits",
     "plan",
     "plan_on",
     "predict",

@@ -31,17 +31,26 @@ def refuse(asked: PlanRequest) -> DoesNotFit:
     need = least_need(asked.timed, asked.limits, asked.config.memory.mode)
     sharded = asked.config.executor == "sharded"
     sentence = _shortage_of_each(asked) if sharded else _shortage(asked, need)
-    for changes in _changes(asked, need):
-        nearest = _changed(asked.config, changes)
-        if nearest is not None and _fits(asked, nearest):
-            more = _machine(asked, need) if "method" in changes else ""
-            return DoesNotFit(f"{sentence}. This run would fit with {_words(changes)}{more}.", nearest)
+    for changes in fitting_changes(asked, need):
+        more = _machine(asked, need) if "method" in changes else ""
+        return DoesNotFit(
+            f"{sentence}. This run would fit with {_words(changes)}{more}.", changed(asked.config, changes)
+        )
     weights = need.weights + need.gradients + need.optimizer
     return DoesNotFit(
         f"{sentence}, including {_gigabytes(weights)} for weights and optimizer state. "
         f"Choose a smaller model{_machine(asked, need)}.",
         None,
     )
+
+
+def fitting_changes(asked: PlanRequest, need: Need | None = None) -> Iterator[Changes]:
+    """Changes with which the run fits, from the smallest to the largest."""
+    need = need or least_need(asked.timed, asked.limits, asked.config.memory.mode)
+    for changes in _changes(asked, need):
+        nearest = changed(asked.config, changes)
+        if nearest is not None and _fits(asked, nearest):
+            yield changes
 
 
 def _shortage(asked: PlanRequest, need: Need) -> str:
@@ -123,7 +132,7 @@ def _budgets(asked: PlanRequest, need: Need) -> Iterator[Changes]:
 
 
 def _largest_batch(asked: PlanRequest, base: Changes) -> int | None:
-    config = _changed(asked.config, base)
+    config = changed(asked.config, base)
     low, high = 0, asked.config.batch_size - 1
     while low < high and config is not None:
         middle = (low + high + 1) // 2
@@ -152,7 +161,8 @@ def _fits(asked: PlanRequest, config: TrainConfig) -> bool:
     return may_shard(config) and search_sharded(trial) is not None
 
 
-def _changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig | None:
+def changed(config: TrainConfig, changes: Changes) -> TrainConfig | None:
+    """The config with these values; None where they are not valid together."""
     fields = config.model_dump()
     for name, value in changes.items():
         part, _, field = name.rpartition(".")
