@@ -61,7 +61,7 @@ def test_what_does_not_fit_says_so_and_shows_the_nearest_that_does(folder: Path)
     assert "Plan with the suggested change:" in done.stdout
     answer = json.loads(bloom_plan(*arguments, "--json").stdout)
     assert (answer["fits"], answer["plan"]) == (False, None)
-    assert "would fit with method lora" in answer["reason"]
+    assert "would fit with optimizer.name adafactor" in answer["reason"]
     assert Plan.model_validate(answer["nearest"]).placement is not None
 
 

@@ -100,8 +100,7 @@ def reference_losses(model: Any, name: str) -> list[float]:
     return losses
 
 
-# Muon multiplies in bf16: what differs in the last bit of fp32 may differ in that of bf16.
-@pytest.mark.parametrize(("name", "tolerance"), [("muon", 1e-3), ("adafactor", 1e-4)])
+@pytest.mark.parametrize(("name", "tolerance"), [("muon", 1e-4), ("adafactor", 1e-4)])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2"])
 def test_losses_are_those_of_the_reference(family: str, name: str, tolerance: float) -> None:
     reference = whole_model(family)
@@ -112,7 +111,7 @@ def test_losses_are_those_of_the_reference(family: str, name: str, tolerance: fl
     assert outcome.losses == pytest.approx(reference_losses(reference, name), rel=tolerance)
 
 
-@pytest.mark.parametrize(("name", "tolerance"), [("muon", 1e-3), ("adafactor", 1e-4)])
+@pytest.mark.parametrize(("name", "tolerance"), [("muon", 1e-4), ("adafactor", 1e-4)])
 def test_adapters_learn_what_they_learn_in_peft(name: str, tolerance: float) -> None:
     base = whole_model("llama")
     plain = Trained.family("llama").model
