@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from gpubloom.errors import InputError
 from gpubloom.plan import costs
-from gpubloom.plan.config import ModelConfig, TrainConfig
+from gpubloom.plan.config import ModelConfig, OptimizerConfig, TrainConfig
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.hardware import Hardware
 from gpubloom.plan.memory import Bytes
@@ -125,6 +125,7 @@ def _changes(asked: PlanRequest, need: Need) -> Iterator[Changes]:
             yield {**base, "batch_size": batch}
         if not base:
             yield from _budgets(asked, need)
+        yield from _smaller_states(asked, base)
         yield from ({**base, **shorter} for shorter in _shorter(config))
     if asked.brings_weights and config.method != "qlora":
         for method in ("lora", "qlora") if config.method == "full" else ("qlora",):
@@ -136,6 +137,31 @@ def _changes(asked: PlanRequest, need: Need) -> Iterator[Changes]:
         size = asked.shape.parameters
         smaller = [name for name, shape in PRESETS.items() if shape.parameters < size]
         yield from ({"model.preset": name} for name in reversed(smaller) if name != config.model.preset)
+
+
+def _smaller_states(asked: PlanRequest, base: Changes) -> Iterator[Changes]:
+    """Optimizers that keep less of each weight; of adapters there is hardly anything to keep."""
+    config = asked.config
+    if config.method != "full" or config.backend != "engine":
+        return
+    for smaller in _optimizers(config.optimizer):
+        state = {**base, **smaller}
+        yield state
+        if (batch := _largest_batch(asked, state)) is not None:
+            yield {**state, "batch_size": batch}
+
+
+def _optimizers(optimizer: OptimizerConfig) -> Iterator[Changes]:
+    """Muon's gradients wait on the GPU, AdamW's on the host."""
+    names = {"muon": ("adamw", "adafactor"), "adamw": ("adafactor",), "adafactor": ()}
+    for name in names[optimizer.name]:
+        # What the other optimizer does not use must not be said.
+        kept = {"weight_decay", "clip_norm"} | ({"beta1", "beta2", "eps"} if name == "adamw" else set())
+        other = OptimizerConfig.model_validate({"name": name, **optimizer.model_dump(include=kept)})
+        differs = {
+            field for field in type(other).model_fields if getattr(other, field) != getattr(optimizer, field)
+        }
+        yield {f"optimizer.{field}": getattr(other, field) for field in ["name", *sorted(differs - {"name"})]}
 
 
 def _shorter(config: TrainConfig) -> Iterator[Changes]:

@@ -126,7 +126,7 @@ def test_the_dataset_of_a_project_is_the_data_of_its_jobs(
         "/api/jobs", json={"project_id": project["id"], "config": {"data": {"train_path": "corpus.txt"}}}
     )
     assert (other.status_code, other.json()["dataset_id"]) == (201, None)
-    # Rows of examples need a tokenizer that a new model does not have; how large it is, is known all the same.
+    # Rows of examples need a tokenizer that a new model does not have; its size is known all the same.
     chats = add_dataset(installation, member)
     ada.patch(f"/api/projects/{project['id']}", json={"trainingDataPath": f"dataset://{chats.id}"})
     planned = _plan(ada, project_id=project["id"])

@@ -91,6 +91,8 @@ class Progress:
     trained_tokens: int = 0
     # What people want to know of it (`training_metadata`); those of earlier versions do not say it either.
     metadata: dict[str, Any] = field(default_factory=dict)
+    # All of them were AdamW's, before there were others.
+    optimizer: str = "adamw"
 
 
 def random_state() -> dict[str, Tensor]:
