@@ -210,3 +210,6 @@ _ALL = (
 )
 
 CAUSES = {cause.code: cause for cause in _ALL}
+
+# Of processes that only noticed that another one was gone.
+FOLLOWS = frozenset({"lost_rank", "child_failed"})
