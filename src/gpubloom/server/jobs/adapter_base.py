@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 from uuid import UUID
 
 import anyio.to_thread
@@ -63,7 +63,7 @@ def _read(file: FoundFile) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _is_folder(base: Any) -> bool:
+def _is_folder(base: object) -> TypeGuard[str]:
     return isinstance(base, str) and (base.startswith(("/", "~")) or _model_id(base) is not None)
 
 
