@@ -347,11 +347,24 @@ class ModelConfig(Part):
         return ModelShape(**{**fields, "vocab_size": vocab_size})
 
 
-class OptimizerConfig(Part):
-    """Settings of AdamW. Weight decay applies to matrices, not to norms."""
+OptimizerName = Literal["adamw", "muon", "adafactor"]
 
-    name: Literal["adamw"] = Field(
-        "adamw", title="Optimizer", description="The optimizer; AdamW is the only one."
+
+class OptimizerConfig(Part):
+    """The optimizer and its settings. Weight decay applies to matrices, not to norms."""
+
+    name: OptimizerName = Field(
+        "adamw",
+        title="Optimizer",
+        description="AdamW; Muon for the matrices of decoder layers with AdamW for the rest; or Adafactor, "
+        "which has almost no optimizer state. All use the same learning rates.",
+        json_schema_extra=shown(
+            choices={
+                "adamw": ("AdamW", "two moments per weight"),
+                "muon": ("Muon", "one moment per weight of a matrix"),
+                "adafactor": ("Adafactor", "one moment per row and column"),
+            }
+        ),
     )
     beta1: float = Field(
         0.9, ge=0, lt=1, title="Beta 1", description="Decay rate of the running mean of the gradients."
@@ -369,12 +382,19 @@ class OptimizerConfig(Part):
         title="Epsilon",
         description="Small number added to the denominator of the update, for numerical stability.",
     )
+    momentum: float = Field(
+        0.95,
+        ge=0,
+        lt=1,
+        title="Muon momentum",
+        description="Decay rate of Muon's running mean of the gradients.",
+    )
     weight_decay: float = Field(
         0.1,
         ge=0,
         le=limits.MAX_WEIGHT_DECAY,
         title="Weight decay",
-        description="AdamW weight decay of weight matrices; norms do not decay.",
+        description="Decoupled weight decay of weight matrices; norms do not decay.",
     )
     clip_norm: float = Field(
         1.0,
@@ -388,6 +408,19 @@ class OptimizerConfig(Part):
     @classmethod
     def _any_spelling(cls, name: object) -> object:
         return name.lower() if isinstance(name, str) else name
+
+    @model_validator(mode="after")
+    def _settings_belong_to_the_optimizer(self) -> "OptimizerConfig":
+        unused = {"adamw": ("momentum",), "muon": (), "adafactor": ("beta1", "beta2", "eps", "momentum")}
+        defaults = type(self).model_construct()
+        said = [name for name in unused[self.name] if getattr(self, name) != getattr(defaults, name)]
+        if said:
+            raise PydanticCustomError(
+                "setting_of_other_optimizer",
+                f"{self.name} does not use {', '.join(said)}: remove {'it' if len(said) == 1 else 'them'}, "
+                "or choose another optimizer",
+            )
+        return self
 
 
 class ScheduleConfig(Part):
@@ -724,6 +757,16 @@ class TrainConfig(Part):
         return self
 
     @model_validator(mode="after")
+    def _other_backends_have_adamw(self) -> "TrainConfig":
+        if self.backend != "engine" and self.optimizer.name != "adamw":
+            raise PydanticCustomError(
+                "backend_optimizer",
+                f"backend {self.backend} trains with adamw only: remove optimizer.name, or use backend "
+                "engine",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _several_processes_belong_to_the_engine(self) -> "TrainConfig":
         if self.processes not in {None, 1} and self.backend != "engine":
             raise PydanticCustomError(
@@ -751,6 +794,12 @@ class TrainConfig(Part):
                 "sharded_quantized",
                 "executor sharded cannot shard the 4-bit weights of qlora: use method lora, or executor "
                 "block",
+            )
+        if self.optimizer.name != "adamw":
+            raise PydanticCustomError(
+                "sharded_optimizer",
+                f"executor sharded splits matrices across processes, and {self.optimizer.name} needs whole "
+                "ones: use optimizer adamw, or executor block",
             )
         if self.memory.mode == "stream":
             raise PydanticCustomError(

@@ -97,11 +97,11 @@ def _where(layer: BlockPlacement, work: Work, device: str) -> str:
     return f"{sent}, {updated}"
 
 
-class _Result(BaseModel):
+class Result(BaseModel):
     model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
 
-class Memory(_Result):
+class Memory(Result):
     """Peak bytes of one memory by kind, and its limit in bytes."""
 
     weights: int
@@ -116,7 +116,7 @@ class Memory(_Result):
         return self.weights + self.gradients + self.optimizer + self.activations + self.overhead
 
 
-class Phase(_Result):
+class Phase(Result):
     """One phase of a step: its duration, and how long compute, link and host are busy in it."""
 
     name: str
@@ -126,7 +126,7 @@ class Phase(_Result):
     host: float
 
 
-class Plan(_Result):
+class Plan(Result):
     """The predicted memory, placement and time of a run, stored with the run as plan.json."""
 
     version: Literal[1] = 1

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from gpubloom.errors import InputError
 from gpubloom.plan import costs
-from gpubloom.plan.config import ModelConfig, TrainConfig
+from gpubloom.plan.config import ModelConfig, OptimizerConfig, TrainConfig
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.hardware import Hardware
 from gpubloom.plan.memory import Bytes
@@ -49,12 +49,10 @@ def refuse(asked: PlanRequest) -> DoesNotFit:
     sharded = asked.config.executor == "sharded"
     sentence = _shortage_of_each(asked) if sharded else _shortage(asked, need)
     gpu, host = _memories(asked, need)
-    for changes in _changes(asked, need):
-        nearest = changed(asked.config, changes)
-        if nearest is not None and _fits(asked, nearest):
-            more = _machine(asked, need) if "method" in changes else ""
-            words = f"{sentence}. This run would fit with {_words(changes)}{more}."
-            return DoesNotFit(words, nearest, gpu=gpu, host=host)
+    for changes in fitting_changes(asked, need):
+        more = _machine(asked, need) if "method" in changes else ""
+        words = f"{sentence}. This run would fit with {_words(changes)}{more}."
+        return DoesNotFit(words, changed(asked.config, changes), gpu=gpu, host=host)
     weights = need.weights + need.gradients + need.optimizer
     return DoesNotFit(
         f"{sentence}, including {_gigabytes(weights)} for weights and optimizer state. "
@@ -74,6 +72,15 @@ def _memories(asked: PlanRequest, need: Need) -> tuple[LeastMemory | None, Least
             on_host = on_device.plus(on_host)
     host = LeastMemory(on_host, asked.limits.host)
     return None if asked.gpu is None else LeastMemory(on_device, asked.limits.device), host
+
+
+def fitting_changes(asked: PlanRequest, need: Need | None = None) -> Iterator[Changes]:
+    """Changes with which the run fits, from the smallest to the largest."""
+    need = need or least_need(asked.timed, asked.limits, asked.config.memory.mode)
+    for changes in _changes(asked, need):
+        nearest = changed(asked.config, changes)
+        if nearest is not None and _fits(asked, nearest):
+            yield changes
 
 
 def _shortage(asked: PlanRequest, need: Need) -> str:
@@ -125,6 +132,7 @@ def _changes(asked: PlanRequest, need: Need) -> Iterator[Changes]:
             yield {**base, "batch_size": batch}
         if not base:
             yield from _budgets(asked, need)
+        yield from _smaller_states(asked, base)
         yield from ({**base, **shorter} for shorter in _shorter(config))
     if asked.brings_weights and config.method != "qlora":
         for method in ("lora", "qlora") if config.method == "full" else ("qlora",):
@@ -136,6 +144,31 @@ def _changes(asked: PlanRequest, need: Need) -> Iterator[Changes]:
         size = asked.shape.parameters
         smaller = [name for name, shape in PRESETS.items() if shape.parameters < size]
         yield from ({"model.preset": name} for name in reversed(smaller) if name != config.model.preset)
+
+
+def _smaller_states(asked: PlanRequest, base: Changes) -> Iterator[Changes]:
+    """Optimizers that keep less of each weight; of adapters there is hardly anything to keep."""
+    config = asked.config
+    if config.method != "full" or config.backend != "engine":
+        return
+    for smaller in _optimizers(config.optimizer):
+        state = {**base, **smaller}
+        yield state
+        if (batch := _largest_batch(asked, state)) is not None:
+            yield {**state, "batch_size": batch}
+
+
+def _optimizers(optimizer: OptimizerConfig) -> Iterator[Changes]:
+    """Muon's gradients wait on the GPU, AdamW's on the host."""
+    names = {"muon": ("adamw", "adafactor"), "adamw": ("adafactor",), "adafactor": ()}
+    for name in names[optimizer.name]:
+        # What the other optimizer does not use must not be said.
+        kept = {"weight_decay", "clip_norm"} | ({"beta1", "beta2", "eps"} if name == "adamw" else set())
+        other = OptimizerConfig.model_validate({"name": name, **optimizer.model_dump(include=kept)})
+        differs = {
+            field for field in type(other).model_fields if getattr(other, field) != getattr(optimizer, field)
+        }
+        yield {f"optimizer.{field}": getattr(other, field) for field in ["name", *sorted(differs - {"name"})]}
 
 
 def _shorter(config: TrainConfig) -> Iterator[Changes]:
@@ -191,7 +224,7 @@ def can_run(config: TrainConfig, hardware: Hardware, shape: DecoderShape | None)
 
 
 def changed(config: TrainConfig, changes: Changes) -> TrainConfig | None:
-    """The config with these fields; None when it would not be valid."""
+    """The config with these values; None where they are not valid together."""
     fields = config.model_dump()
     for name, value in changes.items():
         part, _, field = name.rpartition(".")

@@ -88,6 +88,8 @@ class Progress:
     loss_scale: dict[str, float]
     # Checkpoints from before there were examples do not say it.
     trained_tokens: int = 0
+    # All of them were AdamW's, before there were others.
+    optimizer: str = "adamw"
 
 
 def random_state() -> dict[str, Tensor]:

@@ -43,9 +43,9 @@ from gpubloom.engine.hardware import Compute
 from gpubloom.engine.host_memory import release_torch_pinned
 from gpubloom.engine.loss import LossScale
 from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
-from gpubloom.engine.optimizer.device_adamw import DeviceAdamW
-from gpubloom.engine.optimizer.host import HostAdamW
+from gpubloom.engine.optimizer.block_update import BlockUpdate
 from gpubloom.plan import OptimizerConfig
+from gpubloom.plan.config import OptimizerName
 from gpubloom.plan.placement import Placement
 
 # The first compiles the layers, the second what an update needs.
@@ -129,10 +129,13 @@ class BlockExecutor:
         self.updates = 0
         self.device = Device(compute.device)
         self.timeline = Timeline(self.device)
-        self._host_adamw = HostAdamW(options.threads)
-        self.stores = make_stores(model, source, placement, self.device, compute.dtype, options)
-        on_device = DeviceAdamW(compute.device, self._host_adamw, compiled=options.compiled)
-        self._updates = Updates(self.stores, self.device, self._host_adamw, on_device, self.timeline)
+        self._update = BlockUpdate(
+            optimizer, compute.device, threads=options.threads, compiled=options.compiled
+        )
+        self.stores = make_stores(
+            model, source, placement, self.device, compute.dtype, optimizer.name, options
+        )
+        self._updates = Updates(self.stores, self.device, self._update, self.timeline)
         self.weights = WeightFlow(self.stores, self.device, self._updates, self.timeline, placement.slots)
         self.gradients = GradientFlow(
             self.stores,
@@ -157,8 +160,12 @@ class BlockExecutor:
         self.device.compute.mark().wait_on_host()
 
     @property
+    def optimizer_name(self) -> OptimizerName:
+        return self._optimizer.name
+
+    @property
     def optimizer_description(self) -> str:
-        return self._host_adamw.description
+        return self._update.description
 
     def forward_backward(self, batch: Batch) -> Tensor:
         """Mean loss over all targets of the step, on the device; leaves the step's gradient behind."""
