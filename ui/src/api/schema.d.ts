@@ -8128,6 +8128,11 @@ export interface components {
             uploads_folder: string | null;
             /** Data Roots */
             data_roots: string[];
+            /**
+             * Architectures
+             * @description Architectures of installed plug-ins: the values of `model.architecture` in a config.
+             */
+            architectures: string[];
         };
         /**
          * ServerWarnings
