@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useEffect } from "react";
 import { serverQuery } from "@/api/account";
+import { queryClient } from "@/api/client";
 import { TrainConfig } from "@/api/config-fields";
 import { datasetQuery } from "@/api/datasets";
 import { projectQuery } from "@/api/projects";
@@ -11,7 +12,7 @@ import { Card, CardHeader } from "@/components/card";
 import { Loaded } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { applies, choiceText, CONFIG_GROUPS, type ConfigValues, isPretrained, type Json, ofFolder, presetOptions, valueAt, withAdapters } from "@/forms/job-fields";
-import { datasetIdOf, jobRules, likeJob, NEW_PROJECT, startingValues } from "@/forms/job-form";
+import { datasetIdOf, jobRules, likeJob, NEW_PROJECT, startingValues, withValue } from "@/forms/job-form";
 import { PagePending } from "@/shell/page";
 import { modelSizeText } from "@/text/numbers";
 import { CardsField, ConfigAccordion, ConfigFields, OneField, TrainingAccordions, useConfigValues } from "./config-fields";
@@ -37,12 +38,15 @@ export function NewJobInProjectPage() {
 export const NewJobPage = () => <NewJob />;
 
 function NewJob({ project, like }: { project?: Project; like?: Job }) {
-  const start = like ? likeJob(like) : { config: project ? projectConfig(project) : {} };
+  const start = startOf(project, like);
   const job = useJobForm({
     values: startingValues(project?.id ?? NEW_PROJECT, start),
     config: start.config,
     rules: jobRules,
-    missing: ({ config }) => (of?.modelArchitecture === "custom" && needsArchitecture(config) ? "Choose an architecture of a plug-in or a model folder, or run your own script." : null),
+    missing: ({ config, project: id }) => {
+      const { modelArchitecture } = project ?? queryClient.getQueryData(projectQuery(id).queryKey) ?? {};
+      return modelArchitecture === "custom" && needsArchitecture(config) ? "Choose an architecture of a plug-in or a model folder, or run your own script." : null;
+    },
   });
   const chosen = job.values.project;
   const other = useQuery({ ...projectQuery(chosen), enabled: !project && chosen !== NEW_PROJECT });
@@ -59,8 +63,15 @@ function NewJob({ project, like }: { project?: Project; like?: Job }) {
   );
 }
 
-/** What a job of a project starts with: the preset of the project's size. */
-const projectConfig = ({ modelPreset }: Project): Json => (modelPreset ? { model: { preset: modelPreset.name } } : {});
+/** What the form starts with: another job, and the preset of the project's size where no model is named. */
+function startOf(project?: Project, like?: Job): ReturnType<typeof likeJob> {
+  const start = like ? likeJob(like) : { config: {} };
+  const preset = project?.modelPreset?.name;
+  const named = start.model_id !== undefined || ["preset", "path", "hidden_size", "layers"].some((name) => valueAt(start.config, `model.${name}`) !== undefined);
+  // What the server takes anyway is not said.
+  if (!preset || named || preset === TrainConfig["model.preset"].default) return start;
+  return { ...start, config: withValue(start.config, "model.preset", preset) };
+}
 
 /** The model of a project that is chosen in the form. */
 function useProjectModel(project: Project | undefined, change: (changes: Json) => void) {

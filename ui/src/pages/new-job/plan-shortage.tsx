@@ -8,11 +8,11 @@ import { bytesText, countText } from "@/text/numbers";
 /** Each memory with its least need against what there is. */
 export function MemoryShortage({ needs }: { needs: MemoryNeeds }) {
   return (
-    <dl className="mt-4 grid gap-3">
+    <ul aria-label="Least memory needed" className="mt-4 grid gap-3">
       {memoriesNeeded(needs).map((memory) => (
         <NeedBar key={memory.name} memory={memory} />
       ))}
-    </dl>
+    </ul>
   );
 }
 
@@ -20,21 +20,24 @@ function NeedBar({ memory: { name, total, limit } }: { memory: MemoryUse }) {
   const over = total - limit;
   const scale = Math.max(total, limit);
   return (
-    <div>
+    <li>
       <div className="mb-1.5 flex flex-wrap justify-between gap-x-3 text-xs text-dim">
-        <dt>{name} memory</dt>
-        <dd className="font-[520] text-text tabular-nums">
-          {bytesText(total)} of {bytesText(limit)},{" "}
-          <span className={over > 0 ? "text-danger-soft" : "text-success-soft"}>{over > 0 ? `${bytesText(over)} too much` : "fits"}</span>
-        </dd>
+        <span>{name} memory</span>
+        <span className="font-[520] text-text tabular-nums">
+          {gigabytes(total)} of {gigabytes(limit)},{" "}
+          <span className={over > 0 ? "text-danger-soft" : "text-success-soft"}>{over > 0 ? `${gigabytes(over)} too much` : "fits"}</span>
+        </span>
       </div>
       <div aria-hidden className="flex h-3 overflow-hidden rounded-md bg-white/6">
         <div className="h-full bg-primary-mid" style={{ width: `${(Math.min(total, limit) / scale) * 100}%` }} />
         {over > 0 && <div className="h-full bg-danger" style={{ width: `${(over / scale) * 100}%` }} />}
       </div>
-    </div>
+    </li>
   );
 }
+
+/** Never in terabytes: 1.7 of 1.6 would not say what is missing. */
+const gigabytes = (bytes: number) => (bytes < 1e11 ? bytesText(bytes) : `${Math.round(bytes / 1e9).toLocaleString("en-GB")} GB`);
 
 type FitListProps = { options: readonly NearestFit[]; pending?: boolean; onTake: (fit: NearestFit) => void };
 
@@ -65,5 +68,5 @@ export function fitText({ plan, host_memory, gpus }: NearestFit): string {
   const memory = plan.host ?? plan.memory;
   const used = MEMORY_KINDS.reduce((sum, kind) => sum + memory[kind], 0);
   const elsewhere = host_memory !== null || gpus !== null ? "another machine, " : "";
-  return `${elsewhere}${bytesText(used)} of host memory, about ${countText(plan.tokens_per_second)} tokens/s`;
+  return `${elsewhere}${gigabytes(used)} of host memory, about ${countText(plan.tokens_per_second)} tokens/s`;
 }
