@@ -49,7 +49,7 @@ def sign_up(page: Page, server: LiveServer, name: str, email: str) -> None:
     expect(page).to_have_url(f"{server.address}/dashboard")
 
 
-def create_project(page: Page, name: str, size: str = "7", data: str = "s3://bucket/corpus/") -> str:
+def create_project(page: Page, name: str, size: str = "0.001", data: str = "s3://bucket/corpus/") -> str:
     """Create a project by the form; returns the address of its page."""
     page.goto("/projects")
     page.get_by_role("button", name="New project").first.click()

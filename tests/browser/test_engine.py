@@ -149,7 +149,7 @@ def test_the_form_plans_for_a_large_gpu_and_mends_what_does_not_fit(
     expect(card.get_by_text("This job cannot run with these settings")).to_be_visible()
     expect(card.get_by_text("Settings that would fit")).to_be_visible()
     assert axe_violations(page) == []
-    card.get_by_role("button", name="Apply this change").click()
+    card.get_by_role("button", name="Apply: Model placement: Automatic").click()
     expect(card.get_by_text("This job fits")).to_be_visible()
     expect(page.get_by_label("Model placement")).to_have_value("auto")
 

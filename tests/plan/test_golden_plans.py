@@ -186,7 +186,7 @@ def test_the_settings_that_fit_are_those_of_the_field_and_each_of_them_fits() ->
     assert needs.gpu is not None
     assert needs.gpu.total <= needs.gpu.limit_bytes
     assert needs.host.total > needs.host.limit_bytes
-    offered = nearest_fits(machine, config, refused.value)
+    offered = nearest_fits(config, machine)
     assert any(each.host_memory and each.host_memory > 1536 for each in offered)
     assert any("model.preset" in each.changes for each in offered)
     for each in offered:

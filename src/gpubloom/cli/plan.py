@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from gpubloom.plan import (
         DecoderShape,
         DoesNotFit,
-        Fit,
         Hardware,
         Memory,
+        NearestFit,
         Needs,
         Phase,
         Plan,
@@ -80,7 +80,7 @@ def plan(
         try:
             found = plan_on(hardware, asked, tokens_per_epoch=tokens, shape=given)
         except DoesNotFit as refusal:
-            options = nearest_fits(hardware, asked, refusal, tokens_per_epoch=tokens, shape=given)
+            options = nearest_fits(asked, hardware, tokens_per_epoch=tokens, shape=given)
             _show_refusal(refusal, options, _title(shape, asked, hardware), as_json=as_json)
             raise typer.Exit(1) from None
         if machine is None:
@@ -166,7 +166,9 @@ def _show(found: "Plan", title: str, *, as_json: bool) -> None:
         _print_lines(plan_lines(found, title))
 
 
-def _show_refusal(refusal: "DoesNotFit", options: "tuple[Fit, ...]", title: str, *, as_json: bool) -> None:
+def _show_refusal(
+    refusal: "DoesNotFit", options: "tuple[NearestFit, ...]", title: str, *, as_json: bool
+) -> None:
     from gpubloom.plan import needs_of
 
     needs = needs_of(refusal)
@@ -201,7 +203,7 @@ def _needed_lines(needs: "Needs") -> Iterator[str]:
             yield f"{name:<{_NAME_WIDTH}} {used}, {word}"
 
 
-def _option_lines(options: "tuple[Fit, ...]") -> Iterator[str]:
+def _option_lines(options: "tuple[NearestFit, ...]") -> Iterator[str]:
     for number, option in enumerate(options, 1):
         settings = " ".join(f"--set {path}={json.dumps(value)}" for path, value in option.changes.items())
         how = settings.replace('"', "") or f'--machine "{option.machine}"'

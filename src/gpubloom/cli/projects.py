@@ -28,10 +28,19 @@ def _show(project: dict[str, Any], as_json: bool) -> None:
         typer.echo(json.dumps(project, indent=2))
         return
     typer.echo(f"{project['name']} ({project['id']})")
-    typer.echo(f"  {project['modelArchitecture']}, {project['modelSize']:g} B parameters")
+    size = project["modelSize"]
+    facts = [project["modelArchitecture"], None if size is None else f"{size:g} B parameters"]
+    if any(facts):
+        typer.echo(f"  {', '.join(filter(None, facts))}")
+    if project["modelPreset"]:
+        typer.echo(f"  model of its jobs: {project['modelPreset']['label']}")
     for label, field in (("data", "trainingDataPath"), ("description", "description")):
         if project[field]:
             typer.echo(f"  {label}: {project[field]}")
+
+
+def _size(billions: float | None) -> str:
+    return "—" if billions is None else f"{billions:g} B"
 
 
 @app.command("list")
@@ -51,7 +60,7 @@ def list_projects(
         return
     print_table(
         {"id": "id", "size": "number", "name": "text"},
-        [(project["id"], f"{project['modelSize']:g} B", project["name"]) for project in page["items"]],
+        [(project["id"], _size(project["modelSize"]), project["name"]) for project in page["items"]],
     )
     if page["total"] > len(page["items"]):
         typer.echo(f"{page['total'] - len(page['items'])} more projects. Filter the list with --search.")
@@ -66,7 +75,7 @@ def show(project_id: ProjectId, as_json: AsJson = False) -> None:
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="Name of the project.")],
-    size: Annotated[float, typer.Option(help="Model size in billions of parameters.")],
+    size: Annotated[float, typer.Option(help="Model size in billions of parameters, such as 130.")],
     architecture: Annotated[
         str, typer.Option(help="Model architecture: transformer or custom.")
     ] = "transformer",

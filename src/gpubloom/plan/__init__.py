@@ -17,8 +17,8 @@ from gpubloom.plan.config import (
 )
 from gpubloom.plan.data_files import demo_fields, estimate_tokens, find_files
 from gpubloom.plan.decoder import DecoderShape, LayerShape
-from gpubloom.plan.fits import Fit, Needs, nearest_fits, needs_of
 from gpubloom.plan.hardware import Calibration, Gpu, Hardware, detect_hardware
+from gpubloom.plan.nearest import NearestFit, Needs, nearest_fits, needs_of
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.planner import Memory, Phase, Plan, plan, plan_on, predict, processes_on, share_of
 from gpubloom.plan.refusal import DoesNotFit
@@ -39,7 +39,6 @@ __all__ = [
     "DoesNotFit",
     "EvalConfig",
     "FieldProblem",
-    "Fit",
     "Gpu",
     "Hardware",
     "InvalidConfig",
@@ -49,6 +48,7 @@ __all__ = [
     "MemoryConfig",
     "ModelConfig",
     "ModelShape",
+    "NearestFit",
     "Needs",
     "OptimizerConfig",
     "Phase",

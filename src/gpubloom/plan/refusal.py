@@ -49,12 +49,10 @@ def refuse(asked: PlanRequest) -> DoesNotFit:
     sharded = asked.config.executor == "sharded"
     sentence = _shortage_of_each(asked) if sharded else _shortage(asked, need)
     gpu, host = _memories(asked, need)
-    for changes in _changes(asked, need):
-        nearest = changed(asked.config, changes)
-        if nearest is not None and _fits(asked, nearest):
-            more = _machine(asked, need) if "method" in changes else ""
-            words = f"{sentence}. This run would fit with {_words(changes)}{more}."
-            return DoesNotFit(words, nearest, gpu=gpu, host=host)
+    for changes in fitting_changes(asked, need):
+        more = _machine(asked, need) if "method" in changes else ""
+        words = f"{sentence}. This run would fit with {_words(changes)}{more}."
+        return DoesNotFit(words, changed(asked.config, changes), gpu=gpu, host=host)
     weights = need.weights + need.gradients + need.optimizer
     return DoesNotFit(
         f"{sentence}, including {_gigabytes(weights)} for weights and optimizer state. "
@@ -74,6 +72,15 @@ def _memories(asked: PlanRequest, need: Need) -> tuple[LeastMemory | None, Least
             on_host = on_device.plus(on_host)
     host = LeastMemory(on_host, asked.limits.host)
     return None if asked.gpu is None else LeastMemory(on_device, asked.limits.device), host
+
+
+def fitting_changes(asked: PlanRequest, need: Need | None = None) -> Iterator[Changes]:
+    """Changes with which the run fits, from the smallest to the largest."""
+    need = need or least_need(asked.timed, asked.limits, asked.config.memory.mode)
+    for changes in _changes(asked, need):
+        nearest = changed(asked.config, changes)
+        if nearest is not None and _fits(asked, nearest):
+            yield changes
 
 
 def _shortage(asked: PlanRequest, need: Need) -> str:
@@ -217,7 +224,7 @@ def can_run(config: TrainConfig, hardware: Hardware, shape: DecoderShape | None)
 
 
 def changed(config: TrainConfig, changes: Changes) -> TrainConfig | None:
-    """The config with these fields; None when it would not be valid."""
+    """The config with these values; None where they are not valid together."""
     fields = config.model_dump()
     for name, value in changes.items():
         part, _, field = name.rpartition(".")

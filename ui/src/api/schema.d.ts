@@ -2959,7 +2959,7 @@ export interface components {
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Projectid
-             * @description If the config has no data path, the data path of this project is used.
+             * @description If the config has no data path or no model, the data and the model size of this project are used.
              */
             projectId?: string | null;
             /**
@@ -3020,16 +3020,10 @@ export interface components {
             name: string;
             /** Description */
             description?: string | null;
-            /**
-             * Modelarchitecture
-             * @enum {string}
-             */
-            modelArchitecture: "transformer" | "custom";
-            /**
-             * Modelsize
-             * @description Number of parameters, in billions.
-             */
-            modelSize: number;
+            /** Modelarchitecture */
+            modelArchitecture?: ("transformer" | "custom") | null;
+            /** Modelsize */
+            modelSize?: number | null;
             /** Trainingdatapath */
             trainingDataPath?: string | null;
         };
@@ -5530,6 +5524,20 @@ export interface components {
              */
             last_seen_at: string;
         };
+        /**
+         * MachinePlan
+         * @description The plan of the job on a machine as it was asked for, whether or not one is connected.
+         */
+        MachinePlan: {
+            /** Machine */
+            machine: string;
+            /** Reason */
+            reason: string | null;
+            plan: components["schemas"]["Plan"] | null;
+            needs: components["schemas"]["Needs"] | null;
+            /** Options */
+            options: components["schemas"]["NearestFit"][];
+        };
         /** Machines */
         Machines: {
             /** Items */
@@ -5802,7 +5810,7 @@ export interface components {
         "ModelConfig-Input": {
             /**
              * Model
-             * @description Preset that sets the sizes of a new model; each size can be overridden.
+             * @description Preset that sets the sizes of a new model, or a number of parameters such as 130b or 450m; each size can be overridden.
              * @default tiny
              */
             preset?: string;
@@ -5883,7 +5891,7 @@ export interface components {
         "ModelConfig-Output": {
             /**
              * Model
-             * @description Preset that sets the sizes of a new model; each size can be overridden.
+             * @description Preset that sets the sizes of a new model, or a number of parameters such as 130b or 450m; each size can be overridden.
              * @default tiny
              */
             preset: string;
@@ -6047,20 +6055,44 @@ export interface components {
             max_hours?: number | null;
         };
         /**
-         * Nearest
-         * @description The most similar settings with which the job fits on a machine, and their plan.
+         * NearestFit
+         * @description One change with which the run fits, and its plan.
          */
-        Nearest: {
+        NearestFit: {
+            /**
+             * Title
+             * @description The change in words.
+             */
+            title: string;
             /**
              * Changes
              * @description The config fields to change, by path, with their new values.
+             * @default {}
              */
             changes: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
-            plan: components["schemas"]["Plan"];
-            /** Machine */
+            /**
+             * Gpu Type
+             * @description The GPU of the machine, if another machine is needed.
+             */
+            gpu_type: string | null;
+            /**
+             * Gpus
+             * @description The number of GPUs, if another machine is needed.
+             */
+            gpus: number | null;
+            /**
+             * Host Memory
+             * @description The host memory in GB, if a machine with more of it is needed.
+             */
+            host_memory: number | null;
+            /**
+             * Machine
+             * @description The machine of the plan.
+             */
             machine: string;
+            plan: components["schemas"]["Plan"];
         };
         /**
          * NeedIn
@@ -6150,6 +6182,14 @@ export interface components {
             resumes: boolean;
             /** Assumed */
             assumed: string[];
+        };
+        /**
+         * Needs
+         * @description The least memory that a run needs that does not fit, by kind, and the limits of the machine.
+         */
+        Needs: {
+            gpu: components["schemas"]["Memory"] | null;
+            host: components["schemas"]["Memory"];
         };
         /** NewApiToken */
         NewApiToken: {
@@ -6266,7 +6306,7 @@ export interface components {
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Project Id
-             * @description If the config has no data path, the data path of this project is used.
+             * @description If the config has no data path or no model, the data and the model size of this project are used.
              */
             project_id?: string | null;
             /**
@@ -6513,16 +6553,16 @@ export interface components {
         };
         /**
          * OptimizerConfig
-         * @description Settings of AdamW. Weight decay applies to matrices, not to norms.
+         * @description The optimizer and its settings. Weight decay applies to matrices, not to norms.
          */
         "OptimizerConfig-Input": {
             /**
              * Optimizer
-             * @description The optimizer; AdamW is the only one.
+             * @description AdamW; Muon for the matrices of decoder layers with AdamW for the rest; or Adafactor, which has almost no optimizer state. All use the same learning rates.
              * @default adamw
-             * @constant
+             * @enum {string}
              */
-            name?: "adamw";
+            name?: "adamw" | "muon" | "adafactor";
             /**
              * Beta 1
              * @description Decay rate of the running mean of the gradients.
@@ -6542,8 +6582,14 @@ export interface components {
              */
             eps?: number;
             /**
+             * Muon momentum
+             * @description Decay rate of Muon's running mean of the gradients.
+             * @default 0.95
+             */
+            momentum?: number;
+            /**
              * Weight decay
-             * @description AdamW weight decay of weight matrices; norms do not decay.
+             * @description Decoupled weight decay of weight matrices; norms do not decay.
              * @default 0.1
              */
             weight_decay?: number;
@@ -6556,16 +6602,16 @@ export interface components {
         };
         /**
          * OptimizerConfig
-         * @description Settings of AdamW. Weight decay applies to matrices, not to norms.
+         * @description The optimizer and its settings. Weight decay applies to matrices, not to norms.
          */
         "OptimizerConfig-Output": {
             /**
              * Optimizer
-             * @description The optimizer; AdamW is the only one.
+             * @description AdamW; Muon for the matrices of decoder layers with AdamW for the rest; or Adafactor, which has almost no optimizer state. All use the same learning rates.
              * @default adamw
-             * @constant
+             * @enum {string}
              */
-            name: "adamw";
+            name: "adamw" | "muon" | "adafactor";
             /**
              * Beta 1
              * @description Decay rate of the running mean of the gradients.
@@ -6585,8 +6631,14 @@ export interface components {
              */
             eps: number;
             /**
+             * Muon momentum
+             * @description Decay rate of Muon's running mean of the gradients.
+             * @default 0.95
+             */
+            momentum: number;
+            /**
              * Weight decay
-             * @description AdamW weight decay of weight matrices; norms do not decay.
+             * @description Decoupled weight decay of weight matrices; norms do not decay.
              * @default 0.1
              */
             weight_decay: number;
@@ -6917,7 +6969,7 @@ export interface components {
         };
         /**
          * PlanAnswer
-         * @description Whether the job fits on a machine, and its plan. If it does not fit, see `reason` and `nearest`.
+         * @description Whether the job fits on a machine, and its plan. If it does not fit: `reason`, `needs`, `options`.
          */
         PlanAnswer: {
             /** Fits */
@@ -6929,7 +6981,16 @@ export interface components {
             plan: components["schemas"]["Plan"] | null;
             /** Machine */
             machine: string | null;
-            nearest: components["schemas"]["Nearest"] | null;
+            /** @description The least memory that the job needs, and what the machine has. */
+            needs: components["schemas"]["Needs"] | null;
+            /**
+             * Options
+             * @description Settings with which the job would fit; those that change least come first.
+             * @default []
+             */
+            options: components["schemas"]["NearestFit"][];
+            /** @description If the job cannot start here because of its data or because no such machine is connected: its plan on the machine that was asked for. */
+            elsewhere: components["schemas"]["MachinePlan"] | null;
             /**
              * Defaults
              * @description The values that the job would use for the fields that the config leaves out.
@@ -6950,7 +7011,7 @@ export interface components {
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Project Id
-             * @description If the config has no data path, the data path of this project is used.
+             * @description If the config has no data path or no model, the data and the model size of this project are used.
              */
             project_id?: string | null;
             /**
@@ -6998,6 +7059,16 @@ export interface components {
         Playgrounds: {
             /** Items */
             items: components["schemas"]["PlaygroundOut"][];
+        };
+        /**
+         * Preset
+         * @description The sizes of a new model: the value of `model.preset` in a config, and how forms call it.
+         */
+        Preset: {
+            /** Name */
+            name: string;
+            /** Label */
+            label: string;
         };
         /**
          * PreviewOut
@@ -7154,18 +7225,10 @@ export interface components {
             name?: string;
             /** Description */
             description?: string | null;
-            /**
-             * Modelarchitecture
-             * @default transformer
-             * @enum {string}
-             */
-            modelArchitecture?: "transformer" | "custom";
-            /**
-             * Modelsize
-             * @description Number of parameters, in billions.
-             * @default 1
-             */
-            modelSize?: number;
+            /** Modelarchitecture */
+            modelArchitecture?: ("transformer" | "custom") | null;
+            /** Modelsize */
+            modelSize?: number | null;
             /** Trainingdatapath */
             trainingDataPath?: string | null;
         };
@@ -7178,16 +7241,10 @@ export interface components {
             name: string;
             /** Description */
             description?: string | null;
-            /**
-             * Model Architecture
-             * @enum {string}
-             */
-            model_architecture: "transformer" | "custom";
-            /**
-             * Model Size
-             * @description Number of parameters, in billions.
-             */
-            model_size: number;
+            /** Model Architecture */
+            model_architecture?: ("transformer" | "custom") | null;
+            /** Model Size */
+            model_size?: number | null;
             /** Training Data Path */
             training_data_path?: string | null;
         };
@@ -7207,13 +7264,10 @@ export interface components {
             name: string;
             /** Description */
             description: string | null;
-            /**
-             * Modelarchitecture
-             * @enum {string}
-             */
-            modelArchitecture: "transformer" | "custom";
+            /** Modelarchitecture */
+            modelArchitecture: ("transformer" | "custom") | null;
             /** Modelsize */
-            modelSize: number;
+            modelSize: number | null;
             /** Trainingdatapath */
             trainingDataPath: string | null;
             /**
@@ -7226,6 +7280,8 @@ export interface components {
              * Format: date-time
              */
             updatedAt: string;
+            /** @description The preset of this model size, with which the project's jobs begin. */
+            readonly modelPreset: components["schemas"]["Preset"] | null;
         };
         /** Projects */
         Projects: {
@@ -8226,6 +8282,11 @@ export interface components {
             uploads_folder: string | null;
             /** Data Roots */
             data_roots: string[];
+            /**
+             * Architectures
+             * @description Architectures of installed plug-ins: the values of `model.architecture` in a config.
+             */
+            architectures: string[];
         };
         /**
          * ServerWarnings
@@ -8822,6 +8883,7 @@ export interface components {
              *       "beta1": 0.9,
              *       "beta2": 0.95,
              *       "eps": 1e-8,
+             *       "momentum": 0.95,
              *       "weight_decay": 0.1,
              *       "clip_norm": 1
              *     }
@@ -9000,6 +9062,7 @@ export interface components {
              *       "beta1": 0.9,
              *       "beta2": 0.95,
              *       "eps": 1e-8,
+             *       "momentum": 0.95,
              *       "weight_decay": 0.1,
              *       "clip_norm": 1
              *     }

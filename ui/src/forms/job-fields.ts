@@ -57,6 +57,12 @@ export function choiceText(path: ConfigPath, value: string): string {
 /** The choice instead of a preset: the model lies in a folder. */
 export const MODEL_FOLDER = "";
 
+/** The presets, with the one that is chosen if it is a size of its own: the server makes a shape for any. */
+export function presetOptions(options: readonly Option[], chosen: string, own: { name: string; label: string } | null = null): readonly Option[] {
+  const added = [...(own ? [[own.name, own.label] as const] : []), [chosen, `${chosen.toUpperCase()} parameters`] as const];
+  return added.reduce<readonly Option[]>((all, option) => (all.some(([value]) => value === option[0]) ? all : [option, ...all]), options);
+}
+
 /** What is left to the server, where its choice depends on the model. */
 const AUTOMATIC: Option = ["", "Automatic"];
 
@@ -69,6 +75,7 @@ const withTokenizerFile = (values: ConfigValues) => valueAt(values, "data.tokeni
 export const CONFIG_GROUPS = {
   data: [field("data.train_path")],
   model: [field("model.preset", { after: [MODEL_FOLDER, "Model folder…"] }), field("data.tokenizer.kind", { before: AUTOMATIC })],
+  architecture: [field("model.architecture", { when: ofPreset })],
   folder: [
     field("model.path", { when: ofFolder, required: "Enter the path of the model folder." }),
     field("model.random_weights", { when: ofFolder }),
@@ -92,6 +99,8 @@ export const CONFIG_GROUPS = {
   examples: [field("data.train_on"), field("data.packing"), field("data.too_long"), field("data.eval_fraction")],
   backend: [field("backend")],
   training: [field("epochs"), field("learning_rate"), field("batch_size"), field("max_steps")],
+  // Every choice that the engine has about its optimizer, as the server lists them.
+  update: (Object.keys(CONFIG_SCHEMA) as ConfigPath[]).filter((path) => path.startsWith("optimizer.") && CONFIG_SCHEMA[path].choices).map((path) => field(path, { when: byEngine })),
   optimizer: [
     field("optimizer.weight_decay"),
     field("optimizer.clip_norm"),

@@ -168,6 +168,12 @@ export const gpuTypeOf = ({ gpu, otherGpu }: Pick<JobFormValues, "gpu" | "otherG
 /** What is given by id. A config that names paths instead says nothing about them. */
 export const idsOf = ({ dataset_id, model_id }: Pick<JobFormValues, "dataset_id" | "model_id">) => ({ ...(dataset_id && { dataset_id }), ...(model_id && { model_id }) });
 
+/** Before the id of a dataset, where a project names its training data. */
+export const DATASET = "dataset://";
+
+/** The dataset that a project's data path stands for, or null. */
+export const datasetIdOf = (path: string | null | undefined) => (path?.startsWith(DATASET) ? path.slice(DATASET.length) : null);
+
 /** What is sent to start the job: what somebody set, and nothing else. */
 export function newJobBody(values: JobFormValues, config: Json, parameters: number | null): NewJob {
   const name = values.name.trim();
@@ -189,8 +195,9 @@ function newProject({ projectName }: JobFormValues, config: Json, parameters: nu
   const dataPath = valueAt(config, "data.train_path");
   return {
     name: projectName.trim(),
-    model_architecture: "transformer",
-    model_size: Math.max(0.000001, Number(((parameters ?? 1_000_000) / 1e9).toPrecision(3))),
+    model_architecture: valueAt(config, "model.architecture") ? "custom" : "transformer",
+    // Not known until there is a plan, and then nothing is said.
+    ...(parameters && { model_size: Number((parameters / 1e9).toPrecision(3)) }),
     ...(typeof dataPath === "string" && { training_data_path: dataPath }),
   };
 }

@@ -16,6 +16,7 @@ const project: Project = {
   modelArchitecture: "custom",
   modelSize: 14.8,
   trainingDataPath: "s3://bucket/x",
+  modelPreset: { name: "14.8b", label: "14.8B · 49 layers, 5,120 wide" },
   createdAt: "2026-11-15T00:00:00Z",
   updatedAt: "2026-11-15T00:00:00Z",
 };

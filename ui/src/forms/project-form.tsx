@@ -1,9 +1,8 @@
 /** The form of a project, and the dialogs that create and edit one. */
-import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Pencil, Plus } from "lucide-react";
 import { useState } from "react";
-import { serverQuery } from "@/api/account";
+import type { UseFormReturn } from "react-hook-form";
 import { createProject, updateProject } from "@/api/projects";
 import { CamelProjectIn as ProjectIn } from "@/api/request-fields";
 import type { ModelArchitecture, Project, ProjectBody } from "@/api/types";
@@ -13,31 +12,39 @@ import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "./api-form";
 import { SelectField, TextareaField, TextField } from "./field";
 import { numberMistake, textOrNull, textRule } from "./rules";
+import { TrainingDataField } from "./training-data-field";
 import { z } from "./zod";
 
-const billions = z
-  .string()
-  .trim()
-  .min(1, "Enter the size in billions of parameters.")
-  .transform((text, context) => {
-    // Number() also reads "", "0x10" and "1e3"; only plain decimals are meant here.
-    const plain = /^\d+(\.\d+)?$/.test(text);
-    const message = plain ? numberMistake(text, ProjectIn.modelSize) : "Enter a plain number, such as 7 or 0.5.";
-    if (message === null) return Number(text);
-    context.addIssue({ code: "custom", message });
-    return z.NEVER;
+const ARCHITECTURE_NAMES = ProjectIn.modelArchitecture.enum;
+
+const billions = (required: boolean) =>
+  z
+    .string()
+    .trim()
+    .transform((text, context) => {
+      if (text === "" && !required) return null;
+      // Number() also reads "", "0x10" and "1e3"; only plain decimals are meant here.
+      const plain = /^\d+(\.\d+)?$/.test(text);
+      const message = text === "" ? "Enter the size in billions of parameters." : plain ? numberMistake(text, ProjectIn.modelSize) : "Enter a plain number, such as 7 or 0.5.";
+      if (message === null) return Number(text);
+      context.addIssue({ code: "custom", message });
+      return z.NEVER;
+    });
+
+/** A project that holds scripts has no model: neither an architecture nor a size. */
+const rulesFor = (withModel: boolean) =>
+  z.object({
+    name: textRule(ProjectIn.name).min(1, "Enter a project name."),
+    description: textOrNull(ProjectIn.description),
+    modelArchitecture: withModel ? z.enum(ARCHITECTURE_NAMES) : z.literal("").transform(() => null).or(z.enum(ARCHITECTURE_NAMES)),
+    modelSize: billions(withModel),
+    // Which paths are allowed is the server's to know; it answers with a message for this field.
+    trainingDataPath: textOrNull(ProjectIn.trainingDataPath),
   });
 
-export const projectRules = z.object({
-  name: textRule(ProjectIn.name).min(1, "Enter a project name."),
-  description: textOrNull(ProjectIn.description),
-  modelArchitecture: z.enum(ProjectIn.modelArchitecture.enum),
-  modelSize: billions,
-  // Which paths are allowed is the server's to know; it answers with a message for this field.
-  trainingDataPath: textOrNull(ProjectIn.trainingDataPath),
-});
+export const projectRules = rulesFor(true);
 
-export type ProjectFormValues = z.input<typeof projectRules>;
+export type ProjectFormValues = { name: string; description: string; modelArchitecture: ModelArchitecture | ""; modelSize: string; trainingDataPath: string };
 
 export const emptyProject: ProjectFormValues = {
   name: "",
@@ -50,19 +57,19 @@ export const emptyProject: ProjectFormValues = {
 const formValuesOf = (project: Project): ProjectFormValues => ({
   name: project.name,
   description: project.description ?? "",
-  modelArchitecture: project.modelArchitecture,
-  modelSize: String(project.modelSize),
+  modelArchitecture: project.modelArchitecture ?? "",
+  modelSize: project.modelSize === null ? "" : String(project.modelSize),
   trainingDataPath: project.trainingDataPath ?? "",
 });
 
 /** The rules produce exactly what the server takes; this line fails to compile when they drift apart. */
-const projectBody = (values: z.output<typeof projectRules>): ProjectBody => values;
+const projectBody = (values: z.output<ReturnType<typeof rulesFor>>): ProjectBody => values;
 
 const NAMES: Record<ModelArchitecture, string> = { transformer: "Transformer", custom: "Custom" };
 
-export const architectureName = (architecture: ModelArchitecture) => NAMES[architecture];
+export const architectureName = (architecture: ModelArchitecture | null) => (architecture ? NAMES[architecture] : "—");
 
-const ARCHITECTURES = ProjectIn.modelArchitecture.enum.map((architecture) => [architecture, NAMES[architecture]] as const);
+const ARCHITECTURES = ARCHITECTURE_NAMES.map((architecture) => [architecture, NAMES[architecture]] as const);
 
 type ProjectFormProps = {
   /** The project to edit; a new one is created without it. */
@@ -72,9 +79,9 @@ type ProjectFormProps = {
 };
 
 export function ProjectForm({ project, onSaved, onCancel }: ProjectFormProps) {
-  const server = useQuery(serverQuery);
-  const { field, failure, isSubmitting, onSubmit } = useApiForm({
-    schema: projectRules,
+  const withModel = !project || project.modelSize !== null;
+  const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: rulesFor(withModel) as z.ZodType<z.output<ReturnType<typeof rulesFor>>, ProjectFormValues>,
     defaultValues: project ? formValuesOf(project) : emptyProject,
     submit: async (values) => {
       const body = projectBody(values);
@@ -87,24 +94,17 @@ export function ProjectForm({ project, onSaved, onCancel }: ProjectFormProps) {
       <TextField label="Project name" {...field("name")} autoComplete="off" />
       <TextareaField label="Description" optional rows={3} {...field("description")} />
       <div className="grid gap-4 sm:grid-cols-2">
-        <SelectField label="Model architecture" options={ARCHITECTURES} {...field("modelArchitecture")} />
+        <SelectField label="Model architecture" options={withModel ? ARCHITECTURES : [["", "No model"] as const, ...ARCHITECTURES]} help={<ArchitectureHelp form={form as never} />} {...field("modelArchitecture")} />
         <TextField
           label="Model size, in billions of parameters"
           inputMode="decimal"
+          optional={!withModel}
           placeholder="7"
           autoComplete="off"
           {...field("modelSize")}
         />
       </div>
-      <TextField
-        label="Training data"
-        optional
-        placeholder="s3://bucket/folder/"
-        autoComplete="off"
-        spellCheck={false}
-        help={<DataPathHelp folders={server.data ? [server.data.uploads_folder, ...server.data.data_roots].filter((folder) => folder !== null) : []} />}
-        {...field("trainingDataPath")}
-      />
+      <TrainingDataField value={form.watch("trainingDataPath")} onUploaded={(path) => form.setValue("trainingDataPath", path, { shouldDirty: true, shouldValidate: true })} {...field("trainingDataPath")} />
       <div className="mt-1 flex justify-end gap-2">
         <Button onClick={onCancel}>Cancel</Button>
         <Button type="submit" variant="primary" pending={isSubmitting}>
@@ -115,26 +115,10 @@ export function ProjectForm({ project, onSaved, onCancel }: ProjectFormProps) {
   );
 }
 
-function DataPathHelp({ folders }: { folders: string[] }) {
-  return (
-    <>
-      A URL that starts with s3://, gs://, az://, hf:// or https://
-      {folders.length === 0 ? (
-        ", or a file on the server."
-      ) : (
-        <>
-          , or a path on the server inside{" "}
-          {folders.map((folder, index) => (
-            <span key={folder}>
-              {index > 0 && " or "}
-              <code className="font-mono text-[11px] break-all text-dim">{folder}</code>
-            </span>
-          ))}
-          .
-        </>
-      )}
-    </>
-  );
+function ArchitectureHelp({ form }: { form: UseFormReturn<ProjectFormValues, unknown, never> }) {
+  const chosen = form.watch("modelArchitecture");
+  if (chosen === "custom") return "Jobs run your own script, or an architecture of an installed plug-in.";
+  return chosen === "" ? undefined : "A Llama-like decoder of the size that you enter.";
 }
 
 type ProjectDialogProps = {

@@ -124,7 +124,8 @@ export function hoursText(hours: number): string {
 const number = (value: number) => value.toLocaleString("en-GB", { maximumFractionDigits: 3 });
 
 /** Sizes are stored in billions of parameters; below one billion people say millions. */
-export function modelSizeText(billions: number): string {
+export function modelSizeText(billions: number | null): string {
+  if (billions === null) return "—";
   return billions < 1 ? `${number(billions * 1000)} M` : `${number(billions)} B`;
 }
 

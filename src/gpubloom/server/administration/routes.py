@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 import gpubloom
+from gpubloom import plugins
 from gpubloom.server.accounts.principal import AdminPrincipal, CurrentPrincipal, CurrentSettings
 from gpubloom.server.accounts.reauthentication import FreshAdminPrincipal
 from gpubloom.server.accounts.schemas import UserOut
@@ -39,6 +40,7 @@ async def read_server(principal: CurrentPrincipal, settings: CurrentSettings) ->
         signup=settings.signup,
         uploads_folder=str(settings.uploads) if is_admin else None,
         data_roots=[str(root) for root in settings.data_roots] if is_admin else [],
+        architectures=list(plugins.names("architectures")),
     )
 
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from gpubloom.server.accounts.schemas import UserOut
 from gpubloom.server.accounts.tables import Role
@@ -56,6 +56,9 @@ class ServerOut(Schema):
     signup: str
     uploads_folder: str | None
     data_roots: list[str]
+    architectures: list[str] = Field(
+        description="Architectures of installed plug-ins: the values of `model.architecture` in a config."
+    )
 
 
 class ServerWarnings(Schema):

@@ -21,8 +21,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.errors import code_of
 from gpubloom.plan import (
     DoesNotFit,
-    Fit,
     Hardware,
+    NearestFit,
     Needs,
     Plan,
     TrainConfig,
@@ -82,7 +82,7 @@ class Prediction:
     plan: Plan | None
     reason: str | None = None
     needs: Needs | None = None
-    options: tuple[Fit, ...] = ()
+    options: tuple[NearestFit, ...] = ()
 
 
 class CannotRun(InvalidInput):
@@ -90,7 +90,7 @@ class CannotRun(InvalidInput):
 
     code = "cannot_run_here"
     needs: Needs | None = None
-    options: tuple[Fit, ...] = ()
+    options: tuple[NearestFit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ async def decide(
     refused = CannotRun(str(reason), code=code_of(reason))
     if isinstance(reason, DoesNotFit):
         refused.needs = needs_of(reason)
-        refused.options = nearest_fits(machine, config, reason, tokens_per_epoch=tokens)
+        refused.options = nearest_fits(config, machine, tokens_per_epoch=tokens)
     raise refused
 
 
@@ -363,7 +363,7 @@ def predict_elsewhere(
     try:
         return Prediction(machine.name, plan_on(machine, config))
     except DoesNotFit as refusal:
-        options = nearest_fits(machine, config, refusal)
+        options = nearest_fits(config, machine)
         return Prediction(machine.name, None, str(refusal), needs_of(refusal), options)
     except ValueError as refusal:
         return Prediction(machine.name, None, str(refusal))

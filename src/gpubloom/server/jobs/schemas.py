@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
 from gpubloom.offers.prices import Granularity, PriceKind
-from gpubloom.plan import Fit, Needs, Plan, TrainConfig, limits
+from gpubloom.plan import NearestFit, Needs, Plan, TrainConfig, limits
 from gpubloom.plan.tasks import SweepSettings, Task, TaskResult
 from gpubloom.scripts.task import ScriptTask
 from gpubloom.server.jobs.states import Kind, Status, Want
@@ -87,7 +87,7 @@ class MachinePlan(Schema):
     reason: str | None
     plan: Plan | None
     needs: Needs | None
-    options: list[Fit]
+    options: list[NearestFit]
 
 
 class PlanAnswer(Schema):
@@ -101,7 +101,7 @@ class PlanAnswer(Schema):
     needs: Needs | None = Field(
         None, description="The least memory that the job needs, and what the machine has."
     )
-    options: list[Fit] = Field(
+    options: list[NearestFit] = Field(
         [], description="Settings with which the job would fit; those that change least come first."
     )
     elsewhere: MachinePlan | None = Field(

@@ -167,11 +167,11 @@ export function ProjectCard({ project }: { project: Project }) {
     >
       <div className="flex items-baseline justify-between gap-3">
         <span className="min-w-0 truncate text-lg font-[590]">{project.name}</span>
-        <span className="shrink-0 text-lg font-[600] tracking-[-0.01em]">{modelSizeText(project.modelSize)}</span>
+        {project.modelSize !== null && <span className="shrink-0 text-lg font-[600] tracking-[-0.01em]">{modelSizeText(project.modelSize)}</span>}
       </div>
       <p className="mt-1 line-clamp-2 min-h-10 break-words text-dim">{project.description}</p>
       <div className="mt-3 flex items-center justify-between gap-3 text-xs text-faint">
-        <Badge>{architectureName(project.modelArchitecture)}</Badge>
+        {project.modelArchitecture ? <Badge>{architectureName(project.modelArchitecture)}</Badge> : <span />}
         <span>
           Updated <TimeAgo at={project.updatedAt} />
         </span>

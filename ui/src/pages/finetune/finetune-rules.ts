@@ -46,5 +46,5 @@ export function costText(answer: PlanAnswer | undefined): string | null {
   if (!answer) return null;
   const [memory] = answer.plan ? memoriesOf(answer.plan) : [];
   if (answer.fits) return memory ? bytesText(memory.total) : null;
-  return answer.nearest ? "does not fit" : null;
+  return answer.needs ? "does not fit" : null;
 }

@@ -31,7 +31,7 @@ export function NewJobLink({ projectId }: { projectId?: string }) {
 /** Without a model and a dataset, the server trains its demo: a small model on text that every machine has. */
 const DEMO = {
   name: "Demo run",
-  project: { name: "Demo", description: "A small model, trained on built-in text.", model_architecture: "transformer" as const, model_size: 0.001 },
+  project: { name: "Demo", description: "A small model, trained on built-in text.", model_architecture: "transformer" as const },
 };
 
 export function DemoButton({ variant = "primary" }: { variant?: "primary" | "outline" }) {

@@ -5,6 +5,7 @@ import { type FieldError, get, useFormContext, useFormState, useWatch } from "re
 import { ChoiceCards, SelectField, TextField } from "@/forms/field";
 import { type ConfigField, configDefault, type ConfigGroup, fieldsOf, isSet, type Json, valueAt } from "@/forms/job-fields";
 import type { JobFormValues } from "@/forms/job-form";
+import type { Option } from "@/forms/schema-fields";
 import { settingText } from "@/text/numbers";
 
 export type KnownDefaults = {
@@ -45,13 +46,13 @@ export function ConfigFields({ group }: { group: ConfigGroup }) {
   return fieldsOf(group, values).map((field) => <OneField key={field.path} field={field} />);
 }
 
-type OneFieldProps = { field: ConfigField; help?: ReactNode; placeholder?: string; fieldClassName?: string };
+type OneFieldProps = { field: ConfigField; help?: ReactNode; placeholder?: string; fieldClassName?: string; options?: readonly Option[] };
 
-export function OneField({ field, help, placeholder, fieldClassName }: OneFieldProps) {
+export function OneField({ field, help, placeholder, fieldClassName, options = field.options }: OneFieldProps) {
   const bound = useBound(field);
   const usual = useDefault(field);
   const described = { ...bound, help: help ?? field.help, fieldClassName };
-  if (field.options) return <SelectField {...described} options={field.options.map(([value, text]) => [value, text] as const)} />;
+  if (options) return <SelectField {...described} options={options.map(([value, text]) => [value, text] as const)} />;
   // A numeric keyboard cannot type a word.
   const inputMode = field.schema.word ? undefined : field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
   return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? usual} />;

@@ -1,15 +1,20 @@
 /** The form for training from scratch. */
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { useEffect } from "react";
 import { serverQuery } from "@/api/account";
+import { queryClient } from "@/api/client";
 import { TrainConfig } from "@/api/config-fields";
+import { datasetQuery } from "@/api/datasets";
 import { projectQuery } from "@/api/projects";
 import type { Job, Project } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { Loaded } from "@/components/loaded";
-import { applies, choiceText, CONFIG_GROUPS, isPretrained, ofFolder, valueAt, withAdapters } from "@/forms/job-fields";
-import { jobRules, likeJob, NEW_PROJECT, startingValues } from "@/forms/job-form";
+import { Notice } from "@/components/notice";
+import { applies, choiceText, CONFIG_GROUPS, type ConfigValues, isPretrained, type Json, ofFolder, presetOptions, valueAt, withAdapters } from "@/forms/job-fields";
+import { datasetIdOf, jobRules, likeJob, NEW_PROJECT, startingValues, withValue } from "@/forms/job-form";
 import { PagePending } from "@/shell/page";
+import { modelSizeText } from "@/text/numbers";
 import { CardsField, ConfigAccordion, ConfigFields, OneField, TrainingAccordions, useConfigValues } from "./config-fields";
 import { ConfigTabs, JobCard, JobFrame } from "./job-frame";
 import { LikeAnother, NewJobCrumbs } from "./new-job-header";
@@ -33,28 +38,73 @@ export function NewJobInProjectPage() {
 export const NewJobPage = () => <NewJob />;
 
 function NewJob({ project, like }: { project?: Project; like?: Job }) {
-  const start = like ? likeJob(like) : { config: {} };
-  const job = useJobForm({ values: startingValues(project?.id ?? NEW_PROJECT, start), config: start.config, rules: jobRules });
+  const start = startOf(project, like);
+  const job = useJobForm({
+    values: startingValues(project?.id ?? NEW_PROJECT, start),
+    config: start.config,
+    rules: jobRules,
+    missing: ({ config, project: id }) => {
+      const { modelArchitecture } = project ?? queryClient.getQueryData(projectQuery(id).queryKey) ?? {};
+      return modelArchitecture === "custom" && needsArchitecture(config) ? "Choose an architecture of a plug-in or a model folder, or run your own script." : null;
+    },
+  });
   const chosen = job.values.project;
   const other = useQuery({ ...projectQuery(chosen), enabled: !project && chosen !== NEW_PROJECT });
+  const of = project ?? other.data;
+  useProjectModel(project ? undefined : other.data, job.change);
   return (
     <JobFrame title="New training job" crumbs={<NewJobCrumbs project={project} />} projectId={project?.id} job={job}>
       <JobCard form={job.form} inProject={project !== undefined} usualName={project?.name ?? "the project’s name"} />
+      {of?.modelArchitecture === "custom" && <CustomNotice projectId={of.id} />}
       <ConfigTabs job={job}>
-        <StructuredConfig projectPath={(project ?? other.data)?.trainingDataPath ?? null} />
+        <StructuredConfig project={of ?? null} />
       </ConfigTabs>
     </JobFrame>
   );
 }
 
+/** What the form starts with: another job, and the preset of the project's size where no model is named. */
+function startOf(project?: Project, like?: Job): ReturnType<typeof likeJob> {
+  const start = like ? likeJob(like) : { config: {} };
+  const preset = project?.modelPreset?.name;
+  const named = start.model_id !== undefined || ["preset", "path", "hidden_size", "layers"].some((name) => valueAt(start.config, `model.${name}`) !== undefined);
+  // What the server takes anyway is not said.
+  if (!preset || named || preset === TrainConfig["model.preset"].default) return start;
+  return { ...start, config: withValue(start.config, "model.preset", preset) };
+}
+
+/** The model of a project that is chosen in the form. */
+function useProjectModel(project: Project | undefined, change: (changes: Json) => void) {
+  const preset = project?.modelPreset?.name;
+  useEffect(() => {
+    if (preset !== undefined) change({ "model.preset": preset });
+    // Only when another project is chosen: later it is the person's choice.
+    // oxlint-disable-next-line react/exhaustive-deps
+  }, [project?.id, preset]);
+}
+
+const needsArchitecture = (config: ConfigValues) => !ofFolder(config) && valueAt(config, "model.architecture") === "";
+
+function CustomNotice({ projectId }: { projectId: string }) {
+  return (
+    <Notice tone="plain" className="text-sm">
+      This project has a custom architecture. Choose an architecture that a plug-in of this server brings, under Model and data, or{" "}
+      <Link to="/script" search={{ project: projectId }}>
+        run your own script
+      </Link>
+      .
+    </Notice>
+  );
+}
+
 /** The config as a form: usual decisions are visible, the rest is in closed accordions. */
-export function StructuredConfig({ projectPath }: { projectPath: string | null }) {
+export function StructuredConfig({ project }: { project: Project | null }) {
   return (
     <>
       <Card>
         <CardHeader title="Model and data" />
         <div className="grid gap-3.5 sm:grid-cols-2">
-          <ModelDataFields projectPath={projectPath} />
+          <ModelDataFields project={project} />
         </div>
         <ConfigAccordion title="Custom model sizes" group="sizes">
           <ConfigFields group="sizes" />
@@ -66,6 +116,9 @@ export function StructuredConfig({ projectPath }: { projectPath: string | null }
           <MethodFields />
           <div className="grid grid-cols-2 gap-3.5 sm:grid-cols-4">
             <ConfigFields group="training" />
+          </div>
+          <div className="grid gap-3.5 sm:grid-cols-2">
+            <ConfigFields group="update" />
           </div>
         </div>
         <TrainingAccordions />
@@ -92,8 +145,11 @@ function MethodFields() {
 }
 
 /** Where the text lies, and the model. Without a path, the project's own data is used, or else the text of the demo. */
-export function ModelDataFields({ projectPath }: { projectPath: string | null }) {
+export function ModelDataFields({ project }: { project: Project | null }) {
   const values = useConfigValues();
+  const projectPath = project?.trainingDataPath ?? null;
+  const datasetId = datasetIdOf(projectPath);
+  const dataset = useQuery({ ...datasetQuery(datasetId ?? ""), enabled: datasetId !== null });
   const [data] = CONFIG_GROUPS.data;
   const [model, tokenizer] = CONFIG_GROUPS.model;
   const [folder, firstWeights, tokenizerFile] = CONFIG_GROUPS.folder;
@@ -104,15 +160,20 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
       <OneField
         field={data}
         fieldClassName="sm:col-span-2"
-        placeholder={projectPath ?? "built-in text of the demo"}
+        placeholder={datasetId ? (dataset.data?.name ?? "the project’s dataset") : (projectPath ?? "built-in text of the demo")}
         help={
           <>
             A file, a folder or a glob pattern
-            <Folders />.{projectPath && " If empty, the project’s data is used."}
+            <Folders />.{datasetId ? " If empty, the project’s dataset is used." : projectPath && " If empty, the project’s data is used."}
           </>
         }
       />
-      <OneField field={model} />
+      <OneField
+        field={model}
+        options={presetOptions(model.options ?? [], String(valueAt(values, model.path) ?? ""), project?.modelPreset)}
+        help={project?.modelPreset ? `The project’s model size is ${modelSizeText(project.modelSize)} parameters.` : undefined}
+      />
+      <ArchitectureField custom={project?.modelArchitecture === "custom"} />
       <OneField field={tokenizer} help={tokenizerHelp(automatic, pretrained)} />
       {applies(folder, values) && (
         <>
@@ -131,6 +192,23 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
       )}
       {applies(tokenizerFile, values) && <OneField field={tokenizerFile} fieldClassName="sm:col-span-2" placeholder="models/my-model/tokenizer.json" />}
     </>
+  );
+}
+
+/** Who computes the layers: the engine's own transformer, or a plug-in. Absent where there is nothing to choose. */
+function ArchitectureField({ custom }: { custom: boolean }) {
+  const server = useQuery(serverQuery);
+  const values = useConfigValues();
+  const [architecture] = CONFIG_GROUPS.architecture;
+  const installed = server.data?.architectures ?? [];
+  if (!applies(architecture, values) || (installed.length === 0 && !custom)) return null;
+  const none = custom ? (installed.length > 0 ? "Choose…" : "No plug-in is installed") : "Transformer (built in)";
+  return (
+    <OneField
+      field={architecture}
+      options={[["", none] as const, ...installed.map((name) => [name, name] as const)]}
+      help={installed.length > 0 ? "It gets the sizes of this model. Its own options are in the JSON, under model.options." : "An operator installs plug-ins with pip on the server; docs/plugins.md says how to write one."}
+    />
   );
 }
 

@@ -3,7 +3,7 @@ import { cleanup, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, expect, it, vi } from "vitest";
 import type { Plan, PlanAnswer } from "@/api/types";
-import { changeFacts, PlanCard, type usePlan } from "./plan-card";
+import { PlanCard, type usePlan } from "./plan-card";
 
 const memory = { weights: 2e9, gradients: 0, optimizer: 4e9, activations: 1e9, overhead: 1e9, limit_bytes: 10e9 };
 const plan = {
@@ -33,7 +33,7 @@ const plan = {
 
 function show(answer: Partial<PlanAnswer>, given: { behind?: boolean; missing?: string } = {}) {
   const onTake = vi.fn();
-  const data = { fits: true, reason: null, plan, machine: "box", nearest: null, ...answer };
+  const data = { fits: true, reason: null, plan, machine: "box", needs: null, options: [], elsewhere: null, ...answer };
   const planned = { answer: { data, error: null, isFetching: false }, behind: given.behind ?? false } as unknown as ReturnType<typeof usePlan>;
   render(<PlanCard planned={planned} missing={given.missing ?? null} onTake={onTake} />);
   return onTake;
@@ -56,18 +56,32 @@ it("shows no link where nothing crosses it", () => {
   expect(screen.queryByText("link")).toBeNull();
 });
 
-it("offers the nearest setting of what does not fit, with its plan, and takes it up", async () => {
-  const onTake = show({ fits: false, plan: null, reason: "Too large; batch_size 4 would fit.", nearest: { changes: { batch_size: 4 }, plan, machine: "box" } });
+const smaller = { title: "Batch size: 4", changes: { batch_size: 4 }, gpu_type: null, gpus: null, host_memory: null, machine: "box", plan };
+const larger = { ...smaller, title: "256 GB of host memory", changes: {}, gpu_type: "H200", gpus: 1, host_memory: 256 };
+const needs = { gpu: memory, host: { ...memory, weights: 150e9, limit_bytes: 128e9 } };
+
+it("says what fits and what does not, and takes up one of the settings that would", async () => {
+  const onTake = show({ fits: false, plan: null, reason: "Too large; batch_size 4 would fit.", needs, options: [smaller, larger] });
   expect(screen.getByText("Too large; batch_size 4 would fit.")).toBeDefined();
-  expect(screen.getByText("8 GB / 10 GB")).toBeDefined();
-  await userEvent.click(screen.getByRole("button", { name: "Apply this change" }));
-  expect(onTake).toHaveBeenCalledWith({ batch_size: 4 });
+  expect(screen.getByText("GPU memory").parentElement?.textContent).toBe("GPU memory8 GB of 10 GB, fits");
+  expect(screen.getByText("Host memory").parentElement?.textContent).toBe("Host memory156 GB of 128 GB, 28 GB too much");
+  expect(screen.getByText("another machine, 96 GB of host memory, about 4,096 tokens/s")).toBeDefined();
+  await userEvent.click(screen.getByRole("button", { name: "Apply: 256 GB of host memory" }));
+  expect(onTake).toHaveBeenCalledWith(larger);
   expect(document.activeElement?.textContent).toBe("This job cannot run with these settings");
 });
 
 it("does not offer a change for an older form than the one in sight", () => {
-  show({ fits: false, reason: "No.", plan: null, nearest: { changes: { batch_size: 4 }, plan, machine: "box" } }, { behind: true });
-  expect(screen.getByRole("button", { name: "Apply this change" }).hasAttribute("disabled")).toBe(true);
+  show({ fits: false, reason: "No.", plan: null, options: [smaller] }, { behind: true });
+  expect(screen.getByRole("button", { name: "Apply: Batch size: 4" }).hasAttribute("disabled")).toBe(true);
+});
+
+it("plans a machine that is not connected", () => {
+  const elsewhere = { machine: "H200, 1,536 GB host", reason: null, plan, needs: null, options: [] };
+  show({ fits: false, reason: "This server has no GPU.", plan: null, elsewhere });
+  expect(screen.getByText("This server has no GPU.")).toBeDefined();
+  expect(screen.getByRole("heading", { name: "The model fits on H200, 1,536 GB host" })).toBeDefined();
+  expect(screen.getByText("96 GB / 128 GB")).toBeDefined();
 });
 
 it("offers nothing where nothing would do, and asks for what is missing", () => {
@@ -77,13 +91,4 @@ it("offers nothing where nothing would do, and asks for what is missing", () => 
   show({}, { missing: "Enter the path of the model folder." });
   expect(screen.queryByText("This job fits")).toBeNull();
   expect(screen.getByText(/Enter the path of the model folder/)).toBeDefined();
-});
-
-it("names changes in the words of the form", () => {
-  expect(changeFacts({ "memory.mode": "auto", "memory.gpu_budget_gb": 24.5, "model.preset": "125m", "eval.max_batches": 3 })).toEqual([
-    ["Model placement", "Automatic"],
-    ["GPU memory limit (GB)", "24.5"],
-    ["Model", "125M · 12 layers, 768 wide"],
-    ["eval.max_batches", "3"],
-  ]);
 });

@@ -1,17 +1,16 @@
-/** The plan of a job: whether it fits, memory, the timeline of a step, and the nearest change that fits. */
+/** The plan of a job: whether it fits, memory, the timeline of a step, and the settings that would fit. */
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { planQuery } from "@/api/jobs";
 import { memoriesOf } from "@/api/plan";
-import type { Phase, Plan, PlanAnswer, PlanRequest } from "@/api/types";
-import { Button } from "@/components/button";
+import type { MachinePlan, NearestFit, Phase, Plan, PlanAnswer, PlanRequest } from "@/api/types";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
 import { Facts } from "@/components/figures";
 import { Loaded, Skeleton, Updating } from "@/components/loaded";
-import { CONFIG_FIELDS, type Json } from "@/forms/job-fields";
 import { MemoryBars } from "@/pages/jobs/memory-bars";
-import { countText, durationText, parametersText, secondsText, settingText } from "@/text/numbers";
+import { countText, durationText, parametersText, secondsText } from "@/text/numbers";
+import { FitList, MemoryShortage } from "./plan-shortage";
 
 const PAUSE = 400;
 
@@ -27,28 +26,18 @@ export function usePlan(request: PlanRequest, complete: boolean) {
   return { answer, behind: settled !== wanted || answer.isPlaceholderData };
 }
 
-/** A change of the config in the words of the form. */
-export function changeFacts(changes: Json): [string, string][] {
-  return Object.entries(changes).map(([path, value]) => {
-    const field = CONFIG_FIELDS.find((known) => known.path === path);
-    const option = field?.options?.find(([known]) => known === String(value))?.[1];
-    const text = option ?? (typeof value === "number" ? settingText(value) : String(value));
-    return [field?.label ?? path, text];
-  });
-}
-
 type PlanCardProps = {
   planned: ReturnType<typeof usePlan>;
   /** What has to be filled in before there can be a plan. */
   missing: string | null;
-  /** Takes up the nearest setting that fits. */
-  onTake: (changes: Json) => void;
+  /** Takes up settings that fit. */
+  onTake: (fit: NearestFit) => void;
 };
 
 export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanCardProps) {
   const heading = useRef<HTMLHeadingElement>(null);
-  const take = (changes: Json) => {
-    onTake(changes);
+  const take = (fit: NearestFit) => {
+    onTake(fit);
     // The button goes away with what it mended.
     heading.current?.focus();
   };
@@ -68,7 +57,7 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
         {(loaded) => (
           <Updating pending={behind} aria-live="polite">
             <h2 ref={heading} tabIndex={-1} className="flex items-center gap-2.5 text-lg font-[600] focus:outline-none">
-              <span aria-hidden className={cn("size-2.25 rounded-full", loaded.fits ? "bg-success ring-4 ring-success/18" : "bg-danger ring-4 ring-danger/18")} />
+              <span aria-hidden className={cn("size-2.25 shrink-0 rounded-full", loaded.fits ? "bg-success ring-4 ring-success/18" : "bg-danger ring-4 ring-danger/18")} />
               {loaded.fits ? "This job fits" : "This job cannot run with these settings"}
             </h2>
             {loaded.fits ? <Fitting answer={loaded} /> : <NotFitting answer={loaded} pending={behind} onTake={take} />}
@@ -91,31 +80,40 @@ function Fitting({ answer }: { answer: PlanAnswer }) {
   );
 }
 
-type NotFittingProps = { answer: PlanAnswer; pending: boolean; onTake: (changes: Json) => void };
+type NotFittingProps = { answer: PlanAnswer; pending: boolean; onTake: (fit: NearestFit) => void };
 
-function NotFitting({ answer: { reason, nearest }, pending, onTake }: NotFittingProps) {
-  const plan = nearest?.plan;
+function NotFitting({ answer: { reason, needs, options, elsewhere }, pending, onTake }: NotFittingProps) {
   return (
     <>
       <p className="mt-0.5 break-words text-dim">{reason}</p>
-      {nearest && (
-        <div className="mt-4 border-t border-line pt-3">
-          <h3 className="mb-1.5 text-xs text-dim">Settings that would fit</h3>
-          <Facts facts={changeFacts(nearest.changes)} />
-          <Button variant="primary" className="mt-3 w-full" disabled={pending} onClick={() => onTake(nearest.changes)}>
-            Apply this change
-          </Button>
-          {plan && (
-            <>
-              <p className="mt-4 text-xs break-words text-faint">
-                With this change, on {nearest.machine}: {plan.placement_text}
-              </p>
-              <PlanFigures plan={plan} />
-            </>
-          )}
-        </div>
-      )}
+      {needs && <MemoryShortage needs={needs} />}
+      <FitList options={options} pending={pending} onTake={onTake} />
+      {elsewhere && <Elsewhere plan={elsewhere} pending={pending} onTake={onTake} />}
     </>
+  );
+}
+
+/** The plan where only memory counts: on a machine that is not connected, or with data that is not here. */
+function Elsewhere({ plan: { machine, plan, reason, needs, options }, pending, onTake }: { plan: MachinePlan; pending: boolean; onTake: (fit: NearestFit) => void }) {
+  return (
+    <div className="mt-4 border-t border-line pt-3">
+      <h3 className="flex items-center gap-2 font-[580]">
+        <span aria-hidden className={cn("size-2 shrink-0 rounded-full", plan ? "bg-success" : "bg-warning")} />
+        {plan ? `The model fits on ${machine}` : `The model does not fit on ${machine}`}
+      </h3>
+      {plan ? (
+        <>
+          <p className="mt-0.5 text-xs break-words text-faint">{plan.placement_text}</p>
+          <PlanFigures plan={plan} />
+        </>
+      ) : (
+        <>
+          <p className="mt-0.5 break-words text-dim">{reason}</p>
+          {needs && <MemoryShortage needs={needs} />}
+          <FitList options={options} pending={pending} onTake={onTake} />
+        </>
+      )}
+    </div>
   );
 }
 

@@ -3,10 +3,10 @@ import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { useForm, useWatch } from "react-hook-form";
 import { createJob } from "@/api/jobs";
-import type { PlanRequest, RequestedConfig } from "@/api/types";
+import type { NearestFit, PlanRequest, RequestedConfig } from "@/api/types";
 import { toast } from "@/components/toasts";
 import { type Json, missingIn } from "@/forms/job-fields";
-import { configOf, gpuTypeOf, idsOf, jobFailure, type JobFormValues, NEW_PROJECT, newJobBody, parseConfig, valuesOf, withValue } from "@/forms/job-form";
+import { configOf, gpuTypeOf, idsOf, jobFailure, type JobFormValues, NEW_PROJECT, newJobBody, OTHER_GPU, parseConfig, valuesOf, withValue } from "@/forms/job-form";
 import { parseNumber } from "@/forms/rules";
 import type { z } from "@/forms/zod";
 import { usePlan } from "./plan-card";
@@ -62,8 +62,18 @@ export function useJobForm(begin: JobFormStart) {
     form.setValue("config", valuesOf(parsed.config));
   }
 
-  /** Takes up what the plan proposes, in whichever way the config is shown. */
-  function take(changes: Json) {
+  /** Takes up what the plan proposes: other settings, or another machine. */
+  function take({ changes, gpu_type, host_memory }: NearestFit) {
+    change(changes as Json);
+    if (host_memory !== null) form.setValue("host_memory", String(host_memory));
+    if (gpu_type !== null && gpuTypeOf(form.getValues()) === null) {
+      form.setValue("gpu", OTHER_GPU);
+      form.setValue("otherGpu", gpu_type);
+    }
+  }
+
+  /** Sets fields of the config, in whichever way it is shown. */
+  function change(changes: Json) {
     const next = Object.entries(changes).reduce((tree, [path, value]) => withValue(tree, path, value), config);
     setBase(next);
     form.setValue("config", valuesOf(next), { shouldValidate: form.formState.isSubmitted });
@@ -113,5 +123,5 @@ export function useJobForm(begin: JobFormStart) {
     );
   }
 
-  return { form, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, setRental, start, bodyOf, show };
+  return { form, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, change, setRental, start, bodyOf, show };
 }

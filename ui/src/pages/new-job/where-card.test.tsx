@@ -13,7 +13,7 @@ configure({ asyncUtilTimeout: 10_000 });
 
 const GIB = 2 ** 30;
 const plan = { device: "cuda:0", parameters: 1e9, tokens_per_step: 4096, steps: 100, memory: { weights: 10.04 * GIB, gradients: 0, optimizer: 0, activations: 0, overhead: 0, limit_bytes: 0 }, memory_total_bytes: 10.04 * GIB, memory_limit_bytes: 22 * GIB };
-const answer = { fits: true, machine: "vm", plan, nearest: null, reason: null } as unknown as PlanAnswer;
+const answer = { fits: true, machine: "vm", plan, options: [], reason: null } as unknown as PlanAnswer;
 
 const span = (likely: number) => ({ low: likely, likely, high: likely });
 const cost = { compute: span(2.5), storage: span(0), network: span(0), start_up: span(0.08), total: span(2.58) };

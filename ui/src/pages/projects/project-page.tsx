@@ -13,11 +13,14 @@ import { ConfirmDialog } from "@/components/dialog";
 import { EmptyState, Loaded, Skeleton, SkeletonRows } from "@/components/loaded";
 import { TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
+import { datasetIdOf } from "@/forms/job-form";
 import { architectureName, EditProjectButton } from "@/forms/project-form";
+import { DatasetNote } from "@/forms/training-data-field";
 import { JobTable } from "@/pages/jobs/job-table";
 import { NewJobLink } from "@/pages/jobs/new-job-link";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { modelSizeText } from "@/text/numbers";
+import { ProjectPlanCard } from "./project-plan";
 
 const route = getRouteApi("/app/projects/$projectId");
 
@@ -54,8 +57,9 @@ function LoadedProject({ project }: { project: Project }) {
         <div className="lg:col-span-8">
           <TrainingJobsCard projectId={project.id} />
         </div>
-        <div className="lg:col-span-4">
+        <div className="grid content-start gap-3.5 lg:col-span-4">
           <ProjectDetailsCard project={project} />
+          {project.modelPreset && project.modelArchitecture === "transformer" && <ProjectPlanCard project={project} />}
         </div>
       </div>
     </>
@@ -109,9 +113,14 @@ export function ProjectDetailsCard({ project }: { project: Project }) {
       <CardHeader title="Details" />
       <dl className="grid gap-2 text-sm">
         <Line name="Architecture">{architectureName(project.modelArchitecture)}</Line>
-        <Line name="Model size">{modelSizeText(project.modelSize)} parameters</Line>
+        <Line name="Model size">{project.modelSize === null ? "—" : `${modelSizeText(project.modelSize)} parameters`}</Line>
+        {project.modelPreset && project.modelArchitecture === "transformer" && <Line name="Preset">{project.modelPreset.label}</Line>}
         <Line name="Training data">
-          {project.trainingDataPath ? (
+          {datasetIdOf(project.trainingDataPath) ? (
+            <span className="font-[420]">
+              <DatasetNote id={datasetIdOf(project.trainingDataPath) ?? ""} />
+            </span>
+          ) : project.trainingDataPath ? (
             <span className="font-mono text-xs break-all">{project.trainingDataPath}</span>
           ) : (
             <span className="font-[420] text-dim">not set</span>

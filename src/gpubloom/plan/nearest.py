@@ -1,37 +1,37 @@
 """The nearest settings with which a run fits that does not fit as it is.
 
 Some change the config and keep the machine; others keep the config and name the machine that it takes. Each
-is planned like any run, so what is offered here does fit. They stand in the order of how little they change.
+is planned like any run, so what is offered here does fit. `refusal` names only the nearest change; a person
+who chooses wants to see what each kind of change costs.
 """
 
+import itertools
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from gpubloom.plan import costs
-from gpubloom.plan.comparison import field_differences
-from gpubloom.plan.config import ModelConfig, OptimizerConfig, TrainConfig
+from gpubloom.plan.config import ModelConfig, TrainConfig
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.hardware import GIBIBYTE, Gpu, Hardware
-from gpubloom.plan.planner import Memory, Plan, plan_on, share_of
-from gpubloom.plan.refusal import Changes, DoesNotFit, can_run, changed
-from gpubloom.plan.request import shape_of
+from gpubloom.plan.planner import Memory, Plan, Result, plan_on, processes_on, share_of
+from gpubloom.plan.refusal import Changes, DoesNotFit, can_run, changed, fitting_changes
+from gpubloom.plan.request import PlanRequest, shape_of
 from gpubloom.plan.sizes import SMALLEST, ladder_shape, size_name
 
 # The largest single GPU that is commonly rented: the machine to ask for when this one is too small.
 _LARGE_GPU = "H200"
 _GPU_COUNTS = (2, 4, 8)
+_MOST_SETTINGS = 4
 # Beyond this no machine is sold.
 _MOST_HOST_GB = 8_192
 # Slower than this nobody trains: a CPU with the memory of a large GPU server is no help.
 _SLOWEST = 10.0
 
 
-class Fit(BaseModel):
+class NearestFit(Result):
     """One change with which the run fits, and its plan."""
-
-    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
     title: str = Field(description="The change in words.")
     changes: dict[str, JsonValue] = Field(
@@ -46,10 +46,8 @@ class Fit(BaseModel):
     plan: Plan
 
 
-class Needs(BaseModel):
+class Needs(Result):
     """The least memory that a run needs that does not fit, by kind, and the limits of the machine."""
-
-    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
     gpu: Memory | None
     host: Memory
@@ -64,19 +62,23 @@ def needs_of(refusal: DoesNotFit) -> Needs:
 
 
 def nearest_fits(
-    hardware: Hardware,
     config: TrainConfig,
-    refusal: DoesNotFit,
+    hardware: Hardware,
     *,
     tokens_per_epoch: int | None = None,
     shape: DecoderShape | None = None,
-) -> tuple[Fit, ...]:
-    """The changes that make a refused run fit, the smallest first."""
-    asked = _Asked(hardware, config, refusal, tokens_per_epoch, shape)
-    return tuple(asked.fits())
+    at_most: int = 7,
+) -> tuple[NearestFit, ...]:
+    """The changes that make a run fit, the smallest first; none if it fits, or nothing helps."""
+    try:
+        plan_on(hardware, config, shape=shape)
+    except DoesNotFit as refusal:
+        refused = _Refused(hardware, config, refusal, tokens_per_epoch, shape)
+        return tuple(itertools.islice(refused.fits(), at_most))
+    return ()
 
 
-class _Asked:
+class _Refused:
     """A run that was refused, and what could be changed about it."""
 
     def __init__(
@@ -90,60 +92,53 @@ class _Asked:
         self._hardware, self._config, self._refusal = hardware, config, refusal
         self._tokens, self._shape = tokens, shape
 
-    def fits(self) -> Iterator[Fit]:
-        nearest = self._nearest()
-        # A smaller model is no small change: the largest one that fits is offered last.
-        if nearest is not None and not {"model.preset", "method"} & nearest.changes.keys():
-            yield nearest
-        yield from self._optimizers()
+    def fits(self) -> Iterator[NearestFit]:
+        settings = list(self._settings())
+        # Adapters are another kind of training: they come after the machines that train the whole model.
+        yield from (each for each in settings if "method" not in each.changes)
         machines = (self._more_host_memory, self._more_gpus, self._large_machine)
         for machine in machines if self._hardware.gpus else reversed(machines):
             if (fit := machine()) is not None:
                 yield fit
-        if nearest is not None and "method" in nearest.changes:
-            yield nearest
+        yield from (each for each in settings if "method" in each.changes)
         if (smaller := self._smaller_model()) is not None:
             yield smaller
-        elif nearest is not None and "model.preset" in nearest.changes:
-            yield nearest
 
-    def _nearest(self) -> Fit | None:
-        nearest = self._refusal.nearest
-        if nearest is None:
-            return None
-        # The number of processes is what the machine decided, not a change.
-        configs = [
-            each.model_dump(mode="json", exclude={"device"} | ({"processes"} if automatic else set()))
-            for automatic in [self._config.processes == "auto" and nearest.processes == 1]
-            for each in (self._config, nearest)
-        ]
-        changes = {each.path: each.values[1] for each in field_differences(configs)}
-        return self._fit(changes) if changes else None
+    def _settings(self) -> Iterator[NearestFit]:
+        """Other settings of the same model on the same machine.
 
-    def _optimizers(self) -> Iterator[Fit]:
-        if self._config.method != "full":
-            return
-        offered: list[Changes] = [{"optimizer.state": state} for state in _other_states(self._config)]
-        if self._config.optimizer.clip_norm:
-            offered += [{"optimizer.clip_norm": 0.0}]
-            offered += [{**each, "optimizer.clip_norm": 0.0} for each in offered[:-1]]
-        found: list[Fit] = []
-        for changes in offered:
-            # A change within one that fits already says nothing new.
-            if not any(each.changes.items() <= changes.items() for each in found) and (
-                fit := self._fit(changes)
-            ):
-                found.append(fit)
+        Of changes that differ in numbers only the first counts: a batch of 4 makes one of 2 pointless. The
+        same for a change that does more than an earlier one.
+        """
+        processes = processes_on(self._hardware, self._config, shape=self._shape)
+        config = self._config
+        if processes > 1:
+            config = config.model_copy(update={"processes": processes})
+        share = share_of(self._hardware, 1 if config.cluster else processes)
+        asked = PlanRequest.of(config, share, self._shape)
+        found: list[Changes] = []
+        for changes in itertools.chain(fitting_changes(asked), self._without_clipping()):
+            # The largest smaller model is found among all sizes.
+            if "model.preset" in changes or any(_kinds(changes) >= _kinds(each) for each in found):
+                continue
+            if (fit := self._fit(changes)) is not None:
+                found.append(changes)
                 yield fit
+                if len(found) == _MOST_SETTINGS:
+                    return
 
-    def _more_host_memory(self) -> Fit | None:
+    def _without_clipping(self) -> Iterator[Changes]:
+        if self._config.method == "full" and self._config.optimizer.clip_norm:
+            yield {"optimizer.clip_norm": 0.0}
+
+    def _more_host_memory(self) -> NearestFit | None:
         gpu = self._refusal.gpu
         if self._config.memory.host_budget_gb is not None or (gpu and gpu.needed.total > gpu.limit):
             return None
         host = _host_gb(self._refusal)
         return self._on_machine(self._hardware.gpus, host, f"{host:,} GB of host memory")
 
-    def _more_gpus(self) -> Fit | None:
+    def _more_gpus(self) -> NearestFit | None:
         there = self._hardware.gpus
         if not there or self._config.executor == "block":
             return None
@@ -154,7 +149,7 @@ class _Asked:
                     return found
         return None
 
-    def _large_machine(self) -> Fit | None:
+    def _large_machine(self) -> NearestFit | None:
         """One large GPU, with the host memory that it takes."""
         if any(_LARGE_GPU in gpu.name for gpu in self._hardware.gpus) or self._config.device == "cpu":
             return None
@@ -169,7 +164,7 @@ class _Asked:
                 continue
             except ValueError:
                 return None
-            return Fit(
+            return NearestFit(
                 title=f"One {_LARGE_GPU} with {host:,} GB of host memory",
                 gpu_type=_LARGE_GPU,
                 gpus=1,
@@ -179,7 +174,7 @@ class _Asked:
             )
         return None
 
-    def _smaller_model(self) -> Fit | None:
+    def _smaller_model(self) -> NearestFit | None:
         """The largest model of the ladder that fits with everything else as it is."""
         model = self._config.model
         if model != ModelConfig(preset=model.preset, context_length=model.context_length):
@@ -202,23 +197,22 @@ class _Asked:
         if config.model.context_length != model.context_length:
             changes["model.context_length"] = config.model.context_length
         title = f"A model of {config.model.preset.upper()} parameters"
-        return Fit(title=title, changes=changes, machine=self._hardware.name, plan=plan)
+        return NearestFit(title=title, changes=changes, machine=self._hardware.name, plan=plan)
 
     def _of_size(self, billions: float) -> tuple[TrainConfig, DecoderShape | None]:
         name = size_name(billions)
         smaller = self._config.model.model_copy(update={"preset": name})
         config = self._config.model_copy(update={"model": smaller})
-        if self._shape is not None:
-            return config, ladder_shape(billions * 1e9, self._shape.vocab_size).decoder()
         if config.context_length != self._config.context_length:
             # Rows stay as long as they were.
             length = self._config.context_length
-            config = config.model_copy(
-                update={"model": smaller.model_copy(update={"context_length": length})}
-            )
-        return config, None
+            kept = smaller.model_copy(update={"context_length": length})
+            config = config.model_copy(update={"model": kept})
+        if self._shape is None:
+            return config, None
+        return config, ladder_shape(billions * 1e9, self._shape.vocab_size).decoder()
 
-    def _fit(self, changes: Changes, shape: DecoderShape | None = None) -> Fit | None:
+    def _fit(self, changes: Changes, shape: DecoderShape | None = None) -> NearestFit | None:
         config = changed(self._config, changes)
         if config is None:
             return None
@@ -226,16 +220,16 @@ class _Asked:
         if plan is None:
             return None
         said = {path: value for path, value in changes.items() if _value(self._config, path) != value}
-        return Fit(title=describe(said), changes=said, machine=self._hardware.name, plan=plan)
+        return NearestFit(title=describe(said), changes=said, machine=self._hardware.name, plan=plan)
 
-    def _on_machine(self, gpus: tuple[Gpu, ...], host: int | None, title: str) -> Fit | None:
+    def _on_machine(self, gpus: tuple[Gpu, ...], host: int | None, title: str) -> NearestFit | None:
         if host is not None and host > _MOST_HOST_GB:
             return None
         machine = _machine(self._hardware, gpus, host or _gib(self._hardware.host_memory_bytes))
         plan = self._plan(machine, self._config, self._shape)
         if plan is None or plan.tokens_per_second < _SLOWEST:
             return None
-        return Fit(
+        return NearestFit(
             title=title,
             gpu_type=gpus[0].name if gpus else None,
             gpus=len(gpus) or None,
@@ -286,14 +280,8 @@ def _can_run(machine: Hardware, config: TrainConfig, shape: DecoderShape | None)
     )
 
 
-def _other_states(config: TrainConfig) -> tuple[str, ...]:
-    """Smaller forms of the optimizer's state, as far as there are any."""
-    field = OptimizerConfig.model_fields.get("state")
-    if field is None:
-        return ()
-    states: tuple[str, ...] = get_args(field.annotation)
-    now = getattr(config.optimizer, "state", None)
-    return states[states.index(now) + 1 :] if now in states else states
+def _kinds(changes: Changes) -> set[tuple[str, str | None]]:
+    return {(name, value if isinstance(value, str) else None) for name, value in changes.items()}
 
 
 def _value(config: TrainConfig, path: str) -> Any:
