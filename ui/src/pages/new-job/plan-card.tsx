@@ -11,6 +11,7 @@ import { Facts } from "@/components/figures";
 import { Loaded, Skeleton, Updating } from "@/components/loaded";
 import { CONFIG_FIELDS, type Json } from "@/forms/job-fields";
 import { MemoryBars } from "@/pages/jobs/memory-bars";
+import { SpeedupNote } from "@/pages/jobs/speedup-note";
 import { countText, durationText, parametersText, secondsText, settingText } from "@/text/numbers";
 
 const PAUSE = 400;
@@ -141,6 +142,7 @@ function PlanFigures({ plan }: { plan: Plan }) {
         </p>
       )}
       <Facts facts={factsOf(plan)} />
+      <SpeedupNote plan={plan} />
       <p className="text-xs text-faint">
         {plan.precision_reason}.{plan.assumptions.length > 0 && ` Assumes ${plan.assumptions.join("; ")}.`}
       </p>
