@@ -232,6 +232,7 @@ class Trainer:
                 "grad_norm": grad_norm,
                 "tokens_per_second": tokens / seconds,
                 "samples_per_second": samples / seconds,
+                "step_seconds": seconds,
                 "tokens_seen": self.tokens_seen,
                 # Of running text every token is trained.
                 **({"trained_tokens": self.trained_tokens} if self._has_examples else {}),
@@ -239,6 +240,9 @@ class Trainer:
             }
             self.reporter.metrics(values, step=self.step)
             self.callbacks.tell("on_step", self.step, values)
+        else:
+            # So that a rank that is slower than the others is seen.
+            self.reporter.metric("step_seconds", seconds, self.step)
         # What a step waited for is known when the next one has begun.
         if (last := self.executor.last_step()) is not None:
             self.reporter.metrics(last.metrics(seconds), step=self.step - 1)

@@ -21,7 +21,10 @@ const used = (values: NodeNow["last"], part: string, whole: string) => {
   const total = value(values, whole, bytesText);
   return value(values, part, bytesText) + (total === "–" ? "" : ` / ${total}`);
 };
-const both = (values: NodeNow["last"], one: string, other: string) => `${value(values, one, rate)} / ${value(values, other, rate)}`;
+function both(values: NodeNow["last"], one: string, other: string): string {
+  const texts = [value(values, one, rate), value(values, other, rate)];
+  return texts.every((text) => text === "–") ? "–" : texts.join(" / ");
+}
 const celsius = (number: number) => `${Math.round(number)} °C`;
 const watts = (number: number) => `${Math.round(number)} W`;
 

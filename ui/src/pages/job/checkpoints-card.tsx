@@ -142,8 +142,8 @@ const FACTS: Column<Checkpoint>[] = [
     ),
   },
   { header: "Eval loss", cell: evalLossText },
-  { header: "Training time", end: true, cell: ({ details }) => trainingTime(details) },
-  { header: "Size", end: true, cell: ({ size }) => (size === null ? null : bytesText(size)) },
+  { header: "Training time", end: true, cell: ({ details }) => trainingTime(details) && <span className="whitespace-nowrap">{trainingTime(details)}</span> },
+  { header: "Size", end: true, cell: ({ size }) => (size === null ? null : <span className="whitespace-nowrap">{bytesText(size)}</span>) },
   { header: "Saved", end: true, cell: (checkpoint) => <span className="text-dim"><TimeAgo at={checkpoint.saved_at} /></span> },
 ];
 

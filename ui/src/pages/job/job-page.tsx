@@ -101,10 +101,10 @@ function LoadedJob({ job }: { job: Job }) {
             <TuningCard job={job} store={store} />
           </div>
         )}
-        <div className="min-w-0 lg:col-span-5">
+        <div className="min-w-0 lg:col-span-6">
           <CheckpointsCard job={job} />
         </div>
-        <div className="min-w-0 lg:col-span-7">
+        <div className="min-w-0 lg:col-span-6">
           <OutputCard job={job} />
         </div>
         {job.kind === "train" && (

@@ -29,7 +29,8 @@ export function JobStats({ job }: { job: Job }) {
     { name: "Epoch", value: summary.epoch === null ? DASH : summary.epoch.toFixed(2), unit: summary.epochs === null ? undefined : `/ ${trimmed(summary.epochs)}` },
     time.stat,
     { name: "Loss", value: loss === undefined ? DASH : metricText(loss), unit: evalLoss === undefined ? undefined : `eval ${metricText(evalLoss)}` },
-    { name: "Throughput", value: throughput === undefined ? DASH : countText(throughput), unit: throughput === undefined ? undefined : ["tok/s", samples !== undefined && `${metricText(samples)} samples/s`].filter(Boolean).join(" · ") },
+    { name: "Throughput", value: throughput === undefined ? DASH : countText(throughput), unit: throughput === undefined ? undefined : "tok/s" },
+    { name: "Samples per second", value: samples === undefined ? DASH : metricText(samples) },
     { name: "Global batch", value: globalBatch === null ? DASH : countText(globalBatch), unit: summary.world_size === null ? undefined : `world size ${countText(summary.world_size)}` },
     { name: "Attempt", value: job.attempt === 0 ? DASH : countText(job.attempt), unit: restarts(summary.restart_count) },
   ];
