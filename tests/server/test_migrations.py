@@ -122,6 +122,7 @@ _NEW_TABLES = {
     "provider_credits",
     "queue_turns",
     "recovery_codes",
+    "stored_artifacts",
     "totp_secrets",
 }
 _FILLED = {

@@ -76,6 +76,8 @@ class Settings(BaseSettings):
     storage_endpoint: str = ""
     storage_region: str = "us-east-1"
     storage_prefix: str = ""
+    # Days; 0 keeps nothing in the bucket after a job has ended.
+    artifact_retention_days: int = Field(30, ge=0, le=3650)
 
     @property
     def sandbox_mode(self) -> Literal["require", "prefer", "off"]:

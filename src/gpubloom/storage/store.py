@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from gpubloom.errors import CodedError, InputError
 
@@ -75,7 +75,7 @@ class Store:
         except Exception as problem:
             raise self._said("opened", "", problem) from problem
 
-    def put(self, name: str, content: bytes | Path) -> None:
+    def put(self, name: str, content: bytes | Path | BinaryIO) -> None:
         try:
             self._calls.put(self._store, name, content)
         except Exception as problem:
