@@ -40,7 +40,7 @@ def upgrade() -> None:
             ondelete="CASCADE",
         ),
         sa.PrimaryKeyConstraint("id", name="pk_stored_artifacts"),
-        sa.UniqueConstraint("job_id", "path", name="uq_stored_artifacts_job_id"),
+        sa.UniqueConstraint("job_id", "path", name="uq_stored_artifacts_job_id_path"),
     )
     op.create_index("ix_stored_artifacts_stored_at", "stored_artifacts", ["stored_at"])
     with op.batch_alter_table("rentals") as batch:
