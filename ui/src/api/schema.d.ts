@@ -2335,6 +2335,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{job_id}/stored-artifacts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Stored Artifacts
+         * @description List the files that the job made on a rented machine and that are kept in the bucket.
+         */
+        get: operations["list_stored_artifacts_api_jobs__job_id__stored_artifacts_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/stored-artifacts/{artifact_id}/address": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create Address
+         * @description Create an address of one file that works without signing in, until it expires.
+         */
+        post: operations["create_address_api_jobs__job_id__stored_artifacts__artifact_id__address_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}/move": {
         parameters: {
             query?: never;
@@ -2601,6 +2641,28 @@ export interface components {
             /** Recovery Codes */
             recovery_codes: string[];
             passkey: components["schemas"]["PasskeyOut"];
+        };
+        /** AddressIn */
+        AddressIn: {
+            /**
+             * Life Seconds
+             * @description How long the address works, in seconds: one minute to seven days.
+             * @default 3600
+             */
+            life_seconds?: number;
+        };
+        /**
+         * AddressOut
+         * @description Whoever has the address can download the file until it expires.
+         */
+        AddressOut: {
+            /** Address */
+            address: string;
+            /**
+             * Expires At
+             * Format: date-time
+             */
+            expires_at: string;
         };
         /**
          * Answers
@@ -4878,6 +4940,26 @@ export interface components {
             code: string;
             /** Message */
             message: string;
+        };
+        /**
+         * HubDataset
+         * @description A dataset of the Hugging Face Hub, as `load_dataset` is called.
+         */
+        "HubDataset-Input": {
+            /** Name */
+            name: string;
+            /** Config */
+            config?: string | null;
+        };
+        /**
+         * HubDataset
+         * @description A dataset of the Hugging Face Hub, as `load_dataset` is called.
+         */
+        "HubDataset-Output": {
+            /** Name */
+            name: string;
+            /** Config */
+            config: string | null;
         };
         /**
          * HubDestination
@@ -7856,6 +7938,16 @@ export interface components {
              */
             datasets?: components["schemas"]["Detected_str_-Input"][];
             /**
+             * Hub Models
+             * @default []
+             */
+            hub_models?: string[];
+            /**
+             * Hub Datasets
+             * @default []
+             */
+            hub_datasets?: components["schemas"]["HubDataset-Input"][];
+            /**
              * Trackers
              * @default []
              */
@@ -7917,6 +8009,16 @@ export interface components {
              * @default []
              */
             datasets: components["schemas"]["Detected_str_-Output"][];
+            /**
+             * Hub Models
+             * @default []
+             */
+            hub_models: string[];
+            /**
+             * Hub Datasets
+             * @default []
+             */
+            hub_datasets: components["schemas"]["HubDataset-Output"][];
             /**
              * Trackers
              * @default []
@@ -8367,6 +8469,18 @@ export interface components {
              */
             datasets: string[];
             /**
+             * Hub Models
+             * @description Models of the Hugging Face Hub that the script loads; some providers fetch them early.
+             * @default []
+             */
+            hub_models: string[];
+            /**
+             * Hub Datasets
+             * @description Datasets of the Hugging Face Hub that the script loads: a name, and perhaps a config.
+             * @default []
+             */
+            hub_datasets: string[][];
+            /**
              * Total Steps
              * @description Number of training steps, if known from the script.
              */
@@ -8815,6 +8929,38 @@ export interface components {
             ready: boolean;
             /** Reason */
             reason: string | null;
+        };
+        /**
+         * StoredArtifactOut
+         * @description A file in the bucket. `kept_until`: when it is removed.
+         */
+        StoredArtifactOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Path */
+            path: string;
+            /** Size */
+            size: number;
+            /** Sha256 */
+            sha256: string;
+            /**
+             * Stored At
+             * Format: date-time
+             */
+            stored_at: string;
+            /**
+             * Kept Until
+             * Format: date-time
+             */
+            kept_until: string;
+        };
+        /** StoredArtifacts */
+        StoredArtifacts: {
+            /** Items */
+            items: components["schemas"]["StoredArtifactOut"][];
         };
         /**
          * SummaryDelta
@@ -14360,6 +14506,75 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_stored_artifacts_api_jobs__job_id__stored_artifacts_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoredArtifacts"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    create_address_api_jobs__job_id__stored_artifacts__artifact_id__address_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+                artifact_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AddressIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AddressOut"];
+                };
             };
             /** @description Error */
             "4XX": {

@@ -27,6 +27,7 @@ import { CostCard, JobStats } from "./job-stats";
 import { MemoryCard } from "./memory-card";
 import { OutputCard } from "./output-card";
 import { ArtifactsCard, ModelCard, ResultCard } from "./result-cards";
+import { StoredArtifactsCard } from "./stored-artifacts-card";
 import { hostsOf, SystemCard } from "./system-card";
 import { TaskPage } from "./task-page";
 import { isTuning, TuningCard } from "./tuning-card";
@@ -95,6 +96,7 @@ function LoadedJob({ job }: { job: Job }) {
       <Suspense fallback={<ChartsSkeleton />}>
         <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} system={<SystemCard job={job} />} aside={job.kind === "script" ? <ArtifactsCard job={job} /> : <MemoryCard job={job} store={store} />} />
       </Suspense>
+      {job.offer && <StoredArtifactsCard job={job} />}
       <div className="mt-6 grid gap-3.5 lg:grid-cols-12">
         {isTuning(job) && (
           <div className="min-w-0 lg:col-span-12">
