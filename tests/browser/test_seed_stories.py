@@ -138,7 +138,7 @@ def test_the_second_document_a_model_is_tuned_watched_and_asked(
     # 1. Models: a list of supported ones, and one's own, whose tokenizer is checked.
     page.goto("/models")
     for family in ("Llama", "Mistral", "Falcon"):
-        expect(page.get_by_text(re.compile(family)).filter(visible=True).first).to_be_visible()
+        expect(page.get_by_role("option", name=family).first).to_be_attached()
     page.get_by_role("button", name="Add a model").first.click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("Model id")).to_be_visible()
