@@ -11,7 +11,7 @@ from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.placement import resident, streamed
 from tests.errors import raises
 
-LAYERS, D, F, V, ROWS, LENGTH = 6, 512, 1_024, 5_000, 4, 256
+LAYERS, D, F, V, ROWS, LENGTH = 6, 512, 1_024, 10_000, 4, 256
 N = ROWS * LENGTH
 SHAPE: DecoderShape = decoder_shape(
     {
@@ -172,3 +172,12 @@ def test_with_dropout_every_adapter_has_its_inputs_to_itself() -> None:
     ]
     # q, k, v, o, gate and up read the hidden state, down what lies between.
     assert found[1] - found[0] == pytest.approx(LAYERS * N * (6 * D + F) * 3, abs=10)
+
+
+def test_a_recorded_step_leaves_room_for_evaluations_beside_it() -> None:
+    placement = resident(LAYERS, tied=False)
+    recorded = placement.model_copy(update={"cuda_graph": True})
+    more = predicted(recorded).activations - predicted(placement).activations
+    # Logits and their gradient in bf16, and the gradient of the head.
+    loss = 4 * N * V + 2 * V * D
+    assert more == pytest.approx(2 * N * D * 2 + loss / 2, abs=10)

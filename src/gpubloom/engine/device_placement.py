@@ -91,6 +91,8 @@ class OnDevices:
             found.append("weights, gradients and optimizer state sharded across processes")
         if self.compiled:
             found.append("compiled layers")
+        if self.plan.placement is not None and self.plan.placement.cuda_graph:
+            found.append("steps recorded as a CUDA graph")
         layers = () if self.plan.placement is None else self.plan.placement.layers
         again = sum(not layer.keep for layer in layers)
         if again:

@@ -29,6 +29,7 @@ class Residency(NamedTuple):
     share: bool
     ends_on_host: bool
     first_waits: bool  # whether the first layer is updated by the host
+    graph: bool = False  # whether a step is recorded
 
 
 def residency_of(placement: Placement, work: Work, recompute: tuple[float, ...]) -> Residency:
@@ -70,6 +71,7 @@ def residency_of(placement: Placement, work: Work, recompute: tuple[float, ...])
         share=placement.share_gradients,
         ends_on_host=placement.embedding.state != "device",
         first_waits=placement.layers[0].state == "host",
+        graph=placement.cuda_graph,
     )
 
 
@@ -134,7 +136,12 @@ def host_bytes(work: Work, at: Residency) -> Bytes:
 
 
 def loss_bytes(work: Work, chunk: int) -> int:
-    return min(chunk, work.tokens) * work.shape.vocab_size * (2 * work.compute_bytes + 4)
+    """Logits and their gradient; compiled, nothing of them exists in fp32."""
+    c, shape = work.compute_bytes, work.shape
+    logits = min(chunk, work.tokens) * shape.vocab_size
+    if not (work.on_gpu and work.compiled):
+        return logits * (2 * c + 4)
+    return logits * 2 * c + (c * shape.vocab_size * shape.hidden_size if work.full else 0)
 
 
 def activation_bytes(work: Work, at: Residency) -> int:
@@ -142,6 +149,9 @@ def activation_bytes(work: Work, at: Residency) -> int:
     # The loss is over when the backward pass begins: only the larger of the two counts.
     passing = max(work.working, loss_bytes(work, at.chunk))
     total = at.kept + (layers + 2) * work.input_bytes + passing + work.masks
+    if at.graph:
+        # The memory of a recording is its own: evaluations need more beside it.
+        total += 2 * work.input_bytes + passing // 2
     return int(total * costs.RESERVED_OVER_ALLOCATED)
 
 
