@@ -14,7 +14,7 @@ from gpubloom.engine.executors.blocks.device import Device
 from gpubloom.engine.hardware import choose_compute
 from gpubloom.engine.host_memory import host_buffer
 from gpubloom.engine.model import Model
-from gpubloom.plan import BlockPlacement, Hardware, OptimizerConfig, Placement, TrainConfig, predict
+from gpubloom.plan import BlockPlacement, Hardware, Placement, TrainConfig, predict
 from gpubloom.plan.placement import resident, streamed
 
 LAYERS, VOCABULARY = 5, 600
@@ -74,6 +74,10 @@ CASES = [
     *((name, "full", precision) for name in PLACEMENTS for precision in ("bf16", "fp32")),
     *((name, method, "bf16") for name in FROZEN for method in ("lora", "qlora")),
 ]
+OPTIMIZERS = [
+    *((name, "full", optimizer) for name in PLACEMENTS for optimizer in ("muon", "adafactor")),
+    *(("frozen and streamed", "lora", optimizer) for optimizer in ("muon", "adafactor")),
+]
 
 
 def _model(config: TrainConfig) -> Model:
@@ -86,6 +90,24 @@ def _model(config: TrainConfig) -> Model:
 @pytest.mark.parametrize(("name", "method", "precision"), CASES)
 def test_weights_gradients_and_states_are_predicted_within_two_percent(
     buffers: tuple[Buffers, Buffers], name: str, method: str, precision: str, accumulation: int
+) -> None:
+    assert_planned(buffers, name, method, precision, accumulation, {"name": "adamw"})
+
+
+@pytest.mark.parametrize(("name", "method", "optimizer"), OPTIMIZERS)
+def test_states_of_other_optimizers_are_predicted_as_well(
+    buffers: tuple[Buffers, Buffers], name: str, method: str, optimizer: str
+) -> None:
+    assert_planned(buffers, name, method, "bf16", 1, {"name": optimizer})
+
+
+def assert_planned(
+    buffers: tuple[Buffers, Buffers],
+    name: str,
+    method: str,
+    precision: str,
+    accumulation: int,
+    optimizer: dict[str, str],
 ) -> None:
     config = TrainConfig.model_validate(
         {
@@ -100,6 +122,7 @@ def test_weights_gradients_and_states_are_predicted_within_two_percent(
             "precision": precision,
             "accumulation": accumulation,
             "batch_size": 2,
+            "optimizer": optimizer,
         }
     )
     placement, model = (PLACEMENTS | FROZEN)[name], _model(config)
@@ -107,7 +130,7 @@ def test_weights_gradients_and_states_are_predicted_within_two_percent(
         model.blocks,
         model.source,
         placement,
-        OptimizerConfig(),
+        config.optimizer,
         choose_compute("cpu", precision),
         ExecutorOptions(accumulation=accumulation, quantized=method == "qlora"),
     )

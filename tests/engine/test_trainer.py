@@ -27,7 +27,14 @@ def test_a_run_reports_what_charts_and_progress_bars_need(make_run: Callable[...
     run = make_run(max_steps=12, eval={"every_steps": 5})
     run.train()
     values = [event["values"] for event in run.events("metric")]
-    step = {"train/loss", "learning_rate", "grad_norm", "tokens_per_second", "tokens_seen"}
+    step = {
+        "train/loss",
+        "learning_rate",
+        "grad_norm",
+        "tokens_per_second",
+        "samples_per_second",
+        "tokens_seen",
+    }
     assert all(step <= set(found) for found in values if "train/loss" in found)
     evaluations = [event for event in run.events("metric") if "eval/loss" in event["values"]]
     assert [event["step"] for event in evaluations] == [5, 10, 12]
@@ -289,3 +296,11 @@ def test_a_bpe_run_trains_and_resumes(make_run: Callable[..., Run], text_file: P
     parts.train(stop_at=3)
     parts.train(resume=True)
     assert whole.losses() == parts.losses()
+
+
+def test_samples_per_second_are_the_rows_of_the_steps_by_their_time(make_run: Callable[..., Run]) -> None:
+    run = make_run(max_steps=3, batch_size=4, accumulation=2)
+    run.train()
+    reported = [event["values"] for event in run.events("metric") if "train/loss" in event["values"]]
+    for values in reported:
+        assert values["tokens_per_second"] / values["samples_per_second"] == pytest.approx(32)

@@ -38,6 +38,7 @@ from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
+from gpubloom.traincard.checkpoints import training_metadata
 
 _EVENTS = ("on_start", "on_step", "on_evaluate", "on_checkpoint", "on_end")
 
@@ -119,6 +120,7 @@ class _OrderedStep:
     learning_rate: float
     # Of this step in all processes and in this one, and of all steps so far.
     tokens: int
+    samples: int
     own_tokens: int
     tokens_seen: int
     trained_tokens: int
@@ -185,6 +187,9 @@ class Trainer:
         self._save_wanted = False
         self._evaluated: tuple[int, Evaluation] | None = None
         self._grad_norm: torch.Tensor | None = None
+        # Training time of the attempts before this one, and when this one's began.
+        self._earlier_seconds = 0.0
+        self._began = time.perf_counter()
         self._ordered: _OrderedStep | None = None
         self._reported_at = 0.0
         device = self.on_devices.compute.device
@@ -197,6 +202,7 @@ class Trainer:
         self.manager.clean()
         if self.group.leads:
             self._describe()
+        self._began = time.perf_counter()
         self.callbacks.tell("on_start", self.total_steps)
         self._apply_commands()
         try:
@@ -242,7 +248,7 @@ class Trainer:
         if not self._reads_late:
             self._must_be_finite(self.step, loss.read())
         self._grad_norm = self.executor.optimizer_step(learning_rate)
-        tokens, trained = self.group.total(batch.token_count, batch.trained_count)
+        tokens, trained, samples = self.group.total(batch.token_count, batch.trained_count, batch.samples)
         self.tokens_seen += tokens
         self.trained_tokens += trained
         before, self._ordered = (
@@ -253,6 +259,7 @@ class Trainer:
                 grad_norm=self._grad_norm,
                 learning_rate=learning_rate,
                 tokens=tokens,
+                samples=samples,
                 own_tokens=batch.token_count,
                 tokens_seen=self.tokens_seen,
                 trained_tokens=self.trained_tokens,
@@ -283,6 +290,7 @@ class Trainer:
                 "learning_rate": ordered.learning_rate,
                 "grad_norm": ordered.grad_norm,
                 "tokens_per_second": ordered.tokens / seconds,
+                "samples_per_second": ordered.samples / seconds,
                 "tokens_seen": ordered.tokens_seen,
                 # Of running text every token is trained.
                 **({"trained_tokens": ordered.trained_tokens} if self._has_examples else {}),
@@ -356,10 +364,21 @@ class Trainer:
                 if self._evaluated and self._evaluated[0] == self.step
                 else {},
                 loss_scale=self.executor.loss_scale,
+                metadata=self._metadata(),
             )
         )
         self.callbacks.tell("on_checkpoint", self.step, path)
         return path
+
+    def _metadata(self) -> dict[str, Any]:
+        return training_metadata(
+            seconds=self._earlier_seconds + time.perf_counter() - self._began,
+            parameters=self.model.shape.parameters,
+            trained_parameters=self.model.trained_parameters,
+            method=self.config.method,
+            precision=self.on_devices.compute.precision,
+            optimizations=self.on_devices.optimizations(),
+        )
 
     def resume(self) -> None:
         """Continues from the newest checkpoint; without one, the run begins again at step 0."""
@@ -380,6 +399,7 @@ class Trainer:
         self.step = checkpoint.progress.step
         self.tokens_seen = checkpoint.progress.tokens_seen
         self.trained_tokens = checkpoint.progress.trained_tokens
+        self._earlier_seconds = float(checkpoint.progress.metadata.get("training_seconds", 0.0))
         self.reporter.resumed(self.step)
 
     def _apply_commands(self) -> None:
@@ -440,6 +460,7 @@ class Trainer:
         self.reporter.describe(
             {
                 "parameters": shape.parameters,
+                "trainable_parameters": self.model.trained_parameters,
                 "model": f"{self.model.family}, {len(shape.layers)} layers, hidden size {shape.hidden_size}",
                 "method": self.config.method,
                 "vocab_size": shape.vocab_size,

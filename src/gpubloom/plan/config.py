@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from gpubloom.errors import InputError
 from gpubloom.plan import limits
 from gpubloom.plan.shapes import PRESETS, ModelShape
+from gpubloom.plan.sizes import billions_in, preset_label, preset_shape
 from gpubloom.plan.validation import Fraction, Part
 
 # Bytes and end-of-text: no tokenizer has fewer tokens.
@@ -60,12 +61,6 @@ def shown(
     if empty is not None:
         extra["empty"] = empty
     return extra
-
-
-def _preset_label(name: str, shape: ModelShape) -> str:
-    # 125m is a number of parameters, tiny is a name.
-    title = name.upper() if name[0].isdigit() else name
-    return f"{title} · {shape.layers} layers, {shape.hidden_size:,} wide"
 
 
 class TokenizerConfig(Part):
@@ -197,8 +192,9 @@ class ModelConfig(Part):
     preset: str = Field(
         "tiny",
         title="Model",
-        description="Preset that sets the sizes of a new model; each size can be overridden.",
-        json_schema_extra=shown(choices={name: _preset_label(name, PRESETS[name]) for name in PRESETS}),
+        description="Preset that sets the sizes of a new model, or a number of parameters such as 130b or "
+        "450m; each size can be overridden.",
+        json_schema_extra=shown(choices={name: preset_label(name) for name in PRESETS}),
     )
     hidden_size: int | None = Field(
         None,
@@ -281,11 +277,14 @@ class ModelConfig(Part):
     @field_validator("preset")
     @classmethod
     def _preset_is_known(cls, preset: str) -> str:
-        if preset not in PRESETS:
+        known = preset.lower()
+        if known not in PRESETS and billions_in(known) is None:
             raise PydanticCustomError(
-                "unknown_preset", f"unknown preset {preset!r}; available presets: {', '.join(PRESETS)}"
+                "unknown_preset",
+                f"unknown preset {preset!r}; use one of {', '.join(PRESETS)}, or a number of parameters from "
+                "1m to 10000b, such as 130b",
             )
-        return preset
+        return known
 
     @model_validator(mode="after")
     def _a_folder_brings_its_own_sizes(self) -> "ModelConfig":
@@ -333,7 +332,7 @@ class ModelConfig(Part):
     def shape(self, vocab_size: int) -> ModelShape:
         """The full shape of a preset, once the tokenizer has said how many tokens there are."""
         assert self.path is None, "a model folder has its shape in its config.json"
-        base = PRESETS[self.preset]
+        base = preset_shape(self.preset, vocab_size)
         sizes = set(ModelShape.__dataclass_fields__)
         wanted = self.model_dump(include=sizes, exclude_none=True)
         if "heads" in wanted and "kv_heads" not in wanted:
@@ -348,11 +347,24 @@ class ModelConfig(Part):
         return ModelShape(**{**fields, "vocab_size": vocab_size})
 
 
-class OptimizerConfig(Part):
-    """Settings of AdamW. Weight decay applies to matrices, not to norms."""
+OptimizerName = Literal["adamw", "muon", "adafactor"]
 
-    name: Literal["adamw"] = Field(
-        "adamw", title="Optimizer", description="The optimizer; AdamW is the only one."
+
+class OptimizerConfig(Part):
+    """The optimizer and its settings. Weight decay applies to matrices, not to norms."""
+
+    name: OptimizerName = Field(
+        "adamw",
+        title="Optimizer",
+        description="AdamW; Muon for the matrices of decoder layers with AdamW for the rest; or Adafactor, "
+        "which has almost no optimizer state. All use the same learning rates.",
+        json_schema_extra=shown(
+            choices={
+                "adamw": ("AdamW", "two moments per weight"),
+                "muon": ("Muon", "one moment per weight of a matrix"),
+                "adafactor": ("Adafactor", "one moment per row and column"),
+            }
+        ),
     )
     beta1: float = Field(
         0.9, ge=0, lt=1, title="Beta 1", description="Decay rate of the running mean of the gradients."
@@ -370,12 +382,19 @@ class OptimizerConfig(Part):
         title="Epsilon",
         description="Small number added to the denominator of the update, for numerical stability.",
     )
+    momentum: float = Field(
+        0.95,
+        ge=0,
+        lt=1,
+        title="Muon momentum",
+        description="Decay rate of Muon's running mean of the gradients.",
+    )
     weight_decay: float = Field(
         0.1,
         ge=0,
         le=limits.MAX_WEIGHT_DECAY,
         title="Weight decay",
-        description="AdamW weight decay of weight matrices; norms do not decay.",
+        description="Decoupled weight decay of weight matrices; norms do not decay.",
     )
     clip_norm: float = Field(
         1.0,
@@ -389,6 +408,19 @@ class OptimizerConfig(Part):
     @classmethod
     def _any_spelling(cls, name: object) -> object:
         return name.lower() if isinstance(name, str) else name
+
+    @model_validator(mode="after")
+    def _settings_belong_to_the_optimizer(self) -> "OptimizerConfig":
+        unused = {"adamw": ("momentum",), "muon": (), "adafactor": ("beta1", "beta2", "eps", "momentum")}
+        defaults = type(self).model_construct()
+        said = [name for name in unused[self.name] if getattr(self, name) != getattr(defaults, name)]
+        if said:
+            raise PydanticCustomError(
+                "setting_of_other_optimizer",
+                f"{self.name} does not use {', '.join(said)}: remove {'it' if len(said) == 1 else 'them'}, "
+                "or choose another optimizer",
+            )
+        return self
 
 
 class ScheduleConfig(Part):
@@ -725,6 +757,16 @@ class TrainConfig(Part):
         return self
 
     @model_validator(mode="after")
+    def _other_backends_have_adamw(self) -> "TrainConfig":
+        if self.backend != "engine" and self.optimizer.name != "adamw":
+            raise PydanticCustomError(
+                "backend_optimizer",
+                f"backend {self.backend} trains with adamw only: remove optimizer.name, or use backend "
+                "engine",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _several_processes_belong_to_the_engine(self) -> "TrainConfig":
         if self.processes not in {None, 1} and self.backend != "engine":
             raise PydanticCustomError(
@@ -752,6 +794,12 @@ class TrainConfig(Part):
                 "sharded_quantized",
                 "executor sharded cannot shard the 4-bit weights of qlora: use method lora, or executor "
                 "block",
+            )
+        if self.optimizer.name != "adamw":
+            raise PydanticCustomError(
+                "sharded_optimizer",
+                f"executor sharded splits matrices across processes, and {self.optimizer.name} needs whole "
+                "ones: use optimizer adamw, or executor block",
             )
         if self.memory.mode == "stream":
             raise PydanticCustomError(

@@ -63,8 +63,13 @@ LAUNCH_GRAPH_SECONDS = 3e-3
 LAUNCHES_MATTER = 0.4
 # Logits cross memory this often per chunk: written, read for the loss, gradient written, read twice.
 LOSS_PASSES = 3.0
-# Optimizer: bytes read and written per parameter (12 + 12, gradient, compute copy).
-UPDATE_BYTES = 28
+# Optimizer: bytes read and written per parameter (master twice, gradient, compute copy) beside its moments.
+UPDATE_BYTES = 12
+# Adafactor reads the gradient three times, and on a GPU what it makes of it in between.
+ADAFACTOR_BYTES = 24
+# Muon: Newton-Schulz steps, and bytes per element of a matrix: gradient and momentum in fp32, three in bf16.
+MUON_STEPS = 5
+MUON_BYTES = 14
 # Waiting for the gradient norm before the first update may begin, and what a step costs in Python.
 STEP_SECONDS = 4e-3
 # Copies and host updates slow the GPU's own work a little while they run beside it.

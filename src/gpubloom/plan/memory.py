@@ -16,6 +16,9 @@ class Residency(NamedTuple):
     device_state: int
     host_state: int
     link_state: int
+    device_moments: int  # bytes of the optimizer's state beside the masters
+    host_moments: int
+    link_moments: int
     device_weights: int  # bytes in buffers of their own
     filled_weights: int  # of these, bytes sent there once a step
     streamed_weights: int  # bytes sent before each use
@@ -34,11 +37,12 @@ class Residency(NamedTuple):
 
 def residency_of(placement: Placement, work: Work, recompute: tuple[float, ...]) -> Residency:
     """The sums of any placement."""
-    states = {"device": 0, "host": 0, "link": 0}
+    states, moments = ({"device": 0, "host": 0, "link": 0} for _ in range(2))
     device = filled = streamed = cast = kept = recomputed = 0
     seconds = 0.0
     for index, layer in enumerate(placement.layers):
         states[layer.state] += work.trained[index]
+        moments[layer.state] += work.moments[index]
         weights = work.weights[index]
         if layer.keep or layer.weights == "device":
             if not (work.compute_bytes == 4 and work.full and layer.state == "device"):
@@ -58,6 +62,9 @@ def residency_of(placement: Placement, work: Work, recompute: tuple[float, ...])
         device_state=states["device"],
         host_state=states["host"],
         link_state=states["link"],
+        device_moments=moments["device"],
+        host_moments=moments["host"],
+        link_moments=moments["link"],
         device_weights=device,
         filled_weights=filled,
         streamed_weights=streamed,
@@ -100,11 +107,11 @@ def device_bytes(work: Work, sums: Sums, at: Residency) -> Bytes:
         weights += at.slots * sums.largest_weights
     weights += work.decoded
     gradients = c * (at.device_state + at.link_state)
-    optimizer = 8 * at.device_state
+    optimizer = at.device_moments
     if at.host_state:
         gradients += 2 * c * pool
     if at.link_state:
-        optimizer += 2 * (12 + c) * sums.largest_trained
+        optimizer += 2 * ((4 + c) * sums.largest_trained + sums.largest_moments)
     if work.accumulation > 1 and c < 4:
         gradients += 4 * pool
     if work.full:
@@ -113,7 +120,7 @@ def device_bytes(work: Work, sums: Sums, at: Residency) -> Bytes:
         gradients += (2 if at.ends_on_host else 1) * c * work.ends + (4 * work.ends if c < 4 else 0)
         if not at.ends_on_host:
             weights += 4 * work.ends
-            optimizer += 8 * work.ends
+            optimizer += work.ends_moments
     else:
         # Frozen embedding and head, and the adapters' copy for computing.
         weights += c * work.ends + (c * at.device_state if c < 4 else 0)
@@ -124,7 +131,9 @@ def host_bytes(work: Work, at: Residency) -> Bytes:
     """Peak in host memory beside a GPU; on a CPU it is all one memory."""
     c = work.compute_bytes
     copy = c if c < 4 else 0
-    on_host = at.host_state + (work.ends if work.full and at.ends_on_host else 0)
+    ends_on_host = work.full and at.ends_on_host
+    on_host = at.host_state + (work.ends if ends_on_host else 0)
+    moments = at.host_moments + at.link_moments + (work.ends_moments if ends_on_host else 0)
     elements = on_host + at.link_state
     weights = 4 * elements + copy * elements
     if not work.full:
@@ -132,7 +141,7 @@ def host_bytes(work: Work, at: Residency) -> Bytes:
     gradients = 0 if at.share and c < 4 else c * on_host
     inputs = at.recomputed * work.input_bytes if at.offload else 0
     overhead = costs.HOST_OVERHEAD_WITH_GPU_BYTES if work.on_gpu else 0
-    return Bytes(weights, gradients, 8 * elements, inputs, overhead)
+    return Bytes(weights, gradients, moments, inputs, overhead)
 
 
 def loss_bytes(work: Work, chunk: int) -> int:
@@ -148,7 +157,7 @@ def activation_bytes(work: Work, at: Residency) -> int:
     layers = min(at.recomputed, costs.OFFLOAD_BUFFERS) if at.offload else at.recomputed
     # The loss is over when the backward pass begins: only the larger of the two counts.
     passing = max(work.working, loss_bytes(work, at.chunk))
-    total = at.kept + (layers + 2) * work.input_bytes + passing + work.masks
+    total = at.kept + (layers + 2) * work.input_bytes + passing + work.masks + work.update_buffers
     if at.graph:
         # The memory of a recording is its own: evaluations need more beside it.
         total += 2 * work.input_bytes + passing // 2

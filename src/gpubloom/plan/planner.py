@@ -8,7 +8,7 @@ what each of them has of it.
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gpubloom.errors import InputError
 from gpubloom.plan import costs
@@ -28,6 +28,7 @@ from gpubloom.plan.sharded import (
     sharded_phases,
     sharded_sentence,
 )
+from gpubloom.plan.speedups import Speedup
 from gpubloom.plan.timing import Lanes, bottleneck, phases
 from gpubloom.plan.workload import Work
 
@@ -99,11 +100,11 @@ def _where(layer: BlockPlacement, work: Work, device: str) -> str:
     return f"{sent}, {updated}"
 
 
-class _Result(BaseModel):
+class Result(BaseModel):
     model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
 
-class Memory(_Result):
+class Memory(Result):
     """Peak bytes of one memory by kind, and its limit in bytes."""
 
     weights: int
@@ -118,7 +119,7 @@ class Memory(_Result):
         return self.weights + self.gradients + self.optimizer + self.activations + self.overhead
 
 
-class Phase(_Result):
+class Phase(Result):
     """One phase of a step: its duration, and how long compute, link and host are busy in it."""
 
     name: str
@@ -128,7 +129,7 @@ class Phase(_Result):
     host: float
 
 
-class Plan(_Result):
+class Plan(Result):
     """The predicted memory, placement and time of a run, stored with the run as plan.json."""
 
     version: Literal[1] = 1
@@ -159,6 +160,9 @@ class Plan(_Result):
     steps: int | None
     seconds: float | None
     assumptions: tuple[str, ...]
+    speedup: Speedup | None = Field(
+        None, description="How much faster than PEFT such a run was, if it was measured on this machine."
+    )
 
     @field_validator("placement", mode="before")
     @classmethod

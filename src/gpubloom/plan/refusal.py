@@ -1,11 +1,14 @@
 """Says no in one sentence, with the nearest setting that fits."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpubloom.errors import InputError
 from gpubloom.plan import costs
-from gpubloom.plan.config import ModelConfig, TrainConfig
+from gpubloom.plan.config import ModelConfig, OptimizerConfig, TrainConfig
+from gpubloom.plan.decoder import DecoderShape
+from gpubloom.plan.hardware import Hardware
+from gpubloom.plan.memory import Bytes
 from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import Need, least_need, possible
 from gpubloom.plan.shapes import PRESETS
@@ -18,12 +21,26 @@ Changes = dict[str, Any]
 _SHORTEST_ROW = 128
 
 
-class DoesNotFit(InputError):
-    """A run that the machine cannot hold; `nearest` is the same run with the change that makes it fit."""
+class LeastMemory(NamedTuple):
+    """What a run needs of one memory at least, and what there is of it in bytes."""
 
-    def __init__(self, sentence: str, nearest: TrainConfig | None) -> None:
+    needed: Bytes
+    limit: int
+
+
+class DoesNotFit(InputError):
+    """A run that the machine cannot hold; `nearest` is the same run with the change that makes it fit.
+
+    `gpu` and `host`: what it needs of each memory at least; None for the GPU of a run on the CPU.
+    """
+
+    def __init__(
+        self, sentence: str, nearest: TrainConfig | None, *, gpu: LeastMemory | None, host: LeastMemory
+    ) -> None:
         super().__init__("does_not_fit", sentence)
         self.nearest = nearest
+        self.gpu = gpu
+        self.host = host
 
 
 def refuse(asked: PlanRequest) -> DoesNotFit:
@@ -31,17 +48,32 @@ def refuse(asked: PlanRequest) -> DoesNotFit:
     need = least_need(asked.timed, asked.limits, asked.config.memory.mode)
     sharded = asked.config.executor == "sharded"
     sentence = _shortage_of_each(asked) if sharded else _shortage(asked, need)
+    gpu, host = _memories(asked, need)
     for changes in _changes(asked, need):
-        nearest = _changed(asked.config, changes)
+        nearest = changed(asked.config, changes)
         if nearest is not None and _fits(asked, nearest):
             more = _machine(asked, need) if "method" in changes else ""
-            return DoesNotFit(f"{sentence}. This run would fit with {_words(changes)}{more}.", nearest)
+            words = f"{sentence}. This run would fit with {_words(changes)}{more}."
+            return DoesNotFit(words, nearest, gpu=gpu, host=host)
     weights = need.weights + need.gradients + need.optimizer
     return DoesNotFit(
         f"{sentence}, including {_gigabytes(weights)} for weights and optimizer state. "
         f"Choose a smaller model{_machine(asked, need)}.",
         None,
+        gpu=gpu,
+        host=host,
     )
+
+
+def _memories(asked: PlanRequest, need: Need) -> tuple[LeastMemory | None, LeastMemory]:
+    """GPU and host; of a sharded run those of each process."""
+    on_device, on_host = need.on_device, need.on_host
+    if asked.config.executor == "sharded":
+        on_device, on_host = least_sharded(asked)
+        if asked.gpu is None:
+            on_host = on_device.plus(on_host)
+    host = LeastMemory(on_host, asked.limits.host)
+    return None if asked.gpu is None else LeastMemory(on_device, asked.limits.device), host
 
 
 def _shortage(asked: PlanRequest, need: Need) -> str:
@@ -93,6 +125,7 @@ def _changes(asked: PlanRequest, need: Need) -> Iterator[Changes]:
             yield {**base, "batch_size": batch}
         if not base:
             yield from _budgets(asked, need)
+        yield from _smaller_states(asked, base)
         yield from ({**base, **shorter} for shorter in _shorter(config))
     if asked.brings_weights and config.method != "qlora":
         for method in ("lora", "qlora") if config.method == "full" else ("qlora",):
@@ -101,8 +134,34 @@ def _changes(asked: PlanRequest, need: Need) -> Iterator[Changes]:
             yield {**frozen, "batch_size": 1}
             yield from ({**frozen, **shorter} for shorter in _shorter(config))
     if config.model == ModelConfig(preset=config.model.preset) and not asked.brings_weights:
-        names = list(PRESETS)
-        yield from ({"model.preset": name} for name in reversed(names[: names.index(config.model.preset)]))
+        size = asked.shape.parameters
+        smaller = [name for name, shape in PRESETS.items() if shape.parameters < size]
+        yield from ({"model.preset": name} for name in reversed(smaller) if name != config.model.preset)
+
+
+def _smaller_states(asked: PlanRequest, base: Changes) -> Iterator[Changes]:
+    """Optimizers that keep less of each weight; of adapters there is hardly anything to keep."""
+    config = asked.config
+    if config.method != "full" or config.backend != "engine":
+        return
+    for smaller in _optimizers(config.optimizer):
+        state = {**base, **smaller}
+        yield state
+        if (batch := _largest_batch(asked, state)) is not None:
+            yield {**state, "batch_size": batch}
+
+
+def _optimizers(optimizer: OptimizerConfig) -> Iterator[Changes]:
+    """Muon's gradients wait on the GPU, AdamW's on the host."""
+    names = {"muon": ("adamw", "adafactor"), "adamw": ("adafactor",), "adafactor": ()}
+    for name in names[optimizer.name]:
+        # What the other optimizer does not use must not be said.
+        kept = {"weight_decay", "clip_norm"} | ({"beta1", "beta2", "eps"} if name == "adamw" else set())
+        other = OptimizerConfig.model_validate({"name": name, **optimizer.model_dump(include=kept)})
+        differs = {
+            field for field in type(other).model_fields if getattr(other, field) != getattr(optimizer, field)
+        }
+        yield {f"optimizer.{field}": getattr(other, field) for field in ["name", *sorted(differs - {"name"})]}
 
 
 def _shorter(config: TrainConfig) -> Iterator[Changes]:
@@ -123,7 +182,7 @@ def _budgets(asked: PlanRequest, need: Need) -> Iterator[Changes]:
 
 
 def _largest_batch(asked: PlanRequest, base: Changes) -> int | None:
-    config = _changed(asked.config, base)
+    config = changed(asked.config, base)
     low, high = 0, asked.config.batch_size - 1
     while low < high and config is not None:
         middle = (low + high + 1) // 2
@@ -143,8 +202,13 @@ def _words(changes: Changes) -> str:
 
 
 def _fits(asked: PlanRequest, config: TrainConfig) -> bool:
+    return can_run(config, asked.hardware, asked.shape if asked.brings_weights else None)
+
+
+def can_run(config: TrainConfig, hardware: Hardware, shape: DecoderShape | None) -> bool:
+    """Whether there is a plan, without looking for the fastest."""
     try:
-        trial = PlanRequest.of(config, asked.hardware, asked.shape if asked.brings_weights else None)
+        trial = PlanRequest.of(config, hardware, shape)
     except ValueError:
         return False
     if config.executor != "sharded" and possible(trial.timed, trial.limits, config.memory.mode):
@@ -152,7 +216,8 @@ def _fits(asked: PlanRequest, config: TrainConfig) -> bool:
     return may_shard(config) and search_sharded(trial) is not None
 
 
-def _changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig | None:
+def changed(config: TrainConfig, changes: Changes) -> TrainConfig | None:
+    """The config with these fields; None when it would not be valid."""
     fields = config.model_dump()
     for name, value in changes.items():
         part, _, field = name.rpartition(".")

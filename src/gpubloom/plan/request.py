@@ -87,6 +87,7 @@ def _work(config: TrainConfig, shape: DecoderShape, gpu: Gpu | None, precision: 
         compiled=config.compile == "on" or (config.compile == "auto" and gpu is not None),
         dropout=config.lora.dropout > 0,
         packed=config.data.kind == "examples" and config.data.packing,
+        optimizer=config.optimizer.name,
     )
     if not work.full and not max(work.trained):
         known = sorted({linear.name for layer in shape.layers for linear in layer.linears})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpubloom.plan.memory import Residency, device_bytes, host_bytes, loss_bytes
+from gpubloom.plan.memory import Bytes, Residency, device_bytes, host_bytes, loss_bytes
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.timing import phases
 from gpubloom.plan.workload import Timed, Work
@@ -69,18 +69,24 @@ def residency(timed: Timed, at: Candidate) -> Residency:
         master_only = work.compute_bytes == 4
         if not master_only:
             own += weights[at.resident] - weights[uncast] + (0 if at.cast else weights[uncast])
-        linked = sum(work.trained[index] for index in linked_layers(at.resident, count, at.linked))
-        device_state = trained[at.resident]
+        through_link = _linked(work, at)
+        linked = sum(work.trained[index] for index in through_link)
+        linked_moments = sum(work.moments[index] for index in through_link)
+        device_state, device_moments = trained[at.resident], sums.moments[at.resident]
         streamed = weights[first_filled] - weights[at.resident]
         cast = weights[uncast] if at.cast and not master_only else 0
     else:
         first_filled = max(0, first_kept - at.filled)
         own, filled, linked, cast = weights[count] - weights[first_filled], 0, 0, 0
         device_state, streamed = trained[count], weights[first_filled]
+        device_moments, linked_moments = sums.moments[count], 0
     return Residency(
         device_state=device_state,
         host_state=trained[count] - device_state - linked,
         link_state=linked,
+        device_moments=device_moments,
+        host_moments=sums.moments[count] - device_moments - linked_moments,
+        link_moments=linked_moments,
         device_weights=own,
         filled_weights=filled,
         streamed_weights=streamed,
@@ -93,7 +99,7 @@ def residency(timed: Timed, at: Candidate) -> Residency:
         offload=at.offload,
         share=at.share,
         ends_on_host=at.ends_on_host,
-        first_waits=work.full and at.resident == 0 and 0 not in linked_layers(0, count, at.linked),
+        first_waits=work.full and at.resident == 0 and 0 not in _linked(work, at),
     )
 
 
@@ -101,7 +107,7 @@ def placement(work: Work, at: Candidate) -> Placement:
     """The candidate block by block."""
     count = work.count
     first_kept = count - at.kept
-    linked = set(linked_layers(at.resident, count, at.linked)) if work.full else set()
+    linked = set(_linked(work, at)) if work.full else set()
     layers = []
     for index in range(count):
         keep = index >= first_kept
@@ -132,6 +138,12 @@ def placement(work: Work, at: Candidate) -> Placement:
     )
 
 
+def _linked(work: Work, at: Candidate) -> list[int]:
+    """All that are not resident, where the host cannot update any."""
+    linked = work.count - at.resident if work.needs_gpu_updates else at.linked
+    return linked_layers(at.resident, work.count, linked)
+
+
 def linked_layers(first: int, count: int, linked: int) -> list[int]:
     """So many of the layers from `first` on, spread evenly, never the first of them when others can be."""
     span = count - first
@@ -146,6 +158,9 @@ class Need(NamedTuple):
     weights: int
     gradients: int
     optimizer: int
+    on_device: Bytes
+    # On a CPU there is one memory, and this is all of it.
+    on_host: Bytes
 
 
 def search(timed: Timed, limits: MemoryLimits, mode: str) -> Candidate | None:
@@ -179,7 +194,7 @@ def least_need(timed: Timed, limits: MemoryLimits, mode: str) -> Need:
     device, host = device_bytes(timed.work, timed.sums, found), host_bytes(timed.work, found)
     both = device.plus(host)
     on_host = host if timed.work.on_gpu else both
-    return Need(device.total, on_host.total, both.weights, both.gradients, both.optimizer)
+    return Need(device.total, on_host.total, both.weights, both.gradients, both.optimizer, device, on_host)
 
 
 def _last_resorts(work: Work, mode: str) -> Iterator[tuple[bool, bool]]:
@@ -293,7 +308,7 @@ class _Search:
         """The link takes updates off the host only where the host would keep the GPU waiting."""
         work = self._timed.work
         self._over_kept(at)
-        if not work.full or not work.on_gpu:
+        if not work.full or not work.on_gpu or work.needs_gpu_updates:
             return
         forward = phases(self._timed, residency(self._timed, at._replace(filled=work.count)))[0]
         if forward.host <= forward.compute:

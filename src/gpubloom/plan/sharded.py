@@ -12,7 +12,7 @@ from gpubloom.plan.memory import Bytes, activation_bytes, overhead_bytes, reside
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import CHUNKS
-from gpubloom.plan.timing import Lanes
+from gpubloom.plan.timing import Lanes, update_bytes
 from gpubloom.plan.workload import Timed
 
 # The layer that computes, and the next one on its way.
@@ -23,7 +23,7 @@ def may_shard(config: TrainConfig) -> bool:
     """Whether dividing comes into question: asked for, or left to the plan and there are several to share."""
     if config.executor == "auto":
         fits = config.method != "qlora" and config.memory.mode != "stream" and config.backend == "engine"
-        return fits and config.said_processes > 1
+        return fits and config.optimizer.name == "adamw" and config.said_processes > 1
     return config.executor == "sharded"
 
 
@@ -78,7 +78,7 @@ def sharded_phases(asked: PlanRequest, placement: Placement) -> tuple[Lanes, ...
         ),
         Lanes(
             "update",
-            costs.UPDATE_BYTES * trained / devices / rates.memory
+            update_bytes(work, trained, 8 * trained) / devices / rates.memory
             + (costs.STEP_SECONDS if work.on_gpu else 0.0),
         ),
     )

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from gpubloom.plan import costs
 from gpubloom.plan.memory import Residency
-from gpubloom.plan.workload import Timed
+from gpubloom.plan.workload import Timed, Work
 
 Limit = Literal[
     "the GPU", "the CPU", "the CPU-GPU link", "the host optimizer", "host memory bandwidth", "kernel launches"
@@ -42,14 +42,17 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     slow = costs.TWO_SLOTS_SLOWDOWN if at.slots < 3 and (at.streamed_weights or at.cast_weights) else 1.0
 
     # What is updated on its way through the device is there already: its weights need not be sent.
-    up = at.streamed_weights + at.filled_weights + (12 - c) * at.link_state + ends_weights
+    linked = 4 * at.link_state + at.link_moments
+    up = at.streamed_weights + at.filled_weights + linked - c * at.link_state + ends_weights
     # Copies for computing go home only where the backward pass sends them again.
-    down = (12 + (c if at.streamed_weights else 0)) * at.link_state + inputs
-    adam = costs.UPDATE_BYTES * on_host
+    down = linked + (c * at.link_state if at.streamed_weights else 0) + inputs
+    adam = update_bytes(work, on_host, at.host_moments + (work.ends_moments if ends_weights else 0))
+    # Muon's products of layers on their way through the GPU take turns with those of the forward pass.
+    muon = timed.muon / max(1, sums.trained[-1])
     shared = rates.link_during_updates / rates.link_both if adam else 1.0
     forward = Lanes(
         "forward",
-        compute=sums.forward_total + casting,
+        compute=sums.forward_total + casting + muon * at.link_state,
         link=_link(timed, up, down) * slow / shared,
         host=adam / rates.host_adam,
         host_memory=_host_memory(timed, adam + up + down) if work.on_gpu else 0.0,
@@ -68,11 +71,19 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     chunk, loss = 2_048, timed.loss
     while chunk > at.chunk and work.on_gpu:
         chunk, loss = chunk // 2, loss * costs.CHUNK_SLOWDOWN
-    on_device = at.device_state + (work.ends if work.full and not at.ends_on_host else 0)
+    ends = work.full and not at.ends_on_host
+    on_device = at.device_state + (work.ends if ends else 0)
+    moved = update_bytes(work, on_device, at.device_moments + (work.ends_moments if ends else 0))
     # Where all is on the device, nobody waits for the norm.
     waiting = costs.STEP_SECONDS if work.on_gpu and (on_host or at.link_state) else 0.0
-    update = costs.UPDATE_BYTES * on_device / rates.memory + waiting
+    update = moved / rates.memory + muon * at.device_state + waiting
     return forward, Lanes("loss", loss), backward, Lanes("update", update)
+
+
+def update_bytes(work: Work, elements: int, moments: int) -> int:
+    """Read and written by updates: master, moments, gradient, compute copy; Adafactor reads more often."""
+    passes = costs.ADAFACTOR_BYTES if work.optimizer == "adafactor" else 0
+    return (costs.UPDATE_BYTES + passes) * elements + 2 * moments
 
 
 def step_seconds(timed: Timed, at: Residency) -> float:
@@ -110,5 +121,5 @@ def _host_memory(timed: Timed, moved: float) -> float:
 
 
 def _first_layer(timed: Timed) -> float:
-    elements = timed.work.trained[0]
-    return costs.UPDATE_BYTES * elements / timed.rates.host_adam + timed.work.weights[0] / timed.rates.link_up
+    moved = update_bytes(timed.work, timed.work.trained[0], timed.work.moments[0])
+    return moved / timed.rates.host_adam + timed.work.weights[0] / timed.rates.link_up

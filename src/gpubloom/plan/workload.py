@@ -11,10 +11,12 @@ from itertools import accumulate
 from typing import Literal, TypeVar
 
 from gpubloom.plan import costs
+from gpubloom.plan.config import OptimizerName
 from gpubloom.plan.decoder import DecoderShape, LayerShape, padded
 from gpubloom.plan.hardware import Rates
 
 Method = Literal["full", "lora", "qlora"]
+_FLOAT = 4
 _Number = TypeVar("_Number", int, float)
 
 
@@ -35,6 +37,7 @@ class Work:
     # Whether adapters see their inputs with dropout, and whether rows hold several documents.
     dropout: bool = False
     packed: bool = False
+    optimizer: OptimizerName = "adamw"
 
     @cached_property
     def tokens(self) -> int:
@@ -77,6 +80,45 @@ class Work:
         )
 
     @cached_property
+    def moments(self) -> tuple[int, ...]:
+        """Bytes of each layer's optimizer state beside its master."""
+        return self._each(self._moment_bytes)
+
+    @cached_property
+    def ends_moments(self) -> int:
+        """The same for embedding and head; their matrices are as wide as the model."""
+        width = self.shape.hidden_size
+        ends = (*self.shape.embedding_block, *self.shape.head_block)
+        if self.optimizer != "adafactor":
+            return 2 * _FLOAT * padded(ends)
+        matrices = [length for length in ends if length > width]
+        vectors = tuple(length for length in ends if length <= width)
+        return _FLOAT * (padded(vectors) + sum(padded((length // width, width)) for length in matrices))
+
+    @cached_property
+    def needs_gpu_updates(self) -> bool:
+        """Whether layers in host memory are updated on the GPU only: Muon multiplies matrices."""
+        return self.optimizer == "muon" and self.on_gpu
+
+    @cached_property
+    def update_buffers(self) -> int:
+        """What an update on the device makes beside the state: Muon's copies of the largest matrix."""
+        if self.optimizer != "muon":
+            return 0
+        return costs.MUON_BYTES * max(height * width for _, height, width in self._matrices())
+
+    @cached_property
+    def muon_products(self) -> float:
+        """Operations of Muon's products, all layers together."""
+        if self.optimizer != "muon":
+            return 0.0
+        return sum(
+            costs.MUON_STEPS * count * (4.0 * small * small * large + 2.0 * small**3)
+            for count, height, width in self._matrices()
+            for small, large in [sorted((height, width))]
+        )
+
+    @cached_property
     def frozen(self) -> tuple[int, ...]:
         return self._each(lambda layer: 0 if self.full else padded(layer.tensors))
 
@@ -108,6 +150,45 @@ class Work:
 
     def _each(self, of: Callable[[LayerShape], int]) -> tuple[int, ...]:
         return tuple(_by_kind(self.shape.layers, of))
+
+    def _matrices(self) -> list[tuple[int, int, int]]:
+        """Trained matrices of all layers: how many, how high, how wide."""
+        found = []
+        for layer in self.shape.layers:
+            for linear in layer.linears:
+                if self.full:
+                    found.append((linear.copies, linear.outputs, linear.inputs))
+                elif linear.is_adapted(self.targets):
+                    found += [(1, self.rank, linear.inputs), (1, linear.outputs, self.rank)]
+        return found
+
+    def _moment_bytes(self, layer: LayerShape) -> int:
+        trained = layer.tensors if self.full else layer.adapters(self.rank, self.targets)
+        match self.optimizer:
+            case "adamw":
+                return 2 * _FLOAT * padded(trained)
+            case "muon":
+                return _FLOAT * (padded(trained) + padded(self._vectors(layer)))
+            case "adafactor":
+                sides = self._sides(layer)
+                return _FLOAT * (padded(sides) + padded(self._vectors(layer)))
+
+    def _vectors(self, layer: LayerShape) -> tuple[int, ...]:
+        if not self.full:
+            return ()
+        biases = tuple(linear.copies * linear.outputs for linear in layer.linears if linear.bias)
+        return biases + layer.others
+
+    def _sides(self, layer: LayerShape) -> tuple[int, ...]:
+        """Rows and columns of the trained matrices of a layer."""
+        if self.full:
+            return tuple(
+                linear.copies * side for linear in layer.linears for side in (linear.outputs, linear.inputs)
+            )
+        adapted = [linear for linear in layer.linears if linear.is_adapted(self.targets)]
+        return tuple(
+            side for linear in adapted for side in (self.rank, linear.inputs, linear.outputs, self.rank)
+        )
 
     def _weight_bytes(self, layer: LayerShape) -> int:
         if self.method == "qlora":
@@ -177,14 +258,22 @@ class Timed:
         return products / self._matrix + costs.LOSS_PASSES * logits / self.rates.memory
 
     @cached_property
+    def muon(self) -> float:
+        """Muon's products, of all layers."""
+        rate = self.rates.matrix * (costs.MATRIX_EFFICIENCY if self.work.on_gpu else costs.CPU_EFFICIENCY)
+        return self.work.muon_products / rate
+
+    @cached_property
     def sums(self) -> "Sums":
         work = self.work
         return Sums(
             trained=_running(work.trained),
+            moments=_running(work.moments),
             weights=_running(work.weights),
             kept=_running(work.kept),
             recompute=_running(self.recompute),
             largest_trained=max(work.trained),
+            largest_moments=max(work.moments),
             one_of_each_kind=sum(dict(zip(map(id, work.shape.layers), work.trained, strict=True)).values()),
             largest_weights=max(work.weights),
             forward_total=sum(self.forward),
@@ -231,10 +320,12 @@ class Sums:
     """Running sums over the layers: entry i counts the first i of them."""
 
     trained: tuple[int, ...]
+    moments: tuple[int, ...]
     weights: tuple[int, ...]
     kept: tuple[int, ...]
     recompute: tuple[float, ...]
     largest_trained: int
+    largest_moments: int
     one_of_each_kind: int
     largest_weights: int
     forward_total: float

@@ -39,6 +39,13 @@ class Checkpoint:
 
     def restore(self, executor: Executor) -> None:
         """Brings weights and moments into the executor; ValueError names what is damaged."""
+        if executor.optimizer_name != self.progress.optimizer:
+            raise InputError(
+                "checkpoint_other_optimizer",
+                f"The checkpoint {self.path} has the state of {self.progress.optimizer}, but this run uses "
+                f"{executor.optimizer_name}: set optimizer.name to {self.progress.optimizer} to resume, or "
+                "start a new run from the weights.",
+            )
         if executor.form == "sharded" or is_sharded(self.path):
             # Loaded here: it brings torch's sharding, which a run on one device seldom needs.
             from gpubloom.engine.checkpoint.sharded import restore_sharded
@@ -56,7 +63,8 @@ class Checkpoint:
         executor.settle()
         folder = ShardFolder(self.path, self._checksums, _ADVICE)
         folder.read(self._model_folder.stem, self._model_folder.stretches, flat_of)
-        folder.read(OPTIMIZER_STEM, moment_stretches(self._model_folder.model.blocks), flat_of)
+        moments = moment_stretches(self._model_folder.model.blocks, executor.optimizer_name)
+        folder.read(OPTIMIZER_STEM, moments, flat_of)
 
 
 def read_checkpoint(path: Path, expected: ModelFolder) -> Checkpoint:

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -85,6 +85,7 @@ def start_save(
     beside the model; by default it is half of what is free, within the process's budget if it has one.
     """
     path = folder / checkpoint_name(progress.step)
+    progress = replace(progress, optimizer=executor.optimizer_name)
     if executor.form == "sharded":
         # Loaded here: it brings torch's sharding, which a run on one device never pays for.
         from gpubloom.engine.checkpoint.sharded import sharded_save
@@ -93,7 +94,9 @@ def start_save(
         write_part = sharded_save(folder, model_folder, sharded, progress, host_budget_gb=host_budget_gb)
         return Save(path, progress, write_part)
     random = safetensors.torch.save(random_state())
-    moments = shard(moment_stretches(model_folder.model.blocks), OPTIMIZER_STEM, shard_bytes)
+    moments = shard(
+        moment_stretches(model_folder.model.blocks, executor.optimizer_name), OPTIMIZER_STEM, shard_bytes
+    )
     shardings = [model_folder.sharding(shard_bytes), moments]
     if buffer_bytes is None:
         buffer_bytes = min(free_host_bytes(host_budget_gb) // 2, sum(each.total_bytes for each in shardings))

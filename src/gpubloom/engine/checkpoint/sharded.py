@@ -50,7 +50,7 @@ from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.engine.shards.atomic_folder import TEMPORARY, complete_or_absent, sha256_of, sync_files
-from gpubloom.engine.shards.shard_files import ShardFolder
+from gpubloom.engine.shards.shard_files import ShardFolder, moment_stretches
 from gpubloom.errors import InputError, code_of
 
 _METADATA = "torch.distributed.checkpoint.metadata"
@@ -309,12 +309,11 @@ def restore_sharded(
 
 def _whole_targets(model_folder: ModelFolder, executor: KeepsBlocks) -> dict[str, Tensor]:
     executor.settle()
+    moments = moment_stretches(model_folder.model.blocks, executor.optimizer_name)
     targets = {}
-    for block, store in zip(model_folder.model.blocks.blocks, executor.stores, strict=True):
-        for part in PARTS:
-            views = store.trained.views(getattr(store, part))
-            for tensor, view in zip(store.trained.tensors, views, strict=True):
-                targets[model_folder.name_of(block, tensor, part)] = view
+    for each in (*model_folder.stretches, *moments):
+        flat: Tensor = getattr(executor.stores[each.block], each.part)
+        targets[each.name] = flat[each.start : each.start + each.length].view(each.shape)
     return targets
 
 

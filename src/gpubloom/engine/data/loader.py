@@ -26,6 +26,8 @@ class Batch:
     documents_ABT: Tensor | None = None
     # Positions that hold no token of the data.
     filling: int = 0
+    # Examples; of running text, rows.
+    samples: int = 0
 
     def pinned(self) -> "Batch":
         """The same batch in pinned memory."""
@@ -146,4 +148,4 @@ def _batch(rows: RowArrays, shape: tuple[int, int, int]) -> Batch:
         return torch.from_numpy(np.ascontiguousarray(array)).view(shape)
 
     documents = None if rows.documents is None else tensor(rows.documents)
-    return Batch(tensor(rows.tokens), tensor(rows.targets), documents, rows.filling)
+    return Batch(tensor(rows.tokens), tensor(rows.targets), documents, rows.filling, rows.samples)

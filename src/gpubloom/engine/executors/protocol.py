@@ -13,6 +13,7 @@ from gpubloom.engine.data import Batch
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
 from gpubloom.engine.executors.blocks.store import BlockStore
 from gpubloom.engine.executors.step import StepMeasures
+from gpubloom.plan.config import OptimizerName
 
 
 class Executor(Protocol):
@@ -29,6 +30,10 @@ class Executor(Protocol):
     @property
     def loss_scale(self) -> dict[str, float]:
         """The state of loss scaling; empty where there is none."""
+
+    @property
+    def optimizer_name(self) -> OptimizerName:
+        """Whose state is in a checkpoint."""
 
     @property
     def optimizer_description(self) -> str:

@@ -17,14 +17,14 @@ from torch import Tensor
 
 from gpubloom.engine.executors.blocks.snapshot import (
     MOMENTS,
-    WEIGHTS,
     Part,
     Piece,
     Snapshot,
     SnapshotAbandoned,
 )
-from gpubloom.engine.executors.blocks.store import Layout
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec
+from gpubloom.engine.models.layout import Layout
+from gpubloom.engine.optimizer.moments import FIRST, SECOND, SUFFIXES, MomentLayout
 from gpubloom.engine.shards.safetensors_file import (
     Entry,
     TensorFileReader,
@@ -34,10 +34,11 @@ from gpubloom.engine.shards.safetensors_file import (
 )
 from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import read_weight_index
+from gpubloom.plan.config import OptimizerName
 
 SHARD_BYTES = 4_000_000_000
 _FLOAT_BYTES = 4
-_SUFFIX: Mapping[Part, str] = {"master": "", "first": ".first_moment", "second": ".second_moment"}
+_SUFFIX: Mapping[Part, str] = {"master": "", "first": FIRST, "second": SECOND}
 
 _PIECE_LENGTH = 8 << 20
 # One core hashes more slowly than a disk reads.
@@ -93,17 +94,37 @@ def tensor_name(model: BlockModel, block: BlockSpec, tensor: TensorSpec, part: P
 
 
 def is_moment(name: str) -> bool:
-    return name.endswith(tuple(filter(None, _SUFFIX.values())))
+    return name.endswith(SUFFIXES)
 
 
 def weight_stretches(model: BlockModel, prefix: str = "") -> list[Stretch]:
     """Every trained tensor by its name in a model folder, in forward order."""
-    return _stretches(model, WEIGHTS, prefix)
+    found = []
+    for block, spec in enumerate(model.blocks):
+        layout = Layout.of(spec.trained)
+        for tensor, start in zip(layout.tensors, layout.offsets, strict=True):
+            name = tensor_name(model, spec, tensor, "master", prefix)
+            found.append(Stretch(name, tensor.shape, block, "master", start, tensor.length))
+    return found
 
 
-def moment_stretches(model: BlockModel) -> list[Stretch]:
-    """Both moments of every trained tensor, in forward order."""
-    return _stretches(model, MOMENTS, "")
+def moment_stretches(model: BlockModel, optimizer: OptimizerName = "adamw") -> list[Stretch]:
+    """What the optimizer keeps of every trained tensor, in forward order; first moments before second."""
+    return [
+        Stretch(
+            f"{model.parameter_name(spec, each.tensor)}{each.suffix}",
+            each.shape,
+            block,
+            part,
+            each.start,
+            each.length,
+        )
+        for block, spec in enumerate(model.blocks)
+        for layout in [MomentLayout.of(spec, optimizer)]
+        for part in MOMENTS
+        for each in layout.tensors
+        if each.part == part
+    ]
 
 
 def shard(stretches: Sequence[Stretch], stem: str, limit: int = SHARD_BYTES) -> Sharding:
@@ -121,17 +142,6 @@ def shard(stretches: Sequence[Stretch], stem: str, limit: int = SHARD_BYTES) -> 
     names = [f"{stem}-{number:05d}-of-{count:05d}" for number in range(1, count + 1)] if count > 1 else [stem]
     shards = (Shard(f"{name}.safetensors", tuple(group)) for name, group in zip(names, groups, strict=True))
     return Sharding(tuple(shards), f"{stem}.safetensors.index.json")
-
-
-def _stretches(model: BlockModel, parts: Sequence[Part], prefix: str) -> list[Stretch]:
-    found = []
-    for block, spec in enumerate(model.blocks):
-        layout = Layout.of(spec.trained)
-        for part in parts:
-            for tensor, start in zip(layout.tensors, layout.offsets, strict=True):
-                name = tensor_name(model, spec, tensor, part, prefix)
-                found.append(Stretch(name, tensor.shape, block, part, start, tensor.length))
-    return found
 
 
 def _by_block(stretches: Sequence[Stretch]) -> list[list[Stretch]]:

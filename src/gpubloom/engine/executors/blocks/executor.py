@@ -45,9 +45,10 @@ from gpubloom.engine.hardware import Compute
 from gpubloom.engine.host_memory import release_torch_pinned
 from gpubloom.engine.loss import LossScale
 from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
-from gpubloom.engine.optimizer.device_adamw import DeviceAdamW
-from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
+from gpubloom.engine.optimizer.block_update import BlockUpdate
+from gpubloom.engine.optimizer.host import AdamWStep
 from gpubloom.plan import OptimizerConfig
+from gpubloom.plan.config import OptimizerName
 from gpubloom.plan.placement import Placement
 
 
@@ -128,10 +129,13 @@ class BlockExecutor:
         self.updates = 0
         self.device = Device(compute.device)
         self.timeline = Timeline(self.device)
-        self._host_adamw = HostAdamW(options.threads)
-        self.stores = make_stores(model, source, placement, self.device, compute.dtype, options)
-        self._on_device = DeviceAdamW(compute.device, self._host_adamw, compiled=options.compiled)
-        self._updates = Updates(self.stores, self.device, self._host_adamw, self._on_device, self.timeline)
+        self._update = BlockUpdate(
+            optimizer, compute.device, threads=options.threads, compiled=options.compiled
+        )
+        self.stores = make_stores(
+            model, source, placement, self.device, compute.dtype, optimizer.name, options
+        )
+        self._updates = Updates(self.stores, self.device, self._update, self.timeline)
         self.weights = WeightFlow(self.stores, self.device, self._updates, self.timeline, placement.slots)
         self.gradients = GradientFlow(
             self.stores,
@@ -157,8 +161,12 @@ class BlockExecutor:
         self.device.compute.mark().wait_on_host()
 
     @property
+    def optimizer_name(self) -> OptimizerName:
+        return self._optimizer.name
+
+    @property
     def optimizer_description(self) -> str:
-        return self._host_adamw.description
+        return self._update.description
 
     def forward_backward(self, batch: Batch) -> Tensor:
         """Mean loss over all targets of the step, on the device; leaves the step's gradient behind."""
@@ -189,11 +197,12 @@ class BlockExecutor:
 
     def optimizer_step(self, lr: float) -> Tensor:
         """Clips by global norm and orders the update; returns the norm before clipping, on the device."""
-        if self._graph is not None and self._graph.is_used:
+        # Of other optimizers a recorded update would keep the learning rate.
+        if self._graph is not None and self._graph.is_used and self._optimizer.name == "adamw":
             self.updates += 1
             step = adamw_step(self._optimizer, lr, self._weight_decay, self.updates)
             self._updates.wait_until_unneeded()
-            self._on_device.prepare(step, self.device.torch)
+            self._update.prepare(step, self.device.torch)
             return self._graph.update(lambda: self._clip_and_update(step))
         norm = self.gradients.norm() * self._scale.inverse
         scale = gradient_factor(norm, self._clip_norm, self._scale.inverse)

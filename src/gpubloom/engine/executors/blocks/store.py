@@ -1,14 +1,13 @@
 """BlockStore: all tensors of one block, each where the placement wants it.
 
-`Layout` lays the tensors of a block end to end in one flat buffer; binding them copies nothing. A block has a
-*state* (FP32 master, two moments, a gradient) for what is trained, and *heavy* weights: what computing needs
+The tensors of a block lie end to end in one flat buffer (`Layout`). A block has a *state* (FP32 master, the
+optimizer's moments, a gradient) for what is trained, and *heavy* weights: what computing needs
 and what is transferred. In full training the heavy weights are the copy of the master in the precision of
 computing (in fp32 the master itself); with adapters they are the frozen base. `make_stores` makes and fills
 the stores of a model's blocks one after another.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,60 +16,14 @@ from gpubloom.engine.executors.blocks.device import Device
 from gpubloom.engine.executors.blocks.functions import Bound
 from gpubloom.engine.executors.step import ExecutorOptions
 from gpubloom.engine.host_memory import host_buffer
-from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, Weights, WeightSource
+from gpubloom.engine.models.blocks import BlockModel, BlockSpec, Weights, WeightSource
+from gpubloom.engine.models.layout import Layout
 from gpubloom.engine.nf4 import FlatNf4, dequantize_flat, quantize
+from gpubloom.engine.optimizer.moments import MomentLayout
+from gpubloom.plan.config import OptimizerName
 from gpubloom.plan.placement import BlockPlacement, Placement
 
-# Vector loads on any device are aligned, whatever the element is.
-_ALIGNMENT = 64
-
 Dequantize = Callable[[Tensor, Tensor, Sequence[int]], None]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Matrices, which decay, come first, then vectors. Gaps are zero and stay so."""
-
-    tensors: tuple[TensorSpec, ...]
-    offsets: tuple[int, ...]
-    decayed: int
-    length: int
-
-    @classmethod
-    def of(cls, tensors: Sequence[TensorSpec]) -> "Layout":
-        matrices = [tensor for tensor in tensors if len(tensor.shape) > 1]
-        vectors = [tensor for tensor in tensors if len(tensor.shape) <= 1]
-        offsets, end, decayed = [], 0, 0
-        for number, tensor in enumerate((*matrices, *vectors), start=1):
-            offsets.append(end)
-            end += -(-tensor.length // _ALIGNMENT) * _ALIGNMENT
-            if number == len(matrices):
-                decayed = end
-        return cls((*matrices, *vectors), tuple(offsets), decayed, end)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(tensor.name for tensor in self.tensors)
-
-    def views(self, flat: Tensor) -> list[Tensor]:
-        """The block's tensors as views of a flat buffer, in the order of `names`."""
-        return [
-            flat[offset : offset + tensor.length].view(tensor.shape)
-            for tensor, offset in zip(self.tensors, self.offsets, strict=True)
-        ]
-
-    def named(self, flat: Tensor) -> dict[str, Tensor]:
-        return dict(zip(self.names, self.views(flat), strict=True))
-
-    @torch.no_grad()
-    def write(self, flat: Tensor, tensors: Sequence[Tensor]) -> None:
-        """Copies tensors, in the order of `names`, into their places."""
-        torch._foreach_copy_(self.views(flat), list(tensors), non_blocking=True)
-
-    @torch.no_grad()
-    def add(self, flat: Tensor, tensors: Sequence[Tensor]) -> None:
-        for view, tensor in zip(self.views(flat), tensors, strict=True):
-            view.add_(tensor)
 
 
 class BlockStore:
@@ -83,6 +36,7 @@ class BlockStore:
         device: Device,
         dtype: torch.dtype,
         *,
+        optimizer: OptimizerName = "adamw",
         dequantize: Dequantize | None = None,
         share_gradient: bool = False,
     ) -> None:
@@ -96,6 +50,7 @@ class BlockStore:
         self.placement = placement
         self.trained = Layout.of(spec.trained)
         self.frozen = Layout.of(spec.frozen)
+        self.moments = MomentLayout.of(spec, optimizer)
         self.dtype = dtype
         # Matrices are quantized, vectors are not: norms and biases are small and matter.
         lengths = [tensor.length for tensor in spec.frozen if len(tensor.shape) > 1]
@@ -202,16 +157,19 @@ class BlockStore:
         return -(-nf4.total_bytes // 256) * 256
 
     def _allocate_state(self) -> None:
-        length, device = self.trained.length, self._device
-        state_device = self.placement.state
-        if state_device == "device":
-            self.master, self.first, self.second = (device.empty(length, torch.float32) for _ in range(3))
-        else:
-            # A master in fp32 is transferred; states that pass through the device are, as a whole.
-            transferred = state_device == "link" or self.dtype == torch.float32
-            self.master = self._host(length, torch.float32, transferred=transferred)
-            self.first = self._host(length, torch.float32, transferred=state_device == "link")
-            self.second = self._host(length, torch.float32, transferred=state_device == "link")
+        lengths = (self.trained.length, self.moments.first, self.moments.second)
+        if self.placement.state == "device":
+            self.master, self.first, self.second = (
+                self._device.empty(length, torch.float32) for length in lengths
+            )
+            return
+        # A master in fp32 is transferred; states that pass through the device are, as a whole.
+        linked = self.placement.state == "link"
+        moved = (linked or self.dtype == torch.float32, linked, linked)
+        self.master, self.first, self.second = (
+            self._host(length, torch.float32, transferred=transferred)
+            for length, transferred in zip(lengths, moved, strict=True)
+        )
 
     def _allocate_gradient(self) -> Tensor:
         """Where the optimizer reads it: beside the state, or on the device if it is updated there."""
@@ -244,6 +202,7 @@ def make_stores(
     placement: Placement,
     device: Device,
     dtype: torch.dtype,
+    optimizer: OptimizerName,
     options: ExecutorOptions,
 ) -> list[BlockStore]:
     """Block by block: no more than one block's weights exist twice at any time."""
@@ -259,6 +218,7 @@ def make_stores(
             block_placement,
             device,
             dtype,
+            optimizer=optimizer,
             dequantize=dequantize if is_layer else None,
             share_gradient=placement.share_gradients,
         )

@@ -1,4 +1,4 @@
-"""Updates: AdamW for every block, where its state lives.
+"""Updates: the optimizer's step for every block, where its state lives.
 
 Clipping needs the whole backward pass, so nothing is updated before it. From then on states on the device are
 updated at once; states in host memory in forward order, by the CPU while the next forward pass already runs,
@@ -9,15 +9,15 @@ its own update is done, and nobody waits for any other.
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from gpubloom.engine.executors.blocks.device import Device, Lane, Mark, Timeline
 from gpubloom.engine.executors.blocks.store import BlockStore
-from gpubloom.engine.optimizer.device_adamw import DeviceAdamW
-from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
+from gpubloom.engine.optimizer.block_update import BlockUpdate, State
+from gpubloom.engine.optimizer.host import AdamWStep
 
 _STAGING_SETS = 2
 # While the last cores finish one block, the others begin with the next.
@@ -38,12 +38,22 @@ class _PendingUpdate:
 
 
 class _Staging:
-    """Room on the device for one block's state on its way through."""
+    """Room on the device for the state of one block, of any of `stores`, on its way through."""
 
-    def __init__(self, device: Device, length: int, dtype: torch.dtype) -> None:
-        self.master, self.first, self.second = (device.empty(length, torch.float32) for _ in range(3))
-        self.copy = device.empty(length, dtype)
+    def __init__(self, device: Device, stores: Sequence[BlockStore]) -> None:
+        self._parts = [
+            device.empty(
+                max(len(store_parts[number]) for store_parts in map(_state_of, stores)), torch.float32
+            )
+            for number in range(len(_state_of(stores[0])))
+        ]
+        self._copy = device.empty(max(store.trained.length for store in stores), stores[0].dtype)
         self.free: Mark | None = None
+
+    def state(self, store: BlockStore) -> tuple[list[Tensor], Tensor]:
+        """Room for the state of one block, and for its copy in the precision of computing."""
+        parts = zip(self._parts, _state_of(store), strict=True)
+        return [room[: len(part)] for room, part in parts], self._copy[: store.trained.length]
 
 
 class Updates:
@@ -53,14 +63,12 @@ class Updates:
         self,
         stores: Sequence[BlockStore],
         device: Device,
-        host: HostAdamW,
-        on_device: DeviceAdamW,
+        optimizer: BlockUpdate,
         timeline: Timeline,
     ) -> None:
         self._stores = stores
         self._device = device
-        self._host = host
-        self._on_device = on_device
+        self._optimizer = optimizer
         self._timeline = timeline
         self._done = [threading.Event() for _ in stores]
         for done in self._done:
@@ -70,10 +78,7 @@ class Updates:
         self._problem: BaseException | None = None
         self.may_change: Callable[[int], None] = lambda index: None
         linked = [store for store in stores if store.placement.state == "link"]
-        self._staging = [
-            _Staging(device, max(store.trained.length for store in linked), linked[0].dtype)
-            for _ in range(_STAGING_SETS if linked else 0)
-        ]
+        self._staging = [_Staging(device, linked) for _ in range(_STAGING_SETS if linked else 0)]
         self._queue: queue.SimpleQueue[tuple[int, _PendingUpdate, threading.Event] | None] | None = None
         if device.is_gpu and any(store.placement.state == "host" for store in stores):
             self._queue = queue.SimpleQueue()
@@ -98,7 +103,7 @@ class Updates:
         order = _PendingUpdate(
             step, scale, scale_on_host, scale_ready, device.copy_out.mark(), self.may_change
         )
-        with self._on_device.together():
+        with self._optimizer.together():
             for index, store in enumerate(self._stores):
                 if store.trained.length:
                     self._order_block(index, store, order)
@@ -106,7 +111,7 @@ class Updates:
     def _update_all_on_device(self, step: AdamWStep, scale: Tensor) -> None:
         """Nobody else needs to know the scale, and nothing is waited for."""
         self.wait_until_unneeded()
-        with self._on_device.together():
+        with self._optimizer.together():
             for index, store in enumerate(self._stores):
                 if store.trained.length:
                     self._update_on_device(index, step, scale)
@@ -175,20 +180,16 @@ class Updates:
         order.may_change(index)
         store, staging = self._stores[index], self._staging.pop(0)
         self._staging.append(staging)
-        length = store.trained.length
-        state = [part[:length] for part in (staging.master, staging.first, staging.second)]
-        at_home = [store.master, store.first, store.second]
-        copy = staging.copy[:length]
+        state, copy = staging.state(store)
+        at_home = _state_of(store)
         lane.wait(staging.free)
         lane.wait(self._written.get(index))
         with lane.active():
             torch._foreach_copy_(state, at_home, non_blocking=True)
             lane.wait(order.scale_ready)
-            for part, step in _ranges(store, order.step):
-                master, first, second = (each[part] for each in state)
-                self._on_device.update(
-                    master, first, second, store.gradient[part], copy[part], step, order.scale
-                )
+            self._optimizer.on_device(
+                store.moments, State(*state, store.gradient, copy), order.step, order.scale
+            )
             weights.view(store.dtype).copy_(copy)
         out = self._device.copy_out
         out.wait(lane.mark())
@@ -224,32 +225,16 @@ class Updates:
         elif not store.is_cast and store.dtype != torch.float32:
             copy = store.heavy_home.view(store.dtype)
         with self._timeline.span(self._device.compute, "update", index):
-            for part, own in _ranges(store, step):
-                self._on_device.update(
-                    store.master[part],
-                    store.first[part],
-                    store.second[part],
-                    store.gradient[part],
-                    None if copy is None else copy[part],
-                    own,
-                    scale,
-                )
+            state = State(*_state_of(store), store.gradient, copy)
+            self._optimizer.on_device(store.moments, state, step, scale)
 
     def _update_on_host(self, index: int, order: _PendingUpdate) -> None:
         order.may_change(index)
         store = self._stores[index]
         copy = None if store.dtype == torch.float32 else store.heavy_home.view(store.dtype)
         with self._timeline.host_span("update", index):
-            for part, step in _ranges(store, order.step):
-                self._host.update(
-                    store.master[part],
-                    store.first[part],
-                    store.second[part],
-                    store.gradient[part],
-                    None if copy is None else copy[part],
-                    step,
-                    float(order.scale_on_host),
-                )
+            state = State(*_state_of(store), store.gradient, copy)
+            self._optimizer.on_host(store.moments, state, order.step, float(order.scale_on_host))
 
     def _work(self) -> None:
         assert self._queue is not None
@@ -272,11 +257,5 @@ class Updates:
             ) from self._problem
 
 
-def _ranges(store: BlockStore, step: AdamWStep) -> list[tuple[slice, AdamWStep]]:
-    """Matrices decay, vectors do not."""
-    layout = store.trained
-    parts = [
-        (slice(0, layout.decayed), step),
-        (slice(layout.decayed, layout.length), replace(step, weight_decay=0.0)),
-    ]
-    return [(part, step) for part, step in parts if part.start < part.stop]
+def _state_of(store: BlockStore) -> list[Tensor]:
+    return [store.master, store.first, store.second]

@@ -38,6 +38,7 @@ from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.engine.parallel import Group
 from gpubloom.engine.parallel.group import GroupLost, PeerFailed
 from gpubloom.plan import OptimizerConfig
+from gpubloom.plan.config import OptimizerName
 from gpubloom.plan.placement import Placement
 
 # How gloo and NCCL name a process that is gone.
@@ -109,6 +110,7 @@ class ShardedExecutor:
         options: ExecutorOptions = ExecutorOptions(),  # noqa: B008 - frozen
     ) -> None:
         assert not options.quantized, "4-bit weights cannot be sharded"
+        assert optimizer.name == "adamw", "other optimizers need whole matrices"
         self.model = model
         self.placement = placement
         self.group = options.group
@@ -130,6 +132,10 @@ class ShardedExecutor:
         self._root.to_empty(device=compute.device)
         self._fill(source)
         self.tensors = list(self._sharded_tensors())
+
+    @property
+    def optimizer_name(self) -> OptimizerName:
+        return self._optimizer.name
 
     @property
     def optimizer_description(self) -> str:

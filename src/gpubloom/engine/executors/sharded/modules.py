@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from gpubloom.engine.executors.blocks.functions import Bound, HeadFunctions, Kept, LayerFunctions
-from gpubloom.engine.executors.blocks.store import Layout
 from gpubloom.engine.executors.step import chunks, pieces
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, Tables
+from gpubloom.engine.models.layout import Layout
 
 
 class BlockModule(nn.Module):
