@@ -9,6 +9,11 @@ from gpubloom.plan import costs
 from gpubloom.plan.placement import Placement
 from gpubloom.plan.workload import Sums, Work
 
+# Tokens whose logits an evaluation holds at the same time; fewer beside a recorded step, whose memory is not
+# free between steps.
+EVALUATION_TOKENS = 2_048
+RECORDED_EVALUATION_TOKENS = 512
+
 
 class Residency(NamedTuple):
     """A placement in sums: all that memory and time depend on. Elements are trained ones, of layers only."""
@@ -160,7 +165,8 @@ def activation_bytes(work: Work, at: Residency) -> int:
     total = at.kept + (layers + 2) * work.input_bytes + passing + work.masks + work.update_buffers
     if at.graph:
         # The memory of a recording is its own: evaluations need more beside it.
-        total += 2 * work.input_bytes + passing // 2
+        evaluated = min(RECORDED_EVALUATION_TOKENS, work.tokens) * work.shape.vocab_size
+        total += 2 * work.input_bytes + work.working // 2 + evaluated * (work.compute_bytes + 8)
     return int(total * costs.RESERVED_OVER_ALLOCATED)
 
 

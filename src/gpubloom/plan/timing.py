@@ -76,7 +76,7 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     moved = update_bytes(work, on_device, at.device_moments + (work.ends_moments if ends else 0))
     # Where all is on the device, nobody waits for the norm.
     waiting = costs.STEP_SECONDS if work.on_gpu and (on_host or at.link_state) else 0.0
-    update = moved / rates.memory + muon * at.device_state + waiting
+    update = moved / rates.memory + muon * at.device_state + waiting + rates.cpu_step
     return forward, Lanes("loss", loss), backward, Lanes("update", update)
 
 

@@ -49,6 +49,7 @@ from gpubloom.engine.optimizer.block_update import BlockUpdate
 from gpubloom.engine.optimizer.host import AdamWStep
 from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.config import OptimizerName
+from gpubloom.plan.memory import EVALUATION_TOKENS, RECORDED_EVALUATION_TOKENS
 from gpubloom.plan.placement import Placement
 
 
@@ -255,7 +256,10 @@ class BlockExecutor:
         loss = torch.zeros((), device=self.device.torch)
         correct = torch.zeros((), dtype=torch.int64, device=self.device.torch)
         with self.weights.use(self._head) as bound:
-            for x_ND, targets_N in chunks(x_ABTD, targets_ABT, self.placement.loss_chunk_tokens):
+            # Uncompiled, and beside the memory of a recorded step.
+            most = RECORDED_EVALUATION_TOKENS if self._graph is not None else EVALUATION_TOKENS
+            size = min(most, self.placement.loss_chunk_tokens)
+            for x_ND, targets_N in chunks(x_ABTD, targets_ABT, size):
                 chunk_loss, chunk_correct = self._head_functions.evaluate(bound, x_ND, targets_N)
                 loss += chunk_loss
                 correct += chunk_correct
