@@ -45,8 +45,8 @@ HALF_RATE_TOKENS = 250
 # Source: 131,072 tokens in a row, where it is most of the step.
 ATTENTION_EFFICIENCY = 0.75
 # How often the working set of a layer crosses the GPU's memory beside the products, compiled; not compiled it
-# is more. Source: traces of nine rows of bench/engine.py on an H200, 1.5B to 7B; uncompiled, a recorded step of
-# a 0.5B with adapters.
+# is more. Source: traces of nine rows of bench/engine.py on an H200, 1.5B to 7B; uncompiled, a recorded step
+# of a 0.5B with adapters.
 FORWARD_PASSES = 0.6
 BACKWARD_PASSES = 2.6
 EAGER_PASSES = 5.2
