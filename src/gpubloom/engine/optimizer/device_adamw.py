@@ -58,7 +58,7 @@ class DeviceAdamW:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Updates ordered for in here are ordered at its end, by one program if they are small enough."""
+        """Updates in here are collected and run at its end, by one program if they are small enough."""
         if self._all_compiled is None:
             yield
             return
