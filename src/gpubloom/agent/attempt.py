@@ -85,7 +85,7 @@ def run_attempt(
         announce({"already_ran": True})
         return ALREADY_RAN
     log = OutputLog(files.output, spec.output_limit_bytes)
-    started_at = time.time()
+    started_at, kills_before = time.time(), oom_kills()
     end, problem_text = _run(spec, files, held, log, start, devices, announce, become)
     record = ExitRecord(
         attempt=spec.attempt,
@@ -96,6 +96,7 @@ def run_attempt(
         ended_at=time.time(),
         output_dropped_bytes=log.dropped_bytes,
         problem=problem_text,
+        oom_kills=None if kills_before is None else max(0, (oom_kills() or 0) - kills_before),
     )
     log.note(_ending(record, run_dir))
     log.close()
@@ -106,6 +107,15 @@ def run_attempt(
     except OSError:
         return NOT_RECORDED
     return RECORDED
+
+
+def oom_kills() -> int | None:
+    """How many processes the kernel of this machine has ended for lack of memory; None: it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
 
 
 def _ending(record: ExitRecord, run_dir: Path) -> str:
