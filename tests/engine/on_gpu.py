@@ -61,6 +61,7 @@ def placement(*layers: BlockPlacement, of: ModelShape = SMALL, **more: Any) -> P
 
 PLACEMENTS = {
     "resident, kept": placement(KEPT),
+    "resident, recorded": placement(KEPT, cuda_graph=True),
     "resident, computed again": placement(DEVICE),
     "cast": placement(CAST, slots=2),
     "streamed through two slots": placement(HOST, slots=2),

@@ -301,7 +301,9 @@ class Timed:
         attention = 4 * layer.query_size * _seen(work.length, layer.window) * (1.0 if forward else 2.5)
         attention *= work.step_tokens
         if not work.on_gpu:
-            return (products + attention) / (self.rates.matrix * costs.CPU_EFFICIENCY)
+            # The backward pass has twice as many operations.
+            starting = self.rates.cpu_layer * (1 if forward else 2) / 3 * work.accumulation
+            return (products + attention) / (self.rates.matrix * costs.CPU_EFFICIENCY) + starting
         passes = costs.FORWARD_PASSES if forward else costs.BACKWARD_PASSES
         passes *= 1.0 if work.compiled else costs.EAGER_PASSES
         moved = passes * work.working_per_token(layer) * work.step_tokens

@@ -24,7 +24,7 @@ _WORTH_COMPILING = 1 << 20
 _TOGETHER_AT_MOST = 1 << 28
 
 
-class _Asked(NamedTuple):
+class _OrderedUpdate(NamedTuple):
     """One call of `update`."""
 
     master: Tensor
@@ -43,7 +43,7 @@ class DeviceAdamW:
         self._host = host if device.type == "cpu" else None
         self._compiled: Callable[..., None] | None = None
         self._all_compiled: Callable[..., None] | None = None
-        self._asked: list[_Asked] | None = None
+        self._ordered: list[_OrderedUpdate] | None = None
         self._recorded_numbers: Tensor | None = None
         if compiled and self._host is None:
             # Of any length: one program for all blocks and pieces.
@@ -58,21 +58,21 @@ class DeviceAdamW:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Updates asked for in here are ordered at its end, by one program if they are small enough."""
+        """Updates in here are collected and run at its end, by one program if they are small enough."""
         if self._all_compiled is None:
             yield
             return
-        self._asked = []
+        self._ordered = []
         try:
             yield
-            asked = self._asked
+            ordered = self._ordered
         finally:
-            self._asked = None
-        if sum(len(each.master) for each in asked) > _TOGETHER_AT_MOST:
-            for each in asked:
+            self._ordered = None
+        if sum(len(each.master) for each in ordered) > _TOGETHER_AT_MOST:
+            for each in ordered:
                 self.update(*each)
-        elif asked:
-            self._update_together(asked)
+        elif ordered:
+            self._update_together(ordered)
 
     @torch.no_grad()
     def update(
@@ -86,8 +86,8 @@ class DeviceAdamW:
         scale: Tensor,
     ) -> None:
         """One update in place, ordered on the current stream."""
-        if self._asked is not None:
-            self._asked.append(_Asked(master, first, second, gradient, copy, step, scale))
+        if self._ordered is not None:
+            self._ordered.append(_OrderedUpdate(master, first, second, gradient, copy, step, scale))
             return
         if self._host is not None:
             self._host.update(master, first, second, gradient, copy, step, float(scale))
@@ -111,15 +111,15 @@ class DeviceAdamW:
             )
 
     @torch.no_grad()
-    def _update_together(self, asked: Sequence[_Asked]) -> None:
+    def _update_together(self, ordered: Sequence[_OrderedUpdate]) -> None:
         assert self._all_compiled is not None
         # They differ in nothing but weight decay.
-        step = max((each.step for each in asked), key=lambda step: step.weight_decay)
+        step = max((each.step for each in ordered), key=lambda step: step.weight_decay)
         self._all_compiled(
-            [each[:5] for each in asked],
-            tuple(_row(each.step) for each in asked),
-            self._numbers(step, asked[0].master.device),
-            asked[0].scale,
+            [each[:5] for each in ordered],
+            tuple(_row(each.step) for each in ordered),
+            self._numbers(step, ordered[0].master.device),
+            ordered[0].scale,
             (step.beta1, step.beta2, step.eps),
         )
 
