@@ -1,6 +1,7 @@
 """`bloom plan` as a person types it: one answer, in text or JSON, and nothing is started."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -58,11 +59,27 @@ def test_what_does_not_fit_says_so_and_shows_the_nearest_that_does(folder: Path)
     done = bloom_plan(*arguments)
     assert done.exit_code == 1
     assert "Does not fit. The usable host memory is 1,635.3 GB" in done.stdout
-    assert "Plan with the suggested change:" in done.stdout
+    assert re.search(r"GPU memory +\S+ of 145.5 GB, fits", done.stdout)
+    assert re.search(r"Host memory +1,\S+ of 1,635.3 GB, \S+ GB too much", done.stdout)
+    assert "Plan with the first of them: " in done.stdout
     answer = json.loads(bloom_plan(*arguments, "--json").stdout)
     assert (answer["fits"], answer["plan"]) == (False, None)
     assert "would fit with optimizer.name adafactor" in answer["reason"]
-    assert Plan.model_validate(answer["nearest"]).placement is not None
+    needs = answer["needs"]
+    assert sum(needs["gpu"].values()) < 2 * needs["gpu"]["limit_bytes"], "the GPU is large enough"
+    assert sum(needs["host"].values()) > 2 * needs["host"]["limit_bytes"], "the host is not"
+    for option in answer["options"]:
+        assert Plan.model_validate(option["plan"]).placement is not None
+        assert option["title"] in done.stdout
+    smaller, larger = (
+        next(option for option in answer["options"] if found(option))
+        for found in (lambda each: "model.preset" in each["changes"], lambda each: each["host_memory"])
+    )
+    # What is offered fits when it is taken, and a little more than that does not.
+    fits = bloom_plan("--shape", smaller["changes"]["model.preset"], *arguments[2:])
+    assert fits.exit_code == 0
+    assert bloom_plan("--shape", "130b", "--machine", larger["machine"], *arguments[4:]).exit_code == 0
+    assert 110e9 < smaller["plan"]["parameters"] < 130e9
 
 
 def test_without_a_shape_it_plans_what_bloom_train_would_train(folder: Path) -> None:
@@ -90,7 +107,7 @@ def test_a_model_folder_is_planned_from_its_config_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("--shape", "9b"), "unknown_shape"),
+        (("--shape", "huge"), "unknown_shape"),
         (("--machine", "H200"), "machine_without_memory"),
         (("--shape", "7b", "--set", "model.layers=3"), "invalid_option"),
         (("--machine", "64 GB host", "--measure"), "invalid_option"),

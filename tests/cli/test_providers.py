@@ -109,3 +109,25 @@ def test_the_model_for_replicate_is_written_into_a_new_folder(tmp_path: Path) ->
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 2
     assert printed(again.stderr) == ["folder_not_empty"]
+
+
+def test_a_credit_is_stated_listed_used_in_offers_and_removed(bloom: Bloom) -> None:
+    assert "No credits are stated" in bloom("credits").stdout
+    stated = bloom("set-credit", "lambda", "30", "--as-of", "2026-11-01")
+    assert stated.stdout == "Lambda: $30.00 of credit left.\n", stated.stderr
+    assert re.search(r"lambda +30\.00 +30\.00 +2026-11-01 +0\.00", bloom("credits").stdout)
+    figures = ("offers", "--memory", "12", "--hours", "4", "--json")
+    found = json.loads(bloom(*figures, "--stated-credits").stdout)["offers"]
+    covered = [offer for offer in found if offer["credit"] is not None]
+    assert {offer["provider"] for offer in covered} == {"lambda"}
+    assert found[0] in covered
+    plain = json.loads(bloom(*figures).stdout)["offers"]
+    assert all(offer["credit"] is None for offer in plain)
+    shown = bloom(*figures[:-1], "--stated-credits", COLUMNS="140").stdout
+    assert "you pay $" in shown
+    assert "from your credits at Lambda" in shown
+    future = bloom("set-credit", "lambda", "30", "--as-of", "2999-01-01")
+    assert (future.exit_code, printed(future.stderr)) == (2, ["day_in_future"])
+    assert bloom("remove-credit", "lambda").exit_code == 0
+    again = bloom("remove-credit", "lambda")
+    assert (again.exit_code, printed(again.stderr)) == (2, ["no_credit"])

@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from gpubloom.plan import DoesNotFit, Hardware, Plan, named_shape, plan
+from gpubloom.plan import (
+    DoesNotFit,
+    Hardware,
+    Plan,
+    TrainConfig,
+    named_shape,
+    nearest_fits,
+    needs_of,
+    plan,
+    plan_on,
+)
 from tests.effort import calls_of
 from tests.errors import raises
 from tests.plan.machines import H200, LARGE_H200, TWO_3060, config_of, planned, teraflops
@@ -165,3 +175,19 @@ def test_the_answer_comes_at_once(shape: str, machine: str, fields: dict[str, An
             plan(config, hardware, shape=sizes)
 
     assert calls_of(answer) < 600_000
+
+
+def test_the_settings_that_fit_are_those_of_the_field_and_each_of_them_fits() -> None:
+    machine = Hardware.parse("H200, 1536 GB host")
+    config = TrainConfig.model_validate({"model": {"preset": "130b"}, "batch_size": 1})
+    with pytest.raises(DoesNotFit) as refused:
+        plan_on(machine, config)
+    needs = needs_of(refused.value)
+    assert needs.gpu is not None
+    assert needs.gpu.total <= needs.gpu.limit_bytes
+    assert needs.host.total > needs.host.limit_bytes
+    offered = nearest_fits(machine, config, refused.value)
+    assert any(each.host_memory and each.host_memory > 1536 for each in offered)
+    assert any("model.preset" in each.changes for each in offered)
+    for each in offered:
+        assert within_limits(each.plan), each.title

@@ -17,7 +17,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase
 
-from tests.server.installation import Browser, Installation, Server
+from tests.server.installation import Installation, Server
 from tests.server.test_api_fuzz import ENDLESS, ask, complaint_about, fuzzed, real_ids  # noqa: F401
 
 # On each of the two databases.

@@ -19,6 +19,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.migrate import current_revision, downgrade, newest_revision, upgrade
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent, Machine, MetricPoint, MetricSeries, TrainingJob
+from gpubloom.server.projects.tables import Project
 from gpubloom.server.security.secrets import Vault
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job, add_training
@@ -74,6 +75,23 @@ def test_trainings_keep_what_belongs_to_them_when_kinds_come_and_go(
     assert [row.job_id for row in installation.all(Checkpoint)] == [training.id]
 
 
+def test_projects_of_scripts_lose_what_was_invented_and_the_others_keep_theirs(
+    empty_database: str, tmp_path: Path
+) -> None:
+    upgrade(empty_database)
+    installation = Installation(tmp_path, empty_database)
+    ada = installation.add_user("Ada")
+    training = add_training(installation, ada)
+    installation.add(Project(user_id=ada.id, name="Scripts", description="Script jobs."))
+    downgrade(empty_database, "0019")
+    upgrade(empty_database)
+    by_name = {row.name: row for row in installation.all(Project)}
+    scripts = by_name.pop("Scripts")
+    assert (scripts.model_architecture, scripts.model_size) == (None, None)
+    assert [(row.model_architecture, row.model_size) for row in by_name.values()] == [("transformer", 0.001)]
+    assert installation.get(TrainingJob, training.id) is not None, "its project was rebuilt around it"
+
+
 def test_machines_are_known_by_their_jobs_when_their_table_comes_and_goes(
     empty_database: str, tmp_path: Path
 ) -> None:
@@ -119,6 +137,7 @@ _NEW_TABLES = {
     "passkey_challenges",
     "passkeys",
     "pending_sign_ins",
+    "provider_credits",
     "queue_turns",
     "recovery_codes",
     "totp_secrets",

@@ -34,6 +34,20 @@ def test_a_project_is_created_read_changed_and_deleted(
     assert installation.actions() == ["project.created", "project.changed", "project.deleted"]
 
 
+def test_a_project_names_the_preset_of_its_size_and_nothing_where_there_is_no_model(
+    server: Server, member: User
+) -> None:
+    browser = server.signed_in(member)
+    large = browser.post("/api/projects", json={**BODY, "modelSize": 130}).json()
+    assert large["modelPreset"] == {"name": "130b", "label": "130B · 85 layers, 12,288 wide"}
+    address = f"/api/projects/{large['id']}"
+    # What was read is accepted as it is, and fields that are left out of a whole project are emptied.
+    assert browser.put(address, json=large).status_code == 200
+    without = browser.put(address, json={"name": "Notes"}).json()
+    fields = ("modelArchitecture", "modelSize", "modelPreset", "trainingDataPath")
+    assert [without[name] for name in fields] == [None] * 4
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -56,13 +70,13 @@ def test_a_project_is_created_read_changed_and_deleted(
         ({"modelSize": 10_001}, "modelSize"),
         ({"modelSize": "130"}, "modelSize"),
         ({"modelSize": True}, "modelSize"),
-        ({"modelSize": None}, "modelSize"),
         ({"modelSize": [1]}, "modelSize"),
         ({"modelArchitecture": "mamba"}, "modelArchitecture"),
         ({"modelArchitecture": "Transformer"}, "modelArchitecture"),
         ({"modelArchitecture": {}}, "modelArchitecture"),
         ({"trainingDataPath": "x" * 1025}, "trainingDataPath"),
         ({"trainingDataPath": "../../etc/passwd"}, "trainingDataPath"),
+        ({"trainingDataPath": "dataset://corpus"}, "trainingDataPath"),
         ({"owner": "somebody"}, "owner"),
         ({"__proto__": 1}, "__proto__"),
         ({"\ud800": 1}, ""),

@@ -22,8 +22,7 @@ from gpubloom.agent.spec import ExitRecord, JobSpec
 from gpubloom.agent.supervisor import End, SignalInbox, Supervisor
 from gpubloom.agent.training import Become, start_training
 from gpubloom.errors import InputError
-from gpubloom.traincard.atomic_write import read_json_object
-from gpubloom.traincard.layout import RunFiles
+from gpubloom.traincard.safe_paths import read_json_beneath
 
 # Exit codes of the agent itself. The training's is in the exit record.
 RECORDED = 0
@@ -112,7 +111,7 @@ def run_attempt(
 def _ending(record: ExitRecord, run_dir: Path) -> str:
     """How the attempt ended. A run that ended itself has said how; its exit code adds nothing."""
     try:
-        latest = read_json_object(RunFiles(run_dir).latest) or {}
+        latest = read_json_beneath(run_dir, "traincard/latest.json") or {}
     except (OSError, ValueError):
         latest = {}
     if record.reason == "ended" and record.code == 0 and latest.get("attempt") == record.attempt:

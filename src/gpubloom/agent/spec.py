@@ -25,7 +25,8 @@ class JobSpec:
     was asked to stop may take to save its checkpoint before it is killed. `folder`: where inside the run
     directory the command runs. `note`: what the log should say about this attempt. `total_steps`: how many
     the script is expected to take; it need not print that. `confinement`: the sandbox of the command, as
-    `gpubloom.sandbox` reads it; `launcher`: the command that runs the job in it.
+    `gpubloom.sandbox` reads it; `launcher`: the command that runs the job in it. `has_reporter`: the command
+    writes the events of the run itself, and may have put anything in their place.
     """
 
     job_id: str
@@ -41,6 +42,7 @@ class JobSpec:
     total_steps: int | None = None
     confinement: Mapping[str, Any] | None = None
     launcher: tuple[str, ...] = ()
+    has_reporter: bool = False
     v: int = SPEC_VERSION
 
     def __post_init__(self) -> None:
@@ -93,6 +95,7 @@ class JobSpec:
                 total_steps=None if content.get("total_steps") is None else int(content["total_steps"]),
                 confinement=content.get("confinement"),
                 launcher=tuple(str(part) for part in content.get("launcher") or ()),
+                has_reporter=content.get("has_reporter") is True,
             )
         except (KeyError, TypeError, AttributeError) as problem:
             raise InputError(

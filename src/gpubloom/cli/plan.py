@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +19,17 @@ from gpubloom.cli.output import refuse
 from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
-    from gpubloom.plan import DecoderShape, DoesNotFit, Hardware, Memory, Phase, Plan, TrainConfig
+    from gpubloom.plan import (
+        DecoderShape,
+        DoesNotFit,
+        Fit,
+        Hardware,
+        Memory,
+        Needs,
+        Phase,
+        Plan,
+        TrainConfig,
+    )
 
 # Max sequence length of a named shape, unless model.context_length is set: the one of the benchmarks.
 _CONTEXT_LENGTH = 1_024
@@ -59,7 +69,9 @@ def plan(
 
     Starts nothing.
     """
-    from gpubloom.plan import DoesNotFit, estimate_tokens, plan_on
+    from gpubloom.hub.fetching import default_home
+    from gpubloom.plan import DoesNotFit, estimate_tokens, nearest_fits, plan_on
+    from gpubloom.plan.speedups import with_speedup
 
     try:
         asked, given = _asked(config, assignments or [], shape)
@@ -68,13 +80,12 @@ def plan(
         try:
             found = plan_on(hardware, asked, tokens_per_epoch=tokens, shape=given)
         except DoesNotFit as refusal:
-            nearest = refusal.nearest
-            instead = None
-            if nearest is not None:
-                instead = plan_on(hardware, nearest, tokens_per_epoch=tokens, shape=given)
-            _show(None, refusal, instead, _title(shape, asked, hardware), as_json=as_json)
+            options = nearest_fits(hardware, asked, refusal, tokens_per_epoch=tokens, shape=given)
+            _show_refusal(refusal, options, _title(shape, asked, hardware), as_json=as_json)
             raise typer.Exit(1) from None
-        _show(found, None, None, _title(shape, asked, hardware), as_json=as_json)
+        if machine is None:
+            found = with_speedup(found, asked, hardware, default_home())
+        _show(found, _title(shape, asked, hardware), as_json=as_json)
     except ValueError as problem:
         refuse(problem)
 
@@ -148,33 +159,67 @@ def _title(shape: str | None, config: "TrainConfig", hardware: "Hardware") -> st
     return f"{what}{method} on {hardware.name}"
 
 
-def _show(
-    found: "Plan | None", refusal: "DoesNotFit | None", nearest: "Plan | None", title: str, *, as_json: bool
-) -> None:
+def _show(found: "Plan", title: str, *, as_json: bool) -> None:
+    if as_json:
+        _print_json({"fits": True, "code": None, "reason": None, "plan": found.model_dump(mode="json")})
+    else:
+        _print_lines(plan_lines(found, title))
+
+
+def _show_refusal(refusal: "DoesNotFit", options: "tuple[Fit, ...]", title: str, *, as_json: bool) -> None:
+    from gpubloom.plan import needs_of
+
+    needs = needs_of(refusal)
+    if as_json:
+        _print_json(
+            {
+                "fits": False,
+                "code": refusal.code,
+                "reason": str(refusal),
+                "plan": None,
+                "needs": needs.model_dump(mode="json"),
+                "options": [option.model_dump(mode="json") for option in options],
+            }
+        )
+        return
+    _print_lines([f"Does not fit. {escape(str(refusal))}", "", f"[bold]{escape(title)}[/bold], at least"])
+    _print_lines(_needed_lines(needs))
+    if not options:
+        return
+    _print_lines(["", "Settings that fit:"])
+    _print_lines(_option_lines(options))
+    _print_lines(["", f"Plan with the first of them: {escape(options[0].title)}", ""])
+    _print_lines(plan_lines(options[0].plan, f"{title.rpartition(' on ')[0]} on {options[0].machine}"))
+
+
+def _needed_lines(needs: "Needs") -> Iterator[str]:
+    for name, memory in (("GPU memory", needs.gpu), ("Host memory", needs.host)):
+        if memory is not None:
+            over = memory.total - memory.limit_bytes
+            word = f"[red]{_gb(over)} GB too much[/red]" if over > 0 else "[green]fits[/green]"
+            used = f"{_gb(memory.total)} of {_gb(memory.limit_bytes)} GB"
+            yield f"{name:<{_NAME_WIDTH}} {used}, {word}"
+
+
+def _option_lines(options: "tuple[Fit, ...]") -> Iterator[str]:
+    for number, option in enumerate(options, 1):
+        settings = " ".join(f"--set {path}={json.dumps(value)}" for path, value in option.changes.items())
+        how = settings.replace('"', "") or f'--machine "{option.machine}"'
+        yield f"{number}. {escape(option.title)}: {option.plan.tokens_per_second:,.0f} tokens/s"
+        yield f"   [dim]{escape(how)}[/dim]"
+
+
+def _print_json(answer: dict[str, Any]) -> None:
+    typer.echo(json.dumps(answer, indent=2))
+
+
+def _print_lines(lines: Iterable[str]) -> None:
     from rich.console import Console
 
-    if as_json:
-        answer: dict[str, Any] = {
-            "fits": found is not None,
-            "code": None if refusal is None else refusal.code,
-            "reason": None if refusal is None else str(refusal),
-            "plan": None if found is None else found.model_dump(mode="json"),
-            "nearest": None if nearest is None else nearest.model_dump(mode="json"),
-        }
-        typer.echo(json.dumps(answer, indent=2))
-        return
     console = Console(highlight=False)
     # Words wrap in a terminal; a pipe gets whole lines.
-    soft_wrap = not console.is_terminal
-    if refusal is not None:
-        console.print(f"Does not fit. {refusal}", soft_wrap=soft_wrap, markup=False)
-    shown = found or nearest
-    if shown is None:
-        return
-    if refusal is not None:
-        console.print("\nPlan with the suggested change:\n")
-    for line in plan_lines(shown, title):
-        console.print(line, soft_wrap=soft_wrap)
+    for line in lines:
+        console.print(line, soft_wrap=not console.is_terminal)
 
 
 # A bar with its name before it and its numbers behind it fits 80 columns.
@@ -204,13 +249,32 @@ def plan_lines(plan: "Plan", title: str) -> Iterator[str]:
     yield ""
     yield escape(plan.placement_text)
     yield f"[bold]{plan.tokens_per_second:,.0f} tokens/s[/bold]{_whole(plan)}"
+    if plan.speedup is not None:
+        yield escape(speedup_text(plan))
     yield escape(f"Bottleneck: {plan.limited_by}. " + " ".join(plan.limits))
     if plan.assumptions:
         yield f"[dim]Assumes {escape('; '.join(plan.assumptions))}.[/dim]"
 
 
+def parameters_text(count: int) -> str:
+    """0.49 B, 11.3 M."""
+    return f"{count / 1e9:,.2f} B" if count >= 1e8 else f"{count / 1e6:,.1f} M"
+
+
+def speedup_text(plan: "Plan") -> str:
+    """What was measured, and how long the run would take without the engine."""
+    from gpubloom.cli.run_view import duration
+
+    assert plan.speedup is not None
+    text = f"{plan.speedup.sentence} ({plan.speedup.model}, {plan.speedup.method})."
+    if plan.seconds is None:
+        return text
+    without = duration(plan.seconds * plan.speedup.ratio)
+    return f"{text} Training time: {duration(plan.seconds)} with GPU Bloom, about {without} without."
+
+
 def _parameters(plan: "Plan") -> str:
-    size = f"{plan.parameters / 1e9:,.2f} B" if plan.parameters >= 1e8 else f"{plan.parameters / 1e6:,.1f} M"
+    size = parameters_text(plan.parameters)
     if plan.trained_parameters in (0, plan.parameters):
         return f"{size} parameters"
     return f"{size} parameters, {plan.trained_parameters / 1e6:,.1f} M of them trained"

@@ -17,14 +17,15 @@ from gpubloom.plan.config import (
 )
 from gpubloom.plan.data_files import demo_fields, estimate_tokens, find_files
 from gpubloom.plan.decoder import DecoderShape, LayerShape
+from gpubloom.plan.fits import Fit, Needs, nearest_fits, needs_of
 from gpubloom.plan.hardware import Calibration, Gpu, Hardware, detect_hardware
-from gpubloom.plan.nearest import NearestFit, nearest_fits
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.planner import Memory, Phase, Plan, plan, plan_on, predict, processes_on, share_of
 from gpubloom.plan.refusal import DoesNotFit
 from gpubloom.plan.request import choose_precision, shape_of
 from gpubloom.plan.run_files import run_files
-from gpubloom.plan.shapes import PRESETS, SHAPES, ModelShape, named_config, named_shape
+from gpubloom.plan.shapes import PRESETS, SHAPES, ModelShape
+from gpubloom.plan.sizes import named_config, named_shape, preset_for, preset_label
 from gpubloom.plan.validation import FieldProblem, InvalidConfig, explain, problems
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "DoesNotFit",
     "EvalConfig",
     "FieldProblem",
+    "Fit",
     "Gpu",
     "Hardware",
     "InvalidConfig",
@@ -47,7 +49,7 @@ __all__ = [
     "MemoryConfig",
     "ModelConfig",
     "ModelShape",
-    "NearestFit",
+    "Needs",
     "OptimizerConfig",
     "Phase",
     "Placement",
@@ -64,9 +66,12 @@ __all__ = [
     "named_config",
     "named_shape",
     "nearest_fits",
+    "needs_of",
     "plan",
     "plan_on",
     "predict",
+    "preset_for",
+    "preset_label",
     "problems",
     "processes_on",
     "run_files",

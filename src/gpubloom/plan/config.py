@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from gpubloom.errors import InputError
 from gpubloom.plan import limits
 from gpubloom.plan.shapes import PRESETS, ModelShape
+from gpubloom.plan.sizes import billions_in, preset_label, preset_shape
 from gpubloom.plan.validation import Fraction, Part
 
 # Bytes and end-of-text: no tokenizer has fewer tokens.
@@ -60,12 +61,6 @@ def shown(
     if empty is not None:
         extra["empty"] = empty
     return extra
-
-
-def _preset_label(name: str, shape: ModelShape) -> str:
-    # 125m is a number of parameters, tiny is a name.
-    title = name.upper() if name[0].isdigit() else name
-    return f"{title} · {shape.layers} layers, {shape.hidden_size:,} wide"
 
 
 class TokenizerConfig(Part):
@@ -197,8 +192,9 @@ class ModelConfig(Part):
     preset: str = Field(
         "tiny",
         title="Model",
-        description="Preset that sets the sizes of a new model; each size can be overridden.",
-        json_schema_extra=shown(choices={name: _preset_label(name, PRESETS[name]) for name in PRESETS}),
+        description="Preset that sets the sizes of a new model, or a number of parameters such as 130b or "
+        "450m; each size can be overridden.",
+        json_schema_extra=shown(choices={name: preset_label(name) for name in PRESETS}),
     )
     hidden_size: int | None = Field(
         None,
@@ -281,11 +277,14 @@ class ModelConfig(Part):
     @field_validator("preset")
     @classmethod
     def _preset_is_known(cls, preset: str) -> str:
-        if preset not in PRESETS:
+        known = preset.lower()
+        if known not in PRESETS and billions_in(known) is None:
             raise PydanticCustomError(
-                "unknown_preset", f"unknown preset {preset!r}; available presets: {', '.join(PRESETS)}"
+                "unknown_preset",
+                f"unknown preset {preset!r}; use one of {', '.join(PRESETS)}, or a number of parameters from "
+                "1m to 10000b, such as 130b",
             )
-        return preset
+        return known
 
     @model_validator(mode="after")
     def _a_folder_brings_its_own_sizes(self) -> "ModelConfig":
@@ -333,7 +332,7 @@ class ModelConfig(Part):
     def shape(self, vocab_size: int) -> ModelShape:
         """The full shape of a preset, once the tokenizer has said how many tokens there are."""
         assert self.path is None, "a model folder has its shape in its config.json"
-        base = PRESETS[self.preset]
+        base = preset_shape(self.preset, vocab_size)
         sizes = set(ModelShape.__dataclass_fields__)
         wanted = self.model_dump(include=sizes, exclude_none=True)
         if "heads" in wanted and "kv_heads" not in wanted:

@@ -1,11 +1,14 @@
 """Says no in one sentence, with the nearest setting that fits."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpubloom.errors import InputError
 from gpubloom.plan import costs
 from gpubloom.plan.config import ModelConfig, OptimizerConfig, TrainConfig
+from gpubloom.plan.decoder import DecoderShape
+from gpubloom.plan.hardware import Hardware
+from gpubloom.plan.memory import Bytes
 from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import Need, least_need, possible
 from gpubloom.plan.shapes import PRESETS
@@ -18,12 +21,26 @@ Changes = dict[str, Any]
 _SHORTEST_ROW = 128
 
 
-class DoesNotFit(InputError):
-    """A run that the machine cannot hold; `nearest` is the same run with the change that makes it fit."""
+class LeastMemory(NamedTuple):
+    """What a run needs of one memory at least, and what there is of it in bytes."""
 
-    def __init__(self, sentence: str, nearest: TrainConfig | None) -> None:
+    needed: Bytes
+    limit: int
+
+
+class DoesNotFit(InputError):
+    """A run that the machine cannot hold; `nearest` is the same run with the change that makes it fit.
+
+    `gpu` and `host`: what it needs of each memory at least; None for the GPU of a run on the CPU.
+    """
+
+    def __init__(
+        self, sentence: str, nearest: TrainConfig | None, *, gpu: LeastMemory | None, host: LeastMemory
+    ) -> None:
         super().__init__("does_not_fit", sentence)
         self.nearest = nearest
+        self.gpu = gpu
+        self.host = host
 
 
 def refuse(asked: PlanRequest) -> DoesNotFit:
@@ -31,26 +48,32 @@ def refuse(asked: PlanRequest) -> DoesNotFit:
     need = least_need(asked.timed, asked.limits, asked.config.memory.mode)
     sharded = asked.config.executor == "sharded"
     sentence = _shortage_of_each(asked) if sharded else _shortage(asked, need)
-    for changes in fitting_changes(asked, need):
-        more = _machine(asked, need) if "method" in changes else ""
-        return DoesNotFit(
-            f"{sentence}. This run would fit with {_words(changes)}{more}.", changed(asked.config, changes)
-        )
+    gpu, host = _memories(asked, need)
+    for changes in _changes(asked, need):
+        nearest = changed(asked.config, changes)
+        if nearest is not None and _fits(asked, nearest):
+            more = _machine(asked, need) if "method" in changes else ""
+            words = f"{sentence}. This run would fit with {_words(changes)}{more}."
+            return DoesNotFit(words, nearest, gpu=gpu, host=host)
     weights = need.weights + need.gradients + need.optimizer
     return DoesNotFit(
         f"{sentence}, including {_gigabytes(weights)} for weights and optimizer state. "
         f"Choose a smaller model{_machine(asked, need)}.",
         None,
+        gpu=gpu,
+        host=host,
     )
 
 
-def fitting_changes(asked: PlanRequest, need: Need | None = None) -> Iterator[Changes]:
-    """Changes with which the run fits, from the smallest to the largest."""
-    need = need or least_need(asked.timed, asked.limits, asked.config.memory.mode)
-    for changes in _changes(asked, need):
-        nearest = changed(asked.config, changes)
-        if nearest is not None and _fits(asked, nearest):
-            yield changes
+def _memories(asked: PlanRequest, need: Need) -> tuple[LeastMemory | None, LeastMemory]:
+    """GPU and host; of a sharded run those of each process."""
+    on_device, on_host = need.on_device, need.on_host
+    if asked.config.executor == "sharded":
+        on_device, on_host = least_sharded(asked)
+        if asked.gpu is None:
+            on_host = on_device.plus(on_host)
+    host = LeastMemory(on_host, asked.limits.host)
+    return None if asked.gpu is None else LeastMemory(on_device, asked.limits.device), host
 
 
 def _shortage(asked: PlanRequest, need: Need) -> str:
@@ -111,8 +134,9 @@ def _changes(asked: PlanRequest, need: Need) -> Iterator[Changes]:
             yield {**frozen, "batch_size": 1}
             yield from ({**frozen, **shorter} for shorter in _shorter(config))
     if config.model == ModelConfig(preset=config.model.preset) and not asked.brings_weights:
-        names = list(PRESETS)
-        yield from ({"model.preset": name} for name in reversed(names[: names.index(config.model.preset)]))
+        size = asked.shape.parameters
+        smaller = [name for name, shape in PRESETS.items() if shape.parameters < size]
+        yield from ({"model.preset": name} for name in reversed(smaller) if name != config.model.preset)
 
 
 def _smaller_states(asked: PlanRequest, base: Changes) -> Iterator[Changes]:
@@ -120,14 +144,14 @@ def _smaller_states(asked: PlanRequest, base: Changes) -> Iterator[Changes]:
     config = asked.config
     if config.method != "full" or config.backend != "engine":
         return
-    for smaller in _optimizers(config.optimizer):
+    for smaller in smaller_optimizers(config.optimizer):
         state = {**base, **smaller}
         yield state
         if (batch := _largest_batch(asked, state)) is not None:
             yield {**state, "batch_size": batch}
 
 
-def _optimizers(optimizer: OptimizerConfig) -> Iterator[Changes]:
+def smaller_optimizers(optimizer: OptimizerConfig) -> Iterator[Changes]:
     """Muon's gradients wait on the GPU, AdamW's on the host."""
     names = {"muon": ("adamw", "adafactor"), "adamw": ("adafactor",), "adafactor": ()}
     for name in names[optimizer.name]:
@@ -178,8 +202,13 @@ def _words(changes: Changes) -> str:
 
 
 def _fits(asked: PlanRequest, config: TrainConfig) -> bool:
+    return can_run(config, asked.hardware, asked.shape if asked.brings_weights else None)
+
+
+def can_run(config: TrainConfig, hardware: Hardware, shape: DecoderShape | None) -> bool:
+    """Whether there is a plan, without looking for the fastest."""
     try:
-        trial = PlanRequest.of(config, asked.hardware, asked.shape if asked.brings_weights else None)
+        trial = PlanRequest.of(config, hardware, shape)
     except ValueError:
         return False
     if config.executor != "sharded" and possible(trial.timed, trial.limits, config.memory.mode):
@@ -188,7 +217,7 @@ def _fits(asked: PlanRequest, config: TrainConfig) -> bool:
 
 
 def changed(config: TrainConfig, changes: Changes) -> TrainConfig | None:
-    """The config with these values; None where they are not valid together."""
+    """The config with these fields; None when it would not be valid."""
     fields = config.model_dump()
     for name, value in changes.items():
         part, _, field = name.rpartition(".")

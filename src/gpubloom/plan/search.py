@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpubloom.plan.memory import Residency, device_bytes, host_bytes, loss_bytes
+from gpubloom.plan.memory import Bytes, Residency, device_bytes, host_bytes, loss_bytes
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.timing import phases
 from gpubloom.plan.workload import Timed, Work
@@ -158,6 +158,9 @@ class Need(NamedTuple):
     weights: int
     gradients: int
     optimizer: int
+    on_device: Bytes
+    # On a CPU there is one memory, and this is all of it.
+    on_host: Bytes
 
 
 def search(timed: Timed, limits: MemoryLimits, mode: str) -> Candidate | None:
@@ -191,7 +194,7 @@ def least_need(timed: Timed, limits: MemoryLimits, mode: str) -> Need:
     device, host = device_bytes(timed.work, timed.sums, found), host_bytes(timed.work, found)
     both = device.plus(host)
     on_host = host if timed.work.on_gpu else both
-    return Need(device.total, on_host.total, both.weights, both.gradients, both.optimizer)
+    return Need(device.total, on_host.total, both.weights, both.gradients, both.optimizer, device, on_host)
 
 
 def _last_resorts(work: Work, mode: str) -> Iterator[tuple[bool, bool]]:

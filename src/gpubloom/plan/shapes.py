@@ -9,7 +9,6 @@ from typing import Any
 
 from gpubloom.errors import InputError
 from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
-from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.limits import MAX_PARAMETERS
 
 
@@ -146,7 +145,7 @@ PRESETS: dict[str, ModelShape] = {
 }
 
 
-def _config(
+def model_config(
     family: str, hidden: int, layers: int, heads: int, kv_heads: int, ffn: int, vocabulary: int, *, tied: bool
 ) -> dict[str, Any]:
     return {
@@ -164,29 +163,13 @@ def _config(
 
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "qwen2.5-0.5b": _config("qwen2", 896, 24, 14, 2, 4_864, 151_936, tied=True),
-    "qwen2.5-1.5b": _config("qwen2", 1_536, 28, 12, 2, 8_960, 151_936, tied=True),
-    "qwen2.5-3b": _config("qwen2", 2_048, 36, 16, 2, 11_008, 151_936, tied=True),
-    "qwen2.5-7b": _config("qwen2", 3_584, 28, 28, 4, 18_944, 152_064, tied=False),
-    "llama3-8b": _config("llama", 4_096, 32, 32, 8, 14_336, 128_256, tied=False),
-    "qwen2.5-14b": _config("qwen2", 5_120, 48, 40, 8, 13_824, 152_064, tied=False),
-    "qwen2.5-32b": _config("qwen2", 5_120, 64, 40, 8, 27_648, 152_064, tied=False),
-    "llama3-70b": _config("llama", 8_192, 80, 64, 8, 28_672, 128_256, tied=False),
-    "qwen2.5-72b": _config("qwen2", 8_192, 80, 64, 8, 29_568, 152_064, tied=False),
-    # No model of these sizes is meant: they answer what a machine can hold.
-    "120b": _config("llama", 12_288, 76, 96, 8, 32_768, 151_936, tied=False),
-    "130b": _config("llama", 12_288, 82, 96, 8, 32_768, 151_936, tied=False),
+    "qwen2.5-0.5b": model_config("qwen2", 896, 24, 14, 2, 4_864, 151_936, tied=True),
+    "qwen2.5-1.5b": model_config("qwen2", 1_536, 28, 12, 2, 8_960, 151_936, tied=True),
+    "qwen2.5-3b": model_config("qwen2", 2_048, 36, 16, 2, 11_008, 151_936, tied=True),
+    "qwen2.5-7b": model_config("qwen2", 3_584, 28, 28, 4, 18_944, 152_064, tied=False),
+    "llama3-8b": model_config("llama", 4_096, 32, 32, 8, 14_336, 128_256, tied=False),
+    "qwen2.5-14b": model_config("qwen2", 5_120, 48, 40, 8, 13_824, 152_064, tied=False),
+    "qwen2.5-32b": model_config("qwen2", 5_120, 64, 40, 8, 27_648, 152_064, tied=False),
+    "llama3-70b": model_config("llama", 8_192, 80, 64, 8, 28_672, 128_256, tied=False),
+    "qwen2.5-72b": model_config("qwen2", 8_192, 80, 64, 8, 29_568, 152_064, tied=False),
 }
-
-
-def named_config(name: str) -> dict[str, Any]:
-    """By full name or by size alone: `qwen2.5-7b`, `7b`."""
-    wanted = name.casefold()
-    for known, config in SHAPES.items():
-        if wanted in {known, known.rpartition("-")[2]}:
-            return config
-    raise InputError("unknown_shape", f"Unknown shape {name!r}; available shapes: {', '.join(SHAPES)}.")
-
-
-def named_shape(name: str) -> DecoderShape:
-    return decoder_shape(named_config(name))

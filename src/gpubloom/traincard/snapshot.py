@@ -71,8 +71,7 @@ def snapshot(
         "metrics": metrics,
         "metrics_left_out": left_out + reading.curves.left_out,
         "system": system_section(reading, points),
-        "ranks": [_rank(reading, number, moment) for number in sorted(reading.ranks)],
-        "rank_variance": _variance(reading),
+        **rank_section(reading, moment),
         "checkpoints": _checkpoints(reading),
         "logs": {
             "lines": [_log_line(line) for line in islice(reading.log, skipped, None)],
@@ -204,6 +203,14 @@ def _metric(name: str, found: list[tuple[int, int, Curve]], points: int) -> dict
             {"attempt": attempt, "rank": rank, **line_of(curve, points if rank == 0 else points // 4)}
             for attempt, rank, curve in found
         ],
+    }
+
+
+def rank_section(reading: Reading, now: float) -> dict[str, Any]:
+    """The snapshot's `ranks` and `rank_variance`."""
+    return {
+        "ranks": [_rank(reading, number, now) for number in sorted(reading.ranks)],
+        "rank_variance": _variance(reading),
     }
 
 

@@ -129,8 +129,11 @@ def test_a_model_that_cannot_fit_is_refused_with_what_would(
     ).json()
     assert answer["fits"] is False
     assert "would fit" in answer["reason"]
-    assert list(answer["nearest"]["changes"]) == ["batch_size"], "only what has to change"
-    assert answer["nearest"]["plan"]["memory_total_bytes"] < 3 * 10**9
+    nearest = answer["options"][0]
+    assert list(nearest["changes"]) == ["batch_size"], "only what has to change"
+    assert nearest["plan"]["memory_total_bytes"] < 3 * 10**9
+    needed, limit = (sum(answer["needs"]["host"].values()), answer["needs"]["host"]["limit_bytes"])
+    assert needed - limit > limit
 
 
 def test_the_nearest_setting_fits_when_it_is_taken(
@@ -143,18 +146,19 @@ def test_the_nearest_setting_fits_when_it_is_taken(
         "data": {"train_path": "corpus.txt"},
     }
     refused = ada.post("/api/plan", json={"config": config}).json()
-    assert refused["nearest"]["changes"]["memory.mode"] == "auto"
-    for path, value in refused["nearest"]["changes"].items():
+    nearest = refused["options"][0]
+    assert nearest["changes"]["memory.mode"] == "auto"
+    for path, value in nearest["changes"].items():
         part, _, field = path.rpartition(".")
         (config[part] if part else config)[field] = value
     taken = ada.post("/api/plan", json={"config": config}).json()
     assert taken["fits"] is True, taken["reason"]
-    assert taken["plan"] == refused["nearest"]["plan"]
+    assert taken["plan"] == nearest["plan"]
 
 
 def test_a_plan_without_a_remedy_offers_none(ada: Browser) -> None:
     answer = ada.post("/api/plan", json={"config": {"batch_size": -1}}).json()
-    assert (answer["fits"], answer["nearest"]) == (False, None)
+    assert (answer["fits"], answer["options"]) == (False, [])
 
 
 @pytest.mark.parametrize(

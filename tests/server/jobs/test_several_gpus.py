@@ -48,5 +48,5 @@ def test_more_processes_than_gpus_cannot_run_here(text: Path) -> None:
 def test_a_server_takes_nobody_to_a_cluster_of_its_own(tmp_path: Path) -> None:
     settings = Settings(_env_file=None, home=tmp_path)
     with pytest.raises(InvalidInput) as refused:
-        read_config({"cluster": "ray", "processes": 2}, settings, name="a job", data_path=None)
+        read_config({"cluster": "ray", "processes": 2}, settings, name="a job")
     assert "bloom train --ray" in str(refused.value.errors)

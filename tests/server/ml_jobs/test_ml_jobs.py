@@ -89,7 +89,8 @@ def test_a_folder_becomes_a_job_that_waits_for_a_worker(
     there = work(installation, started["job_id"])
     assert (there / "train.py").read_bytes() == (NANOGPT / "train.py").read_bytes()
     assert (there / "data/verses/input.txt").is_file()
-    assert [project.name for project in installation.all(Project)] == ["Scripts"]
+    (project,) = installation.all(Project)
+    assert (project.name, project.model_architecture, project.model_size) == ("Scripts", None, None)
     # The second one goes there, too.
     submit(ada, code="print('hello')")
     assert len(installation.all(Project)) == 1

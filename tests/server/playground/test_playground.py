@@ -79,7 +79,8 @@ def test_a_model_that_was_not_trained_here_has_a_playground_too(
     job = ada.post("/api/playground", json={"model_id": str(model.id)}).json()
     assert (job["model_id"], job["parent_id"], job["name"]) == (str(model.id), None, "tiny-llama")
     assert ada.post("/api/playground", json={"model_id": str(model.id)}).json()["id"] == job["id"]
-    assert [project.name for project in installation.all(Project)] == ["Playground"]
+    (project,) = installation.all(Project)
+    assert (project.name, project.model_architecture, project.model_size) == ("Playground", None, None)
 
 
 def test_what_cannot_be_loaded_is_refused(installation: Installation, member: User, ada: Browser) -> None:

@@ -5,6 +5,7 @@ same code, so that every placement gives the same bits.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ class BlockUpdate:
     def __init__(
         self, config: OptimizerConfig, device: torch.device, *, threads: int, compiled: bool
     ) -> None:
+        self._name = config.name
         self._momentum = config.momentum
         self._on_host = HostAdamW(threads)
         self._on_device = DeviceAdamW(device, self._on_host, compiled=compiled)
@@ -43,6 +45,19 @@ class BlockUpdate:
     def description(self) -> str:
         """What computes updates in host memory."""
         return self._on_host.description
+
+    @property
+    def may_be_recorded(self) -> bool:
+        """Whether all that changes from step to step is data on the device."""
+        return self._name == "adamw"
+
+    def prepare(self, step: AdamWStep, device: torch.device) -> None:
+        """Before a recorded update is run."""
+        self._on_device.prepare(step, device)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Updates on the device that are asked for in here may be one program."""
+        return self._on_device.together()
 
     def on_device(self, layout: MomentLayout, state: State, step: AdamWStep, scale: Tensor) -> None:
         """Ordered on the current stream; nothing waits for `scale`."""

@@ -1,15 +1,15 @@
 """FP32 arrays in fewer bytes: masters in two halves, moments in bf16 or 8 bits.
 
 A **split** master is exact. Its upper half is the value rounded to bf16 (nearest, ties away from zero), which
-is at the same time the copy that layers compute with; its lower half are the value's own low 16 bits. Read as a
-signed number and added to the upper half, they give back every bit (a signalling NaN becomes a quiet one). With
-ties to even this would be impossible: two values would have the same halves.
+is at the same time the copy that layers compute with; its lower half are the value's own low 16 bits. Read as
+a signed number and added to the upper half, they give back every bit (a signalling NaN becomes a quiet one).
+With ties to even this would be impossible: two values would have the same halves.
 
 Moments in **bf16** and in **8 bits** are rounded up or down by chance, in proportion, so that changes smaller
 than a unit are not lost on average; chance is a function of the update's number and the element's place. In
 8 bits, 64 values share a power of two. First moments have a sign, 4 bits of exponent and 3 of fraction. Of
-second moments the square root is kept, with 5 bits of exponent and 3 of fraction. Values that were decoded are
-encoded to themselves, so that a checkpoint in FP32 loses nothing.
+second moments the square root is kept, with 5 bits of exponent and 3 of fraction. What was decoded is encoded
+to itself, so that a checkpoint in FP32 loses nothing.
 
 The same bits come from adamw.c; integer arithmetic here, so that GPUs and compilers can do it, too.
 """
@@ -173,10 +173,7 @@ def decode_8bit(codes: Tensor, scales: Tensor, *, roots: bool) -> Tensor:
     normal = ((magnitudes + ((127 - exponents) << 3)) << 20).view(torch.float32)
     values = torch.where(magnitudes < 8, magnitudes.float() * unit, normal)
     values = values * (scales.int() << 23).view(torch.float32).unsqueeze(-1)
-    if roots:
-        values = values * values
-    else:
-        values = torch.where(blocks >= _SIGN, -values, values)
+    values = values * values if roots else torch.where(blocks >= _SIGN, -values, values)
     return values.view(-1)[:length]
 
 

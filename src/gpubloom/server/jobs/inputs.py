@@ -40,13 +40,18 @@ class Inputs:
         """The config with the paths of what was given, and the dataset's mapping unless it says otherwise."""
         filled = dict(config)
         if self.dataset is not None:
-            filled["data"] = self._data(self.dataset, filled.get("data"))
+            model = filled.get("model")
+            pretrained = self.model is not None or (isinstance(model, dict) and bool(model.get("path")))
+            filled["data"] = self._data(self.dataset, filled.get("data"), pretrained)
         if self.model is not None:
             filled["model"] = _with_path(filled.get("model"), "model", "path", self.model_path)
         return filled
 
-    def _data(self, dataset: Dataset, data: Any) -> Any:
+    def _data(self, dataset: Dataset, data: Any, pretrained: bool) -> Any:
         data = _with_path(data, "data", "train_path", self.dataset_path)
+        if not pretrained and dataset.filename.casefold().endswith(".txt"):
+            # A new model has no tokenizer yet; plain text needs none of examples' rules.
+            return data
         if not isinstance(data, dict) or data.get("kind", "examples") != "examples":
             return data
         # As inspected: what the preview marked is what is trained.

@@ -6,10 +6,11 @@ rented machines come from `rentals`, which stands above; `TakesOffers` is what a
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Protocol, cast
+from uuid import UUID
 
 import anyio.to_thread
 from fastapi import Depends, Request
@@ -20,33 +21,47 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.errors import code_of
 from gpubloom.plan import (
     DoesNotFit,
+    Fit,
     Hardware,
+    Needs,
     Plan,
     TrainConfig,
     demo_fields,
     detect_hardware,
     estimate_tokens,
     find_files,
+    nearest_fits,
+    needs_of,
     plan_on,
+    preset_for,
     processes_on,
 )
 from gpubloom.plan.backends import available_backends
-from gpubloom.plan.comparison import field_differences
 from gpubloom.plan.config import folder_context_length
 from gpubloom.plan.data_files import find_tokenizer_files
 from gpubloom.plan.families import read_decoder
 from gpubloom.plan.hardware import GIBIBYTE, Gpu, kind_of, peak_flops
+from gpubloom.plan.speedups import with_speedup
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.inputs import NO_INPUTS, Inputs
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.jobs.tables import Worker
 from gpubloom.server.problems import InvalidInput, invalid_fields
-from gpubloom.server.projects.data_paths import DataPathRefused, check_data_files, check_data_path
+from gpubloom.server.projects.data_paths import (
+    DataPathRefused,
+    check_data_files,
+    check_data_path,
+    dataset_of,
+)
+from gpubloom.server.projects.schemas import ProjectIn
+from gpubloom.server.projects.tables import Architecture, Project
 from gpubloom.server.settings import Settings
 
 WORKER_SEEN_WITHIN = timedelta(seconds=60)
 _GIGABYTE = 1_000_000_000
+# Of the memory that a machine or a GPU is sold with, what a program can use.
+_USABLE = 0.93
 
 
 @dataclass(frozen=True)
@@ -60,28 +75,78 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Alternative:
-    """The job with the smallest change that lets it run; fields by their path, and their new values."""
+class Prediction:
+    """What a job would need on a machine that may not be connected: its plan, or what is short."""
 
-    changes: dict[str, Any]
-    launch: Launch
+    machine: str
+    plan: Plan | None
+    reason: str | None = None
+    needs: Needs | None = None
+    options: tuple[Fit, ...] = ()
 
 
 class CannotRun(InvalidInput):
-    """No machine of this server can run the job; `nearest` is what could, if there is such."""
+    """No machine of this server can run the job. `needs` and `options`: what is short, and what would fit."""
 
     code = "cannot_run_here"
-    nearest: Alternative | None = None
+    needs: Needs | None = None
+    options: tuple[Fit, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProjectDefaults:
+    """What a project says about its jobs where their configs say nothing."""
+
+    data_path: str | None = None
+    dataset_id: UUID | None = None
+    architecture: Architecture | None = None
+    model_size: float | None = None
+
+    @classmethod
+    def of(cls, project: Project | ProjectIn | None) -> "ProjectDefaults":
+        if project is None:
+            return cls()
+        path = project.training_data_path
+        dataset_id = dataset_of(path)
+        return cls(
+            data_path=None if dataset_id else path,
+            dataset_id=dataset_id,
+            architecture=project.model_architecture,
+            model_size=project.model_size,
+        )
+
+    def with_preset(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The config with the preset of the project's size, unless it names a model or the sizes of one."""
+        model = config.get("model") or {}
+        if self.model_size is None or not isinstance(model, dict):
+            return config
+        if any(model.get(name) is not None for name in _NAMES_A_MODEL):
+            return config
+        if self.architecture == "custom" and model.get("architecture") is None:
+            return config
+        return {**config, "model": {**model, "preset": preset_for(self.model_size)}}
+
+
+NO_PROJECT = ProjectDefaults()
+# Fields of a config that say which model is meant.
+_NAMES_A_MODEL = ("preset", "path", "hidden_size", "layers")
 
 
 def read_config(
-    raw: dict[str, Any], settings: Settings, *, name: str, data_path: str | None, inputs: Inputs = NO_INPUTS
+    raw: dict[str, Any],
+    settings: Settings,
+    *,
+    name: str,
+    project: ProjectDefaults = NO_PROJECT,
+    inputs: Inputs = NO_INPUTS,
 ) -> TrainConfig:
     """The validated config, with data from where this server may read; raises with one sentence per field.
 
-    Without any data it is the demo, with whatever the config says on top.
+    What it does not say is what the project says. Without any data it is the demo, with whatever the config
+    says on top.
     """
     wanted = inputs.put_into({**TrainConfig.own_names(raw), "name": _slug(name)})
+    wanted, data_path = project.with_preset(wanted), project.data_path
     data = wanted.get("data")
     named = isinstance(data, dict) and data.get("train_path")
     if data_path is not None and not named:
@@ -232,16 +297,22 @@ async def live_machines(session: AsyncSession) -> list[tuple[Hardware, datetime]
 
 
 async def decide(
-    machines: list[Hardware], config: TrainConfig, *, gpu_type: str | None, host_memory: int | None
+    machines: list[Hardware],
+    config: TrainConfig,
+    *,
+    gpu_type: str | None,
+    host_memory: int | None,
+    home: Path | None = None,
 ) -> Launch:
-    """Where the job can run; raises CannotRun with the reason when nowhere."""
+    """Where the job can run; raises CannotRun with the reason when nowhere. `home` may hold measurements."""
     # A worker registers a moment after the server starts; until then this machine is what there is.
     candidates = machines or [await anyio.to_thread.run_sync(detect_hardware)]
     if gpu_type is not None:
         candidates = _with_gpu(candidates, gpu_type)
     if host_memory is not None:
         largest = max(machine.host_memory_bytes for machine in candidates)
-        candidates = [m for m in candidates if m.host_memory_bytes >= host_memory * _GIGABYTE * 0.95]
+        needed = host_memory * GIBIBYTE * _USABLE
+        candidates = [machine for machine in candidates if machine.host_memory_bytes >= needed]
         if not candidates:
             raise CannotRun.for_field(
                 "host_memory",
@@ -253,19 +324,49 @@ async def decide(
         tokens = await anyio.to_thread.run_sync(estimate_tokens, config.data)
     except (ValueError, OSError) as error:
         raise InvalidInput.for_field("config.data.train_path", str(error), code=code_of(error)) from error
-    refusals: list[CannotRun] = []
+    first: tuple[Hardware, ValueError] | None = None
     for machine in candidates:
-        chosen = _data_file(config, machine, gpu_type)
         try:
-            return _launch(chosen, machine, tokens)
+            launch = _launch(_data_file(config, machine, gpu_type), machine, tokens)
+            if home is None:
+                return launch
+            measured = await anyio.to_thread.run_sync(with_speedup, launch.plan, launch.config, machine, home)
+            return replace(launch, plan=measured)
         except ValueError as refusal:
-            refused = CannotRun(str(refusal), code=code_of(refusal))
-            if isinstance(refusal, DoesNotFit) and refusal.nearest is not None:
-                configs = [each.model_dump(mode="json") for each in (chosen, refusal.nearest)]
-                changes = {each.path: each.values[1] for each in field_differences(configs)}
-                refused.nearest = Alternative(changes, _launch(refusal.nearest, machine, tokens))
-            refusals.append(refused)
-    raise refusals[0]
+            first = first or (machine, refusal)
+    assert first is not None, "there is always a machine to try"
+    machine, reason = first
+    refused = CannotRun(str(reason), code=code_of(reason))
+    if isinstance(reason, DoesNotFit):
+        refused.needs = needs_of(reason)
+        refused.options = nearest_fits(machine, config, reason, tokens_per_epoch=tokens)
+    raise refused
+
+
+def predict_elsewhere(
+    machines: list[Hardware], config: TrainConfig, *, gpu_type: str | None, host_memory: int | None
+) -> Prediction | None:
+    """What the job would need on the machine that was asked for; None: the GPU is not known by name."""
+    there = max(machines or [detect_hardware()], key=lambda each: each.host_memory_bytes)
+    memory = host_memory or -(-there.host_memory_bytes // GIBIBYTE)
+    count = config.processes if isinstance(config.processes, int) else 1
+    try:
+        machine = (
+            Hardware.parse(f"{count}x {gpu_type}, {memory} GB host")
+            if gpu_type is not None
+            else there.model_copy(update={"host_memory_bytes": memory * GIBIBYTE})
+        )
+    except ValueError:
+        return None
+    name = f"{gpu_type or there.name}, {memory:,} GB host"
+    machine = machine.model_copy(update={"name": f"{count} × {name}" if count > 1 else name})
+    try:
+        return Prediction(machine.name, plan_on(machine, config))
+    except DoesNotFit as refusal:
+        options = nearest_fits(machine, config, refusal)
+        return Prediction(machine.name, None, str(refusal), needs_of(refusal), options)
+    except ValueError as refusal:
+        return Prediction(machine.name, None, str(refusal))
 
 
 def _launch(config: TrainConfig, machine: Hardware, tokens: int | None) -> Launch:
@@ -302,8 +403,6 @@ def _data_file(config: TrainConfig, machine: Hardware, gpu_type: str | None) -> 
     return config.model_copy(update={"device": "cuda" if machine.gpus or gpu_type else "cpu"})
 
 
-# Of the printed memory, what a program can use.
-_USABLE = 0.93
 # Of a host, per GPU; services say too little about it to know more.
 _HOST_GIBIBYTES, _CORES = 32, 4
 _SPREAD = {"low": 0.7, "likely": 1.0, "high": 1.6}

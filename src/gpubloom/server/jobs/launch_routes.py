@@ -1,5 +1,6 @@
 """The HTTP routes that start a training job: machines, backends, the plan, the launch."""
 
+from dataclasses import replace
 from typing import Any
 
 import anyio.to_thread
@@ -17,9 +18,11 @@ from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.inputs import Inputs, find_inputs
 from gpubloom.server.jobs.launch import (
+    NO_PROJECT,
     CannotRun,
     CurrentOfferService,
     Launch,
+    ProjectDefaults,
     TakesOffers,
     check_backend,
     check_files,
@@ -28,6 +31,7 @@ from gpubloom.server.jobs.launch import (
     fill_in,
     hardware_of,
     live_machines,
+    predict_elsewhere,
     read_config,
     with_estimate,
 )
@@ -35,8 +39,8 @@ from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import (
     Finder,
     Machine,
+    MachinePlan,
     Machines,
-    Nearest,
     NewJob,
     PlanAnswer,
     PlanRequest,
@@ -86,22 +90,29 @@ async def plan_job(
     body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> PlanAnswer:
     """Estimate memory use and speed, and check whether the job fits. Nothing is started."""
-    data_path = await _project_data(body, principal, database)
+    project = await _project_defaults(body, principal, database)
     defaults = None
     try:
-        config, machines = await _configure(
-            body, principal, database, settings, name="plan", data_path=data_path
-        )
+        config, machines = await _configure(body, principal, database, settings, name="plan", project=project)
         defaults = defaults_for(config, body.config)
-        launch = await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
+        launch = await decide(
+            machines,
+            config,
+            gpu_type=body.gpu_type,
+            host_memory=body.host_memory,
+            home=settings.home,
+        )
     except InvalidInput as refusal:
+        found = refusal if isinstance(refusal, CannotRun) else None
         return PlanAnswer(
             fits=False,
             code=refusal.errors[0].code if refusal.errors else refusal.code,
             reason=refusal.detail,
             plan=None,
             machine=None,
-            nearest=_nearest(refusal),
+            needs=found.needs if found else None,
+            options=list(found.options) if found else [],
+            elsewhere=await _elsewhere(refusal, body, project, principal, database, settings),
             defaults=defaults,
         )
     return PlanAnswer(
@@ -113,25 +124,62 @@ async def plan_job(
     )
 
 
+# Why a job cannot start here although its memory can be planned.
+_ELSEWHERE = {"gpu_not_found", "not_enough_host_memory", "path_not_local", "examples_need_tokenizer"}
+
+
+async def _elsewhere(
+    refusal: InvalidInput,
+    body: PlanRequest,
+    project: ProjectDefaults,
+    principal: Principal,
+    database: Database,
+    settings: Settings,
+) -> MachinePlan | None:
+    """The plan on the machine that was asked for; the data does not count, as it may not be here."""
+    if not refusal.errors or refusal.errors[0].code not in _ELSEWHERE:
+        return None
+    asked = body.model_copy(update={"config": _without_data(body.config), "dataset_id": None})
+    model_only = replace(project, data_path=None, dataset_id=None)
+    try:
+        config, machines = await _configure(
+            asked, principal, database, settings, name="plan", project=model_only
+        )
+    except InvalidInput:
+        return None
+    found = await anyio.to_thread.run_sync(
+        lambda: predict_elsewhere(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
+    )
+    return None if found is None else MachinePlan.model_validate(found)
+
+
+def _without_data(config: dict[str, Any]) -> dict[str, Any]:
+    fields = TrainConfig.own_names(config)
+    data = fields.get("data")
+    if isinstance(data, dict):
+        fields["data"] = {name: data[name] for name in ("tokenizer",) if name in data}
+    return fields
+
+
 @router.post("/plan/script")
 async def plan_script(
     body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> Script:
     """Return the script that a job with this config would run, and its requirements. Nothing is started."""
-    data_path = await _project_data(body, principal, database)
+    project = await _project_defaults(body, principal, database)
     name = str(body.config.get("name") or "Training")[:120]
-    launch = await _decide(body, principal, database, settings, name=name, data_path=data_path)
+    launch = await _decide(body, principal, database, settings, name=name, project=project)
     files = run_files(launch.config, launch.plan, gpubloom.__version__)
     return Script(
         script=files["train.py"], requirements=files["requirements.txt"], config=files["config.json"]
     )
 
 
-async def _project_data(body: PlanRequest, principal: Principal, database: Database) -> str | None:
+async def _project_defaults(body: PlanRequest, principal: Principal, database: Database) -> ProjectDefaults:
     if body.project_id is None:
-        return None
+        return NO_PROJECT
     async with database.read() as session:
-        return (await get_project(session, principal, body.project_id)).training_data_path
+        return ProjectDefaults.of(await get_project(session, principal, body.project_id))
 
 
 async def _decide(
@@ -141,13 +189,15 @@ async def _decide(
     settings: Settings,
     *,
     name: str,
-    data_path: str | None,
+    project: ProjectDefaults,
     offer: dict[str, Any] | None = None,
 ) -> Launch:
     config, machines = await _configure(
-        body, principal, database, settings, name=name, data_path=data_path, offer=offer
+        body, principal, database, settings, name=name, project=project, offer=offer
     )
-    return await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
+    # What was measured here says nothing about a machine that is rented.
+    home = settings.home if offer is None else None
+    return await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory, home=home)
 
 
 async def _configure(
@@ -157,14 +207,14 @@ async def _configure(
     settings: Settings,
     *,
     name: str,
-    data_path: str | None,
+    project: ProjectDefaults,
     offer: dict[str, Any] | None = None,
 ) -> tuple[TrainConfig, list[Hardware]]:
     """The whole config of a request, and the machines that may run it."""
     async with database.read() as session:
-        inputs = await _inputs(session, body, principal, settings)
+        inputs = await _inputs(session, body, project, principal, settings)
         machines = [hardware for hardware, _ in await live_machines(session)]
-    config = read_config(body.config, settings, name=name, data_path=data_path, inputs=inputs)
+    config = read_config(body.config, settings, name=name, project=project, inputs=inputs)
     if offer is None:
         await check_backend(config)
     else:
@@ -174,16 +224,22 @@ async def _configure(
 
 
 async def _inputs(
-    session: AsyncSession, body: PlanRequest, principal: Principal, settings: Settings
+    session: AsyncSession,
+    body: PlanRequest,
+    project: ProjectDefaults,
+    principal: Principal,
+    settings: Settings,
 ) -> Inputs:
-    return await find_inputs(session, principal, settings, dataset_id=body.dataset_id, model_id=body.model_id)
+    """The dataset and the model of the job; the dataset is the project's unless the job has other data."""
+    dataset_id = body.dataset_id
+    if dataset_id is None and not _names_data(body.config):
+        dataset_id = project.dataset_id
+    return await find_inputs(session, principal, settings, dataset_id=dataset_id, model_id=body.model_id)
 
 
-def _nearest(refusal: InvalidInput) -> Nearest | None:
-    if not isinstance(refusal, CannotRun) or refusal.nearest is None:
-        return None
-    found, launch = refusal.nearest, refusal.nearest.launch
-    return Nearest(changes=found.changes, plan=launch.plan, machine=launch.machine)
+def _names_data(config: dict[str, Any]) -> bool:
+    data = TrainConfig.own_names(config).get("data")
+    return isinstance(data, dict) and bool(data.get("train_path"))
 
 
 @router.post("/jobs", status_code=201)
@@ -206,14 +262,16 @@ async def create_job(
         raise InvalidInput.for_field(
             "finder", "Send the field finder only if kind is find_learning_rate.", code="contradictory_fields"
         )
-    data_path = (
-        body.project.training_data_path if body.project else await _project_data(body, principal, database)
+    defaults = (
+        ProjectDefaults.of(body.project)
+        if body.project
+        else await _project_defaults(body, principal, database)
     )
     name = (
         body.name or str(body.config.get("name") or (body.project.name if body.project else "Training"))[:120]
     )
     offer = await _take(body, principal, database, offer_service)
-    launch = await _decide(body, principal, database, settings, name=name, data_path=data_path, offer=offer)
+    launch = await _decide(body, principal, database, settings, name=name, project=defaults, offer=offer)
     finder = _finder(body.finder or Finder(), launch) if body.kind == "find_learning_rate" else None
     async with database.write() as session:
         if (made_id := await creation.find_made(session)) is not None:
@@ -230,7 +288,7 @@ async def create_job(
             project,
             launch,
             # Once more: planning took a while, and they may be gone by now.
-            await _inputs(session, body, principal, settings),
+            await _inputs(session, body, defaults, principal, settings),
             name=name,
             gpu_type=body.gpu_type,
             host_memory=body.host_memory,

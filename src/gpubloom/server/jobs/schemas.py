@@ -5,14 +5,14 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
 from gpubloom.offers.prices import Granularity, PriceKind
-from gpubloom.plan import Plan, TrainConfig, limits
+from gpubloom.plan import Fit, Needs, Plan, TrainConfig, limits
 from gpubloom.plan.tasks import SweepSettings, Task, TaskResult
 from gpubloom.scripts.task import ScriptTask
 from gpubloom.server.jobs.states import Kind, Status, Want
-from gpubloom.server.jobs.summary import RunSummary, RunWarning
+from gpubloom.server.jobs.summary import CheckpointDetails, RunSummary, RunWarning
 from gpubloom.server.projects.schemas import CamelProjectIn, ProjectIn
 from gpubloom.server.schema import CAMEL_CASE, Line, MetricNumber, Schema, Span, Writable, described_as
 
@@ -25,7 +25,9 @@ class PlanRequest(Writable):
         description="The config fields that differ from the defaults. camelCase names are accepted.",
     )
     project_id: UUID | None = Field(
-        None, description="If the config has no data path, the data path of this project is used."
+        None,
+        description="If the config has no data path or no model, the data and the model size of this project "
+        "are used.",
     )
     dataset_id: UUID | None = Field(None, description="One of your datasets, instead of a data path.")
     model_id: UUID | None = Field(None, description="One of your models, instead of model.path.")
@@ -78,25 +80,35 @@ class NewJob(PlanRequest):
     max_hours: Hours | None = Field(None, description="The job is paused after this number of billed hours.")
 
 
-class Nearest(Schema):
-    """The most similar settings with which the job fits on a machine, and their plan."""
+class MachinePlan(Schema):
+    """The plan of the job on a machine as it was asked for, whether or not one is connected."""
 
-    changes: dict[str, JsonValue] = Field(
-        description="The config fields to change, by path, with their new values."
-    )
-    plan: Plan
     machine: str
+    reason: str | None
+    plan: Plan | None
+    needs: Needs | None
+    options: list[Fit]
 
 
 class PlanAnswer(Schema):
-    """Whether the job fits on a machine, and its plan. If it does not fit, see `reason` and `nearest`."""
+    """Whether the job fits on a machine, and its plan. If it does not fit: `reason`, `needs`, `options`."""
 
     fits: bool
     code: str | None = None
     reason: str | None
     plan: Plan | None
     machine: str | None
-    nearest: Nearest | None = None
+    needs: Needs | None = Field(
+        None, description="The least memory that the job needs, and what the machine has."
+    )
+    options: list[Fit] = Field(
+        [], description="Settings with which the job would fit; those that change least come first."
+    )
+    elsewhere: MachinePlan | None = Field(
+        None,
+        description="If the job cannot start here because of its data or because no such machine is "
+        "connected: its plan on the machine that was asked for.",
+    )
     defaults: dict[str, JsonValue] | None = Field(
         None, description="The values that the job would use for the fields that the config leaves out."
     )
@@ -153,6 +165,7 @@ class CheckpointOut(Schema):
     metrics: dict[str, JsonValue]
     best: bool
     saved_at: datetime
+    details: Annotated[CheckpointDetails, BeforeValidator(CheckpointDetails.of)]
 
 
 class Checkpoints(Schema):
@@ -408,7 +421,9 @@ class MetricRow(Schema):
     gpu_utilization: float | None
     cpu_utilization: float | None
     memory_usage: int | None
-    throughput: float | None
+    throughput: float | None = Field(
+        description="Samples per second. Null for runs that do not report samples."
+    )
     epoch: int | None
     step: int
 

@@ -103,24 +103,15 @@ def _inside(folder: str | None) -> str | None:
     return folder.removeprefix("./").strip("/") or None
 
 
-async def project_of(
-    session: AsyncSession, principal: Principal, project_id: UUID | None, found: Requirements
-) -> Project:
+async def project_of(session: AsyncSession, principal: Principal, project_id: UUID | None) -> Project:
     """The project that was named, or the one that holds scripts; that is made with the first of them."""
     if project_id is not None:
         return await get_project(session, principal, project_id)
     statement = visible_to(principal).where(Project.name == _PROJECT).order_by(Project.created_at).limit(1)
     if (project := await session.scalar(statement)) is not None:
         return project
-    parameters = found.parameters.value / 1e9 if found.parameters is not None else 0.001
-    project = Project(
-        id=uuid4(),
-        user_id=principal.id,
-        name=_PROJECT,
-        description="Script jobs.",
-        model_architecture="custom",
-        model_size=min(max(parameters, 1e-6), 10_000),
-    )
+    # Scripts of all kinds come here: there is no one model whose size could be said.
+    project = Project(id=uuid4(), user_id=principal.id, name=_PROJECT, description="Script jobs.")
     session.add(project)
     await session.flush()
     return project
@@ -135,10 +126,9 @@ async def create(
     task: ScriptTask,
     placement: Placement,
     sandbox_choice: SandboxChoice,
-    found: Requirements,
 ) -> TrainingJob:
     """The row and the files. Files first: a worker may take the job as soon as the row is there."""
-    project = await project_of(session, principal, body.project_id, found)
+    project = await project_of(session, principal, body.project_id)
     job = TrainingJob(
         id=uuid4(),
         project_id=project.id,

@@ -110,12 +110,7 @@ async def _project(session: AsyncSession, principal: Principal, settings: Settin
     )
     if found is not None:
         return found
-    body = ProjectIn(
-        name=_PROJECT,
-        description="Playgrounds of models that were not trained here.",
-        model_architecture="custom",
-        model_size=1.0,
-    )
+    body = ProjectIn(name=_PROJECT, description="Playgrounds of models that were not trained here.")
     return await create_project(session, principal, body, settings)
 
 

@@ -1,19 +1,22 @@
 """Which training data a project may name.
 
-A remote address is only a reference here. A local path must lie in the uploads folder or in a root that the
-operator allowed (BLOOM_DATA_ROOTS): otherwise anybody with an account could have this machine's files read
-to them by a training job. The roots come from the environment, not from the web app, so that a stolen admin
-session cannot widen them.
+A remote address and a dataset by its id are only references here. A local path must lie in the uploads folder
+or in a root that the operator allowed (BLOOM_DATA_ROOTS): otherwise anybody with an account could have this
+machine's files read to them by a training job. The roots come from the environment, not from the web app, so
+that a stolen admin session cannot widen them.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from uuid import UUID
 
 from gpubloom.errors import InputError
 from gpubloom.server.settings import Settings
 
 REMOTE_SCHEMES = frozenset({"s3", "gs", "az", "hf", "https"})
+# Before the id of an uploaded dataset. Whose it is, is asked when a job uses it.
+DATASET = "dataset://"
 
 
 class DataPathRefused(InputError):
@@ -24,6 +27,8 @@ def check_data_path(path: str, settings: Settings) -> str:
     """The path as it is stored; raises when it may not be used."""
     if ".." in _decoded(path).replace("\\", "/").split("/"):
         raise DataPathRefused("path_outside_folder", "A data path must not contain '..'.")
+    if path.startswith(DATASET):
+        return f"{DATASET}{_dataset_id(path)}"
     if "://" in path:
         return _check_remote(path)
     candidate = Path(path).expanduser() if path.startswith("/") else settings.uploads / path
@@ -52,6 +57,20 @@ def check_data_files(files: Iterable[Path], settings: Settings) -> None:
             )
 
 
+def dataset_of(path: str | None) -> UUID | None:
+    """The dataset that a stored path stands for, if it is one."""
+    return None if path is None or not path.startswith(DATASET) else _dataset_id(path)
+
+
+def _dataset_id(path: str) -> UUID:
+    try:
+        return UUID(path.removeprefix(DATASET))
+    except ValueError as error:
+        raise DataPathRefused(
+            "invalid_address", "The address of a dataset is dataset:// and its id, a UUID."
+        ) from error
+
+
 def _decoded(path: str) -> str:
     # `%2e%2e/` is never honest, however often it was encoded and whatever would decode it later.
     while (plainer := unquote(path)) != path:
@@ -65,7 +84,7 @@ def _check_remote(path: str) -> str:
     except ValueError as error:
         raise DataPathRefused("invalid_address", "This address is not valid.") from error
     if parts.scheme not in REMOTE_SCHEMES:
-        allowed = ", ".join(f"{scheme}://" for scheme in sorted(REMOTE_SCHEMES))
+        allowed = ", ".join(f"{scheme}://" for scheme in sorted({*REMOTE_SCHEMES, "dataset"}))
         raise DataPathRefused(
             "scheme_not_allowed", f"This type of address is not supported. Use {allowed}, or a path."
         )

@@ -4,8 +4,9 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-from pydantic import Field, field_validator
+from pydantic import Field, computed_field, field_validator
 
+from gpubloom.plan import preset_for, preset_label
 from gpubloom.server.projects.tables import Architecture
 from gpubloom.server.schema import CAMEL_CASE, Line, Number, Schema, Text, Writable
 
@@ -24,9 +25,18 @@ class ProjectIn(Writable):
 
     name: Name
     description: Annotated[Text, Field(max_length=2000)] | None = None
-    model_architecture: Architecture
-    model_size: Billions
-    training_data_path: Annotated[Line, Field(max_length=1024)] | None = None
+    model_architecture: Architecture | None = None
+    model_size: Billions | None = None
+    training_data_path: (
+        Annotated[
+            Line,
+            Field(
+                max_length=1024,
+                description="A path on the server, a remote address, or dataset:// and the id of a dataset.",
+            ),
+        ]
+        | None
+    ) = None
 
     @field_validator("description", "training_data_path", mode="after")
     @classmethod
@@ -38,16 +48,21 @@ class CamelProjectIn(ProjectIn):
     """A project, as a user describes it. A project that was read earlier is accepted too."""
 
     model_config = CAMEL_CASE
-    READ_ONLY = frozenset({"id", "userId", "createdAt", "updatedAt"})
+    READ_ONLY = frozenset({"id", "userId", "modelPreset", "createdAt", "updatedAt"})
 
 
 class ProjectChange(CamelProjectIn):
     """The fields of a project to change. Fields that are left out keep their values."""
 
-    # Never used: only fields that were sent are changed. None of them can be null.
+    # Never used: only fields that were sent are changed. A name cannot be null.
     name: Name = ""
-    model_architecture: Architecture = "transformer"
-    model_size: Billions = 1.0
+
+
+class Preset(Schema):
+    """The sizes of a new model: the value of `model.preset` in a config, and how forms call it."""
+
+    name: str
+    label: str
 
 
 class ProjectOut(Schema):
@@ -57,11 +72,19 @@ class ProjectOut(Schema):
     user_id: UUID
     name: str
     description: str | None
-    model_architecture: Architecture
-    model_size: float
+    model_architecture: Architecture | None
+    model_size: float | None
     training_data_path: str | None
     created_at: datetime
     updated_at: datetime
+
+    @computed_field(description="The preset of this model size, with which the project's jobs begin.")  # type: ignore[prop-decorator]
+    @property
+    def model_preset(self) -> Preset | None:
+        if self.model_size is None:
+            return None
+        name = preset_for(self.model_size)
+        return Preset(name=name, label=preset_label(name))
 
 
 class Projects(Schema):
