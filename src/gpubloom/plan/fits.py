@@ -5,17 +5,17 @@ is planned like any run, so what is offered here does fit. They stand in the ord
 """
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from gpubloom.plan import costs
 from gpubloom.plan.comparison import field_differences
-from gpubloom.plan.config import ModelConfig, OptimizerConfig, TrainConfig
+from gpubloom.plan.config import ModelConfig, TrainConfig
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.hardware import GIBIBYTE, Gpu, Hardware
 from gpubloom.plan.planner import Memory, Plan, plan_on, share_of
-from gpubloom.plan.refusal import Changes, DoesNotFit, can_run, changed, smaller_optimizers
+from gpubloom.plan.refusal import Changes, DoesNotFit, can_run, changed, smaller_optimizers, smaller_states
 from gpubloom.plan.request import shape_of
 from gpubloom.plan.sizes import SMALLEST, ladder_shape, size_name
 
@@ -123,7 +123,9 @@ class _Asked:
     def _optimizers(self) -> Iterator[Fit]:
         if self._config.method != "full":
             return
-        offered: list[Changes] = [{"optimizer.state": state} for state in _other_states(self._config)]
+        offered: list[Changes] = [
+            {"optimizer.state": state} for state in smaller_states(self._config.optimizer)
+        ]
         offered += smaller_optimizers(self._config.optimizer)
         if self._config.optimizer.clip_norm:
             offered += [{"optimizer.clip_norm": 0.0}]
@@ -285,16 +287,6 @@ def _can_run(machine: Hardware, config: TrainConfig, shape: DecoderShape | None)
         can_run(config.model_copy(update={"processes": count}), share_of(machine, count), shape)
         for count in counts
     )
-
-
-def _other_states(config: TrainConfig) -> tuple[str, ...]:
-    """Smaller forms of the optimizer's state, as far as there are any."""
-    field = OptimizerConfig.model_fields.get("state")
-    if field is None:
-        return ()
-    states: tuple[str, ...] = get_args(field.annotation)
-    now = getattr(config.optimizer, "state", None)
-    return states[states.index(now) + 1 :] if now in states else states
 
 
 def _value(config: TrainConfig, path: str) -> Any:

@@ -61,7 +61,7 @@ def test_what_was_decoded_from_8_bits_is_encoded_to_itself_with_any_noise(roots:
     values = values.square() if roots else values
     once = decode_8bit(*encode_8bit(values, None, roots=roots), roots=roots)
     for seed in (None, 1, 2):
-        noise = None if seed is None else random_bits(0, len(values), seed, values.device)
+        noise = None if seed is None else random_bits(len(values), seed, values.device)
         again = decode_8bit(*encode_8bit(once, noise, roots=roots), roots=roots)
         assert torch.equal(again, once)
 
@@ -87,7 +87,7 @@ def test_chance_rounds_in_proportion(encoding: str) -> None:
         encoding,  # type: ignore[arg-type]
         tuple(torch.zeros(n, dtype=t) for n, t in Flat.lengths(encoding, len(values))),  # type: ignore[arg-type]
     )
-    flat.write(values, random_bits(0, len(values), 3, values.device))
+    flat.write(values, random_bits(len(values), 3, values.device))
     found = flat.read()
     assert len(found.unique()) == 3 - (encoding == "bf16")
     assert float(found.mean()) == pytest.approx(float(values.mean()), rel=3e-4)

@@ -88,7 +88,7 @@ class Flat:
         """Encodes values; `noise` are 32 random bits for each, else they are rounded to nearest."""
         match self.encoding:
             case "fp32":
-                if values.data_ptr() != self.tensors[0].data_ptr() or values.device != self.device:
+                if values is not self.tensors[0]:
                     self.tensors[0].copy_(values)
             case "bf16":
                 self.tensors[0].copy_(encode_bf16(values, noise, roots=self.roots))
@@ -109,13 +109,25 @@ def split(values: Tensor, half: Tensor, low: Tensor) -> None:
     bits = values.view(torch.int32)
     rounded = (bits + 0x8000).bitwise_right_shift(16)
     upper = torch.where(values.isnan(), bits.bitwise_right_shift(16) | 0x40, rounded)
-    half.view(torch.int16).copy_(upper)
+    half.view(torch.int16).copy_(upper.to(torch.int16))
     low.copy_(_signed_16(bits & 0xFFFF))
 
 
-def random_bits(base: int, length: int, seed: int, device: torch.device) -> Tensor:
-    """32 bits for each of the elements from `base` on."""
-    x = (torch.arange(base, base + length, device=device) + seed) & _MASK
+@torch.no_grad()
+def round_into(copy: Tensor, values: Tensor) -> None:
+    """The copy that layers compute with. On a CPU it is the same for split masters and for whole ones."""
+    if copy.dtype != torch.bfloat16 or copy.device.type != "cpu":
+        copy.copy_(values)
+        return
+    bits = values.view(torch.int32)
+    rounded = (bits + 0x8000).bitwise_right_shift(16)
+    upper = torch.where(values.isnan(), bits.bitwise_right_shift(16) | 0x40, rounded)
+    copy.view(torch.int16).copy_(upper.to(torch.int16))
+
+
+def random_bits(length: int, offset: int | Tensor, device: torch.device) -> Tensor:
+    """32 bits for each of so many elements; `offset` is the place of the first, plus `seed_of` the update."""
+    x = (torch.arange(length, device=device) + offset) & _MASK
     x = x ^ (x >> 16)
     x = (x * 0x7FEB352D) & _MASK
     x = x ^ (x >> 15)
@@ -138,7 +150,7 @@ def encode_bf16(values: Tensor, noise: Tensor | None, *, roots: bool) -> Tensor:
 def encode_8bit(values: Tensor, noise: Tensor | None, *, roots: bool) -> tuple[Tensor, Tensor]:
     """Codes, and one exponent for each block; what follows the last value is taken to be 0."""
     length = len(values)
-    blocks = torch.nn.functional.pad(values, (0, -length % BLOCK)).view(-1, BLOCK)
+    blocks = _blocks(values)
     if roots:
         # The square of a denormal's root need not be the denormal; that of any other root is.
         blocks = torch.where(blocks < _SMALLEST_NORMAL, 0.0, blocks).sqrt()
@@ -152,8 +164,7 @@ def encode_8bit(values: Tensor, noise: Tensor | None, *, roots: bool) -> tuple[T
     if noise is None:
         chance: Tensor | int = NEAREST
     else:
-        padded = torch.nn.functional.pad(noise, (0, -length % BLOCK)).view(-1, BLOCK)
-        chance = ((padded >> (12 if roots else 0)) & 0xFFFFF).int()
+        chance = ((_blocks(noise) >> (12 if roots else 0)) & 0xFFFFF).int()
     exponents, fixed, lowest = (31, 2.0**53, 30) if roots else (15, 2.0**37, 14)
     normal = ((magnitudes + chance) >> 20) - ((127 - exponents) << 3)
     is_small = magnitudes < (127 - lowest) << 23
@@ -167,7 +178,7 @@ def encode_8bit(values: Tensor, noise: Tensor | None, *, roots: bool) -> tuple[T
 
 def decode_8bit(codes: Tensor, scales: Tensor, *, roots: bool) -> Tensor:
     length = len(codes)
-    blocks = torch.nn.functional.pad(codes, (0, -length % BLOCK)).view(-1, BLOCK).int()
+    blocks = _blocks(codes).int()
     magnitudes = blocks if roots else blocks & _REST
     exponents, unit = (31, 2.0**-33) if roots else (15, 2.0**-17)
     normal = ((magnitudes + ((127 - exponents) << 3)) << 20).view(torch.float32)
@@ -175,6 +186,11 @@ def decode_8bit(codes: Tensor, scales: Tensor, *, roots: bool) -> Tensor:
     values = values * (scales.int() << 23).view(torch.float32).unsqueeze(-1)
     values = values * values if roots else torch.where(blocks >= _SIGN, -values, values)
     return values.view(-1)[:length]
+
+
+def _blocks(values: Tensor) -> Tensor:
+    missing = -len(values) % BLOCK
+    return (torch.nn.functional.pad(values, (0, missing)) if missing else values).view(-1, BLOCK)
 
 
 def _signed_16(bits: Tensor) -> Tensor:

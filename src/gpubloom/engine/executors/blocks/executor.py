@@ -132,9 +132,7 @@ class BlockExecutor:
         self._update = BlockUpdate(
             optimizer, compute.device, threads=options.threads, compiled=options.compiled
         )
-        self.stores = make_stores(
-            model, source, placement, self.device, compute.dtype, optimizer.name, options
-        )
+        self.stores = make_stores(model, source, placement, self.device, compute.dtype, optimizer, options)
         self._updates = Updates(self.stores, self.device, self._update, self.timeline)
         self.weights = WeightFlow(self.stores, self.device, self._updates, self.timeline, placement.slots)
         self.gradients = GradientFlow(

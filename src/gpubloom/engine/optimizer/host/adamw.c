@@ -12,8 +12,9 @@
  * (no -ffast-math, no contraction), so the result does not depend on vector width, split or compiler, and
  * torch, given the same operations, gives the same bits (fallback.py).
  *
- * The copy is p rounded to nearest, ties to even, in the precision that computes. It is written in the same
- * pass because memory bandwidth is all that this function spends.
+ * The copy is p rounded to nearest in the precision that computes; ties go to even in FP16, and away from zero
+ * in BF16, as they must in masters of two halves (encoding.py). It is written in the same pass because memory
+ * bandwidth is all that this function spends.
  *
  * Conversions are integer arithmetic, so that every compiler can vectorise them. A NaN stays one.
  *
@@ -51,7 +52,7 @@ static inline float from_bf16(uint16_t half) { return of_bits((uint32_t)half << 
 
 static inline uint16_t to_bf16(float value) {
     uint32_t bits = bits_of(value);
-    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    uint32_t rounded = (bits + 0x8000u) >> 16;
     /* Rounding could carry a NaN's fraction into the sign; a set quiet bit keeps it a NaN. */
     uint32_t nan = (bits >> 16) | 0x40u;
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
@@ -307,7 +308,9 @@ void adamw_packed(const struct packed *shared) {
             store_split(master, (uint16_t *)a.master + begin, (int16_t *)a.low + begin, count);
         else
             memcpy((float *)a.master + begin, master, (size_t)count * 4);
-        if (a.copy_kind == FLOAT16)
+        if (a.copy_kind == FLOAT32)
+            memcpy((float *)a.copy + begin, master, (size_t)count * 4);
+        else if (a.copy_kind == FLOAT16)
             for (int64_t j = 0; j < count; j++) ((uint16_t *)a.copy)[begin + j] = to_f16(master[j]);
         else if (a.copy_kind == BFLOAT16)
             for (int64_t j = 0; j < count; j++) ((uint16_t *)a.copy)[begin + j] = to_bf16(master[j]);
