@@ -2959,7 +2959,7 @@ export interface components {
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Projectid
-             * @description If the config has no data path, the data path of this project is used.
+             * @description If the config has no data path or no model, the data and the model size of this project are used.
              */
             projectId?: string | null;
             /**
@@ -3020,16 +3020,10 @@ export interface components {
             name: string;
             /** Description */
             description?: string | null;
-            /**
-             * Modelarchitecture
-             * @enum {string}
-             */
-            modelArchitecture: "transformer" | "custom";
-            /**
-             * Modelsize
-             * @description Number of parameters, in billions.
-             */
-            modelSize: number;
+            /** Modelarchitecture */
+            modelArchitecture?: ("transformer" | "custom") | null;
+            /** Modelsize */
+            modelSize?: number | null;
             /** Trainingdatapath */
             trainingDataPath?: string | null;
         };
@@ -3255,6 +3249,43 @@ export interface components {
             keep_last: number;
         };
         /**
+         * CheckpointDetails
+         * @description What a run said of a checkpoint. Older runs and most scripts say nothing.
+         */
+        CheckpointDetails: {
+            /**
+             * Training Seconds
+             * @description Training time up to this checkpoint, in seconds, without pauses.
+             */
+            training_seconds: number | null;
+            /**
+             * Parameters
+             * @description Parameters of the model, without adapters.
+             */
+            parameters: number | null;
+            /**
+             * Trained Parameters
+             * @description Parameters that the run trains.
+             */
+            trained_parameters: number | null;
+            /**
+             * Method
+             * @description full, lora or qlora.
+             */
+            method: string | null;
+            /**
+             * Precision
+             * @description Number format of the computation.
+             */
+            precision: string | null;
+            /**
+             * Optimizations
+             * @description What made the run faster or smaller, in words.
+             * @default []
+             */
+            optimizations: string[];
+        };
+        /**
          * CheckpointOfJob
          * @description A checkpoint and the job that saved it.
          */
@@ -3283,6 +3314,7 @@ export interface components {
              * Format: date-time
              */
             saved_at: string;
+            details: components["schemas"]["CheckpointDetails"];
             /**
              * Job Id
              * Format: uuid
@@ -3339,6 +3371,7 @@ export interface components {
              * Format: date-time
              */
             saved_at: string;
+            details: components["schemas"]["CheckpointDetails"];
         };
         /** CheckpointPage */
         CheckpointPage: {
@@ -4816,6 +4849,46 @@ export interface components {
             sentence: string;
         };
         /**
+         * Fit
+         * @description One change with which the run fits, and its plan.
+         */
+        Fit: {
+            /**
+             * Title
+             * @description The change in words.
+             */
+            title: string;
+            /**
+             * Changes
+             * @description The config fields to change, by path, with their new values.
+             * @default {}
+             */
+            changes: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Gpu Type
+             * @description The GPU of the machine, if another machine is needed.
+             */
+            gpu_type: string | null;
+            /**
+             * Gpus
+             * @description The number of GPUs, if another machine is needed.
+             */
+            gpus: number | null;
+            /**
+             * Host Memory
+             * @description The host memory in GB, if a machine with more of it is needed.
+             */
+            host_memory: number | null;
+            /**
+             * Machine
+             * @description The machine of the plan.
+             */
+            machine: string;
+            plan: components["schemas"]["Plan"];
+        };
+        /**
          * Health
          * @description `degraded`: the server answers, but jobs wait because of `problems`.
          */
@@ -5530,6 +5603,20 @@ export interface components {
              */
             last_seen_at: string;
         };
+        /**
+         * MachinePlan
+         * @description The plan of the job on a machine as it was asked for, whether or not one is connected.
+         */
+        MachinePlan: {
+            /** Machine */
+            machine: string;
+            /** Reason */
+            reason: string | null;
+            plan: components["schemas"]["Plan"] | null;
+            needs: components["schemas"]["Needs"] | null;
+            /** Options */
+            options: components["schemas"]["Fit"][];
+        };
         /** Machines */
         Machines: {
             /** Items */
@@ -5731,7 +5818,10 @@ export interface components {
             cpuUtilization: number | null;
             /** Memoryusage */
             memoryUsage: number | null;
-            /** Throughput */
+            /**
+             * Throughput
+             * @description Samples per second. Null for runs that do not report samples.
+             */
             throughput: number | null;
             /** Epoch */
             epoch: number | null;
@@ -5802,7 +5892,7 @@ export interface components {
         "ModelConfig-Input": {
             /**
              * Model
-             * @description Preset that sets the sizes of a new model; each size can be overridden.
+             * @description Preset that sets the sizes of a new model, or a number of parameters such as 130b or 450m; each size can be overridden.
              * @default tiny
              */
             preset?: string;
@@ -5883,7 +5973,7 @@ export interface components {
         "ModelConfig-Output": {
             /**
              * Model
-             * @description Preset that sets the sizes of a new model; each size can be overridden.
+             * @description Preset that sets the sizes of a new model, or a number of parameters such as 130b or 450m; each size can be overridden.
              * @default tiny
              */
             preset: string;
@@ -6047,22 +6137,6 @@ export interface components {
             max_hours?: number | null;
         };
         /**
-         * Nearest
-         * @description The most similar settings with which the job fits on a machine, and their plan.
-         */
-        Nearest: {
-            /**
-             * Changes
-             * @description The config fields to change, by path, with their new values.
-             */
-            changes: {
-                [key: string]: components["schemas"]["JsonValue"];
-            };
-            plan: components["schemas"]["Plan"];
-            /** Machine */
-            machine: string;
-        };
-        /**
          * NeedIn
          * @description The requirements of a job, entered by a user.
          */
@@ -6150,6 +6224,14 @@ export interface components {
             resumes: boolean;
             /** Assumed */
             assumed: string[];
+        };
+        /**
+         * Needs
+         * @description The least memory that a run needs that does not fit, by kind, and the limits of the machine.
+         */
+        Needs: {
+            gpu: components["schemas"]["Memory"] | null;
+            host: components["schemas"]["Memory"];
         };
         /** NewApiToken */
         NewApiToken: {
@@ -6266,7 +6348,7 @@ export interface components {
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Project Id
-             * @description If the config has no data path, the data path of this project is used.
+             * @description If the config has no data path or no model, the data and the model size of this project are used.
              */
             project_id?: string | null;
             /**
@@ -6361,6 +6443,46 @@ export interface components {
             /** Link */
             link: string;
             share: components["schemas"]["ShareOut"];
+        };
+        /**
+         * Node
+         * @description A machine of a run.
+         */
+        Node: {
+            /** Host */
+            host: string | null;
+            /**
+             * Ranks
+             * @description The ranks that run on this machine.
+             * @default []
+             */
+            ranks: number[];
+            /**
+             * Gpus
+             * @default []
+             */
+            gpus: components["schemas"]["NodeGpu"][];
+            /**
+             * Last
+             * @description The newest telemetry of this machine.
+             * @default {}
+             */
+            last: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+        };
+        /**
+         * NodeGpu
+         * @description A GPU of a machine.
+         */
+        NodeGpu: {
+            /**
+             * Index
+             * @default 0
+             */
+            index: number;
+            /** Name */
+            name: string | null;
         };
         /**
          * NotebookText
@@ -6513,16 +6635,23 @@ export interface components {
         };
         /**
          * OptimizerConfig
-         * @description Settings of AdamW. Weight decay applies to matrices, not to norms.
+         * @description The optimizer and its settings. Weight decay applies to matrices, not to norms.
          */
         "OptimizerConfig-Input": {
             /**
              * Optimizer
-             * @description The optimizer; AdamW is the only one.
+             * @description AdamW; Muon for the matrices of decoder layers with AdamW for the rest; or Adafactor, which has almost no optimizer state. All use the same learning rates.
              * @default adamw
-             * @constant
+             * @enum {string}
              */
-            name?: "adamw";
+            name?: "adamw" | "muon" | "adafactor";
+            /**
+             * Optimizer state
+             * @description Number format of AdamW's two moments; smaller ones save memory and are rounded. Master weights stay fp32.
+             * @default fp32
+             * @enum {string}
+             */
+            state?: "fp32" | "bf16" | "8bit";
             /**
              * Beta 1
              * @description Decay rate of the running mean of the gradients.
@@ -6542,8 +6671,14 @@ export interface components {
              */
             eps?: number;
             /**
+             * Muon momentum
+             * @description Decay rate of Muon's running mean of the gradients.
+             * @default 0.95
+             */
+            momentum?: number;
+            /**
              * Weight decay
-             * @description AdamW weight decay of weight matrices; norms do not decay.
+             * @description Decoupled weight decay of weight matrices; norms do not decay.
              * @default 0.1
              */
             weight_decay?: number;
@@ -6556,16 +6691,23 @@ export interface components {
         };
         /**
          * OptimizerConfig
-         * @description Settings of AdamW. Weight decay applies to matrices, not to norms.
+         * @description The optimizer and its settings. Weight decay applies to matrices, not to norms.
          */
         "OptimizerConfig-Output": {
             /**
              * Optimizer
-             * @description The optimizer; AdamW is the only one.
+             * @description AdamW; Muon for the matrices of decoder layers with AdamW for the rest; or Adafactor, which has almost no optimizer state. All use the same learning rates.
              * @default adamw
-             * @constant
+             * @enum {string}
              */
-            name: "adamw";
+            name: "adamw" | "muon" | "adafactor";
+            /**
+             * Optimizer state
+             * @description Number format of AdamW's two moments; smaller ones save memory and are rounded. Master weights stay fp32.
+             * @default fp32
+             * @enum {string}
+             */
+            state: "fp32" | "bf16" | "8bit";
             /**
              * Beta 1
              * @description Decay rate of the running mean of the gradients.
@@ -6585,8 +6727,14 @@ export interface components {
              */
             eps: number;
             /**
+             * Muon momentum
+             * @description Decay rate of Muon's running mean of the gradients.
+             * @default 0.95
+             */
+            momentum: number;
+            /**
              * Weight decay
-             * @description AdamW weight decay of weight matrices; norms do not decay.
+             * @description Decoupled weight decay of weight matrices; norms do not decay.
              * @default 0.1
              */
             weight_decay: number;
@@ -6831,10 +6979,16 @@ export interface components {
             loss_chunk_tokens?: number;
             /**
              * Share Gradients
-             * @description The gradient of a host block reuses the memory of its compute copy, which the step no longer needs: 14 bytes of host memory per parameter instead of 16. Not for fp32.
+             * @description The gradient of a host block reuses the memory of its compute copy, which the step no longer needs. For fp16 only: in bf16 that copy is a half of the master.
              * @default false
              */
             share_gradients?: boolean;
+            /**
+             * Cuda Graph
+             * @description The kernels of a step are recorded once and started together. Needs every block on the device.
+             * @default false
+             */
+            cuda_graph?: boolean;
         };
         /**
          * Plan
@@ -6914,10 +7068,12 @@ export interface components {
             seconds: number | null;
             /** Assumptions */
             assumptions: string[];
+            /** @description How much faster than PEFT such a run was, if it was measured on this machine. */
+            speedup: components["schemas"]["Speedup"] | null;
         };
         /**
          * PlanAnswer
-         * @description Whether the job fits on a machine, and its plan. If it does not fit, see `reason` and `nearest`.
+         * @description Whether the job fits on a machine, and its plan. If it does not fit: `reason`, `needs`, `options`.
          */
         PlanAnswer: {
             /** Fits */
@@ -6929,7 +7085,16 @@ export interface components {
             plan: components["schemas"]["Plan"] | null;
             /** Machine */
             machine: string | null;
-            nearest: components["schemas"]["Nearest"] | null;
+            /** @description The least memory that the job needs, and what the machine has. */
+            needs: components["schemas"]["Needs"] | null;
+            /**
+             * Options
+             * @description Settings with which the job would fit; those that change least come first.
+             * @default []
+             */
+            options: components["schemas"]["Fit"][];
+            /** @description If the job cannot start here because of its data or because no such machine is connected: its plan on the machine that was asked for. */
+            elsewhere: components["schemas"]["MachinePlan"] | null;
             /**
              * Defaults
              * @description The values that the job would use for the fields that the config leaves out.
@@ -6950,7 +7115,7 @@ export interface components {
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Project Id
-             * @description If the config has no data path, the data path of this project is used.
+             * @description If the config has no data path or no model, the data and the model size of this project are used.
              */
             project_id?: string | null;
             /**
@@ -6998,6 +7163,16 @@ export interface components {
         Playgrounds: {
             /** Items */
             items: components["schemas"]["PlaygroundOut"][];
+        };
+        /**
+         * Preset
+         * @description The sizes of a new model: the value of `model.preset` in a config, and how forms call it.
+         */
+        Preset: {
+            /** Name */
+            name: string;
+            /** Label */
+            label: string;
         };
         /**
          * PreviewOut
@@ -7122,6 +7297,33 @@ export interface components {
             /** First */
             first: components["schemas"]["RowProblemOut"][];
         };
+        /**
+         * Processes
+         * @description The processes and machines of a run. Empty lists: the run has one process on one machine.
+         */
+        Processes: {
+            /**
+             * Ranks
+             * @default []
+             */
+            ranks: components["schemas"]["RankState"][];
+            /**
+             * Rank Variance
+             * @default []
+             */
+            rank_variance: components["schemas"]["RankSpread"][];
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: components["schemas"]["Node"][];
+            /**
+             * Left Out
+             * @description Number of further ranks that are only in the run directory.
+             * @default 0
+             */
+            left_out: number;
+        };
         /** ProfileChange */
         ProfileChange: {
             /** Name */
@@ -7154,18 +7356,10 @@ export interface components {
             name?: string;
             /** Description */
             description?: string | null;
-            /**
-             * Modelarchitecture
-             * @default transformer
-             * @enum {string}
-             */
-            modelArchitecture?: "transformer" | "custom";
-            /**
-             * Modelsize
-             * @description Number of parameters, in billions.
-             * @default 1
-             */
-            modelSize?: number;
+            /** Modelarchitecture */
+            modelArchitecture?: ("transformer" | "custom") | null;
+            /** Modelsize */
+            modelSize?: number | null;
             /** Trainingdatapath */
             trainingDataPath?: string | null;
         };
@@ -7178,16 +7372,10 @@ export interface components {
             name: string;
             /** Description */
             description?: string | null;
-            /**
-             * Model Architecture
-             * @enum {string}
-             */
-            model_architecture: "transformer" | "custom";
-            /**
-             * Model Size
-             * @description Number of parameters, in billions.
-             */
-            model_size: number;
+            /** Model Architecture */
+            model_architecture?: ("transformer" | "custom") | null;
+            /** Model Size */
+            model_size?: number | null;
             /** Training Data Path */
             training_data_path?: string | null;
         };
@@ -7207,13 +7395,10 @@ export interface components {
             name: string;
             /** Description */
             description: string | null;
-            /**
-             * Modelarchitecture
-             * @enum {string}
-             */
-            modelArchitecture: "transformer" | "custom";
+            /** Modelarchitecture */
+            modelArchitecture: ("transformer" | "custom") | null;
             /** Modelsize */
-            modelSize: number;
+            modelSize: number | null;
             /** Trainingdatapath */
             trainingDataPath: string | null;
             /**
@@ -7226,6 +7411,8 @@ export interface components {
              * Format: date-time
              */
             updatedAt: string;
+            /** @description The preset of this model size, with which the project's jobs begin. */
+            readonly modelPreset: components["schemas"]["Preset"] | null;
         };
         /** Projects */
         Projects: {
@@ -7459,6 +7646,87 @@ export interface components {
              * @default []
              */
             ignored: string[];
+        };
+        /**
+         * RankSpread
+         * @description How far ranks lie apart in a series that several of them report.
+         */
+        RankSpread: {
+            /**
+             * Name
+             * @description The series.
+             * @default
+             */
+            name: string;
+            /** Mean */
+            mean: number | null;
+            /**
+             * @default {
+             *       "rank": 0
+             *     }
+             */
+            lowest: components["schemas"]["RankValue"];
+            /**
+             * @default {
+             *       "rank": 0
+             *     }
+             */
+            highest: components["schemas"]["RankValue"];
+            /**
+             * Spread
+             * @description The highest value above the lowest, as a fraction.
+             */
+            spread: number | null;
+        };
+        /**
+         * RankState
+         * @description One training process of a run.
+         */
+        RankState: {
+            /**
+             * Rank
+             * @default 0
+             */
+            rank: number;
+            /**
+             * Host
+             * @description The machine of the process.
+             */
+            host: string | null;
+            /**
+             * State
+             * @description alive, silent, dead, or how the process ended.
+             * @default
+             */
+            state: string;
+            /**
+             * Last Seen
+             * @description Time of its last event, in seconds since 1970.
+             */
+            last_seen: number | null;
+            /**
+             * Step
+             * @description The newest step of the process.
+             */
+            step: number | null;
+            /**
+             * Step Seconds
+             * @description Median time of its last steps, in seconds.
+             */
+            step_seconds: number | null;
+        };
+        /**
+         * RankValue
+         * @description The value of one rank.
+         */
+        RankValue: {
+            /**
+             * Rank
+             * @default 0
+             */
+            rank: number;
+            /** Value */
+            value: number | null;
         };
         /**
          * Reconciled
@@ -7817,6 +8085,11 @@ export interface components {
              */
             eta_seconds: number | null;
             /**
+             * World Size
+             * @description Number of training processes.
+             */
+            world_size: number | null;
+            /**
              * Restart Count
              * @description How often the run was restarted.
              * @default 0
@@ -7873,6 +8146,16 @@ export interface components {
              * @default []
              */
             findings: components["schemas"]["Finding"][];
+            /**
+             * @description Each rank and each machine. Empty for a run of one process.
+             * @default {
+             *       "ranks": [],
+             *       "rank_variance": [],
+             *       "nodes": [],
+             *       "left_out": 0
+             *     }
+             */
+            processes: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost: components["schemas"]["Cost"] | null;
             /**
@@ -8365,6 +8648,86 @@ export interface components {
             high: number;
         };
         /**
+         * Speedup
+         * @description The engine beside a baseline on one machine, in turns, by the median of the rounds' ratios.
+         */
+        Speedup: {
+            /**
+             * Machine
+             * @description Name of the machine.
+             */
+            machine: string;
+            /**
+             * Device
+             * @description The GPU, or the CPU and its cores.
+             */
+            device: string;
+            /**
+             * Model
+             * @description The shape of the model.
+             */
+            model: string;
+            /** Parameters */
+            parameters: number;
+            /**
+             * Method
+             * @enum {string}
+             */
+            method: "full" | "lora";
+            /** Precision */
+            precision: string;
+            /** Batch Size */
+            batch_size: number;
+            /** Context Length */
+            context_length: number;
+            /**
+             * Ratio
+             * @description Step time of the baseline divided by that of the engine.
+             */
+            ratio: number;
+            /**
+             * Lowest
+             * @description The lowest ratio of a round.
+             */
+            lowest: number;
+            /**
+             * Highest
+             * @description The highest ratio of a round.
+             */
+            highest: number;
+            /** Rounds */
+            rounds: number;
+            /**
+             * Step Seconds
+             * @description Median step time of the engine.
+             */
+            step_seconds: number;
+            /**
+             * Baseline Step Seconds
+             * @description Median step time of the baseline.
+             */
+            baseline_step_seconds: number;
+            /** Versions */
+            versions: {
+                [key: string]: string;
+            };
+            /**
+             * Measured At
+             * Format: date-time
+             */
+            measured_at: string;
+            /**
+             * Baseline
+             * @description What the engine is compared with.
+             */
+            readonly baseline: string;
+            /**
+             * Sentence
+             * @description Such as "1.9 × faster than PEFT with checkpointing, measured on this machine on 2026-11-16".
+             */
+            readonly sentence: string;
+        };
+        /**
          * SpendingOut
          * @description The amounts spent. Days and months begin at midnight UTC.
          */
@@ -8509,6 +8872,11 @@ export interface components {
              */
             eta_seconds?: number | null;
             /**
+             * World Size
+             * @description Number of training processes.
+             */
+            world_size?: number | null;
+            /**
              * Restart Count
              * @description How often the run was restarted.
              */
@@ -8559,6 +8927,8 @@ export interface components {
              * @description Problems of the run, worst first.
              */
             findings?: components["schemas"]["Finding"][];
+            /** @description Each rank and each machine. Empty for a run of one process. */
+            processes?: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost?: components["schemas"]["Cost"] | null;
             /**
@@ -8819,9 +9189,11 @@ export interface components {
             /**
              * @default {
              *       "name": "adamw",
+             *       "state": "fp32",
              *       "beta1": 0.9,
              *       "beta2": 0.95,
              *       "eps": 1e-8,
+             *       "momentum": 0.95,
              *       "weight_decay": 0.1,
              *       "clip_norm": 1
              *     }
@@ -8997,9 +9369,11 @@ export interface components {
             /**
              * @default {
              *       "name": "adamw",
+             *       "state": "fp32",
              *       "beta1": 0.9,
              *       "beta2": 0.95,
              *       "eps": 1e-8,
+             *       "momentum": 0.95,
              *       "weight_decay": 0.1,
              *       "clip_norm": 1
              *     }
