@@ -93,6 +93,8 @@ export const CONFIG_GROUPS = {
   backend: [field("backend")],
   training: [field("epochs"), field("learning_rate"), field("batch_size"), field("max_steps")],
   optimizer: [
+    field("optimizer.name", { when: byEngine }),
+    field("optimizer.state", { when: (values) => byEngine(values) && !withAdapters(values) && valueAt(values, "optimizer.name") === "adamw" }),
     field("optimizer.weight_decay"),
     field("optimizer.clip_norm"),
     field("schedule.warmup_steps"),
