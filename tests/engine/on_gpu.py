@@ -81,13 +81,15 @@ def executor_of(
     precision: Any = "bf16",
     accumulation: int = 1,
     compiled: bool = False,
+    optimizer: OptimizerConfig = OPTIMIZER,
+    device: str = "cuda",
 ) -> Iterator[BlockExecutor]:
     executor = BlockExecutor(
         LlamaBlocks(of),
         RandomLlama(of, seed=1),
         placement,
-        OPTIMIZER,
-        choose_compute("cuda", precision),
+        optimizer,
+        choose_compute(device, precision),
         ExecutorOptions(
             accumulation=accumulation, compiled=compiled, threads=min(8, len(os.sched_getaffinity(0)))
         ),

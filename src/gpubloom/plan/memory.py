@@ -116,7 +116,9 @@ def device_bytes(work: Work, sums: Sums, at: Residency) -> Bytes:
     if at.host_state:
         gradients += 2 * c * pool
     if at.link_state:
-        optimizer += 2 * ((4 + c) * sums.largest_trained + sums.largest_moments)
+        # A copy for computing beside the master, unless it is a half of it.
+        staged = 4 + (0 if work.bf16 else c)
+        optimizer += 2 * (staged * sums.largest_trained + sums.largest_moments)
     if work.accumulation > 1 and c < 4:
         gradients += 4 * pool
     if work.full:
@@ -135,15 +137,14 @@ def device_bytes(work: Work, sums: Sums, at: Residency) -> Bytes:
 def host_bytes(work: Work, at: Residency) -> Bytes:
     """Peak in host memory beside a GPU; on a CPU it is all one memory."""
     c = work.compute_bytes
-    copy = c if c < 4 else 0
     ends_on_host = work.full and at.ends_on_host
     on_host = at.host_state + (work.ends if ends_on_host else 0)
     moments = at.host_moments + at.link_moments + (work.ends_moments if ends_on_host else 0)
     elements = on_host + at.link_state
-    weights = 4 * elements + copy * elements
+    weights = (4 + work.host_copy) * elements
     if not work.full:
         weights += at.streamed_weights + at.filled_weights
-    gradients = 0 if at.share and c < 4 else c * on_host
+    gradients = 0 if at.share and work.host_copy else c * on_host
     inputs = at.recomputed * work.input_bytes if at.offload else 0
     overhead = costs.HOST_OVERHEAD_WITH_GPU_BYTES if work.on_gpu else 0
     return Bytes(weights, gradients, moments, inputs, overhead)

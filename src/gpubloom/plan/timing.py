@@ -45,7 +45,7 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     linked = 4 * at.link_state + at.link_moments
     up = at.streamed_weights + at.filled_weights + linked - c * at.link_state + ends_weights
     # Copies for computing go home only where the backward pass sends them again.
-    down = linked + (c * at.link_state if at.streamed_weights else 0) + inputs
+    down = linked + (work.host_copy * at.link_state if at.streamed_weights else 0) + inputs
     adam = update_bytes(work, on_host, at.host_moments + (work.ends_moments if ends_weights else 0))
     # Muon's products of layers on their way through the GPU take turns with those of the forward pass.
     muon = timed.muon / max(1, sums.trained[-1])

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gpubloom.engine.optimizer.encoding import Encoding, Flat, random_bits, seed_of
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 
 # Uncompiled, whole-array temporaries would need several times the memory of the state itself. Compiled, torch
@@ -18,6 +19,8 @@ from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 # rounds up to powers of two and never gives back.
 _PIECE = 1 << 24
 _COMPILED_PIECE = 1 << 26
+# Encodings need temporaries of 8 bytes per element.
+_PACKED_PIECE = 1 << 21
 # Norms and biases are not.
 _WORTH_COMPILING = 1 << 20
 # A model of up to so many trained elements is updated by one program.
@@ -43,12 +46,14 @@ class DeviceAdamW:
         self._host = host if device.type == "cpu" else None
         self._compiled: Callable[..., None] | None = None
         self._all_compiled: Callable[..., None] | None = None
+        self._packed_compiled: Callable[..., None] | None = None
         self._ordered: list[_OrderedUpdate] | None = None
         self._recorded_numbers: Tensor | None = None
         if compiled and self._host is None:
             # Of any length: one program for all blocks and pieces.
             self._compiled = torch.compile(_update, dynamic=True, fullgraph=True)
             self._all_compiled = torch.compile(_update_all, dynamic=False, fullgraph=True)
+            self._packed_compiled = torch.compile(_update_packed, dynamic=True, fullgraph=True)
 
     def prepare(self, step: AdamWStep, device: torch.device) -> None:
         """Puts the numbers of a step where recorded updates find them."""
@@ -108,6 +113,41 @@ class DeviceAdamW:
                 numbers,
                 scale,
                 constants,
+            )
+
+    @torch.no_grad()
+    def update_packed(
+        self,
+        master: Flat,
+        first: Flat,
+        second: Flat,
+        gradient: Tensor,
+        copy: Tensor | None,
+        step: AdamWStep,
+        scale: Tensor,
+        base: int,
+    ) -> None:
+        """The same for arrays in other encodings than FP32; `base` is the place of the first element."""
+        if self._host is not None:
+            self._host.update_packed(master, first, second, gradient, copy, step, float(scale), base)
+            return
+        numbers = _numbers(step, master.device)[_row(step)].to(master.device, non_blocking=True)
+        fast = self._packed_compiled is not None and len(master) >= _WORTH_COMPILING
+        update, size = (self._packed_compiled, _COMPILED_PIECE) if fast else (_update_packed, _PACKED_PIECE)
+        assert update is not None
+        for start in range(0, len(master), size):
+            here = slice(start, min(start + size, len(master)))
+            offset = torch.tensor(base + start + seed_of(step.updates))
+            held = [flat.part(here) for flat in (master, first, second)]
+            update(
+                [flat.tensors for flat in held],
+                tuple(flat.encoding for flat in held),
+                gradient[here],
+                None if copy is None else copy[here],
+                numbers,
+                scale,
+                (step.beta1, step.beta2, step.eps),
+                offset.to(master.device, non_blocking=True),
             )
 
     @torch.no_grad()
@@ -176,5 +216,33 @@ def _update(
     first.copy_(m)
     second.copy_(v)
     master.copy_(p)
+    if copy is not None:
+        copy.copy_(p)
+
+
+def _update_packed(
+    tensors: Sequence[tuple[Tensor, ...]],
+    encodings: tuple[Encoding, Encoding, Encoding],
+    gradient: Tensor,
+    copy: Tensor | None,
+    numbers: Tensor,
+    scale: Tensor,
+    constants: tuple[float, float, float],
+    offset: Tensor,
+) -> None:
+    beta1, beta2, eps = constants
+    keep, rate, root = numbers.unbind()
+    master, first, second = (
+        Flat(encoding, held, roots=number == 2)
+        for number, (encoding, held) in enumerate(zip(encodings, tensors, strict=True))
+    )
+    g = gradient.float() * scale
+    m = first.read() * beta1 + g * (1 - beta1)
+    v = second.read() * beta2 + g * g * (1 - beta2)
+    p = master.read() * keep - rate * m / (v.sqrt() * root + eps)
+    noise = random_bits(len(gradient), offset, gradient.device)
+    first.write(m, noise)
+    second.write(v, noise)
+    master.write(p)
     if copy is not None:
         copy.copy_(p)

@@ -133,9 +133,7 @@ class BlockExecutor:
         self._update = BlockUpdate(
             optimizer, compute.device, threads=options.threads, compiled=options.compiled
         )
-        self.stores = make_stores(
-            model, source, placement, self.device, compute.dtype, optimizer.name, options
-        )
+        self.stores = make_stores(model, source, placement, self.device, compute.dtype, optimizer, options)
         self._updates = Updates(self.stores, self.device, self._update, self.timeline)
         self.weights = WeightFlow(self.stores, self.device, self._updates, self.timeline, placement.slots)
         self.gradients = GradientFlow(
@@ -356,6 +354,7 @@ class BlockExecutor:
         return (
             self.device.is_gpu
             and self.placement.cuda_graph
+            and self._update.may_be_recorded
             and self._options.group.size == 1
             and not self._scale.state()
             and not self.placement.offload_inputs
