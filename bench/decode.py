@@ -3,12 +3,14 @@
     python bench/decode.py                                   all rows
     python bench/decode.py 7b 7b:32 7b:nf4 7b:transformers   some of them: size, then what is different
 
-Random weights in the shape of Qwen2.5 (or of a preset of the engine, such as 125m), a prompt of 512 tokens,
+Random weights in the shape of Qwen2.5 (or of a preset of the engine, such as 125m,
+with a vocabulary of 50,304), a prompt of 512 tokens,
 greedy. `32` (any number) is that many answers at once, `nf4` and `lora` what they say, `transformers` is its
 generate with a static cache, compiled. The limit is the time to read the weights once.
 """
 
 import argparse
+import dataclasses
 import json
 import threading
 import time
@@ -28,6 +30,7 @@ from gpubloom.plan import PRESETS, named_config
 ROWS = ["7b:transformers", "7b", "7b:32", "7b:lora", "7b:nf4", "125m", "125m:32"]
 CUDA = torch.device("cuda")
 RANK = 16
+VOCABULARY = 50_304
 
 
 def main() -> None:
@@ -67,7 +70,8 @@ def main() -> None:
 
 def _model(size: str, context: int) -> Any:
     if size in PRESETS:
-        return TransformerLM.create(PRESETS[size], seed=0).to(CUDA, torch.bfloat16).eval()
+        shape = dataclasses.replace(PRESETS[size], vocab_size=VOCABULARY)
+        return TransformerLM.create(shape, seed=0).to(CUDA, torch.bfloat16).eval()
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
     settings = named_config(f"qwen2.5-{size}") | {"max_position_embeddings": context}
@@ -102,7 +106,7 @@ def _ours(model: Any, kind: str, options: argparse.Namespace) -> dict[str, Any]:
 def _together(
     batcher: Batcher, streams: int, options: argparse.Namespace, *, tuned: bool
 ) -> tuple[float, float]:
-    """Tokens a second while all answers are being written, and the seconds until the first token of the first."""
+    """Tokens a second while all answers are being written, and seconds until the first token of all."""
     context = batcher._decoder.context_length
     prompt = min(options.prompt, context // 2)
     tokens = min(options.tokens, context - prompt)
