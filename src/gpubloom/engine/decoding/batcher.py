@@ -118,29 +118,26 @@ class Batcher:
             self._changed.notify()
 
     def _run(self) -> None:
+        failure: Exception | None = None
         try:
             with torch.inference_mode():
                 self._start()
                 while self._wait():
                     self._turn()
         except Exception as problem:  # noqa: BLE001 - each request's reader raises it
-            self._fail([*self._rows, *self._reading], problem)
-            failure: Exception | None = problem
-        else:
-            failure = None
+            failure = problem
         with self._changed:
-            # The next request tries again, unless the batcher was closed.
-            self._thread = None
-            waiting = [*self._waiting, *self._reading, *self._rows]
+            # Unless the batcher was closed, the next request starts another thread, which finds nothing here.
+            unfinished = [*self._rows, *self._reading, *self._waiting]
             self._waiting.clear()
-        for request in waiting:
-            if not request.finished:
-                request.tokens.put(failure)
-        self._reading.clear()
-        self._rows.clear()
-        self._in_flight.clear()
-        for name in ("_pool", "_allocator", "_batch"):
-            self.__dict__.pop(name, None)
+            self._reading.clear()
+            self._rows.clear()
+            self._in_flight.clear()
+            for name in ("_pool", "_allocator", "_batch"):
+                self.__dict__.pop(name, None)
+            self._thread = None
+        for request in unfinished:
+            request.tokens.put(failure)
 
     def _start(self) -> None:
         decoder = self._decoder
