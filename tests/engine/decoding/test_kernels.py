@@ -1,5 +1,6 @@
 """The Triton kernels compute what torch does. On a GPU, or where Triton is installed, by its interpreter."""
 
+import importlib
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,9 +11,13 @@ from gpubloom.engine.decoding import operations
 from gpubloom.engine.decoding.operations import Lora, Matrix, Norm, PackedRows
 from gpubloom.engine.nf4 import quantize
 
-pytest.importorskip("triton")
-
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+with pytest.MonkeyPatch.context() as _patch:
+    if DEVICE.type == "cpu":
+        # Read when Triton and the kernels are imported, and again when a kernel is called.
+        _patch.setenv("TRITON_INTERPRET", "1")
+    pytest.importorskip("triton")
+    importlib.import_module("gpubloom.engine.decoding.kernels")
 INPUTS, OUTPUTS, RANK = 192, 96, 5
 
 
@@ -45,9 +50,9 @@ def random(*shape: int) -> Tensor:
 def test_products(
     rows: int, packed: bool, gated: bool, adapted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weight = random(OUTPUTS, INPUTS)
+    weight = random(OUTPUTS, INPUTS) * 0.1
     joined = PackedRows.join([quantize(weight[:40]), quantize(weight[40:])])
-    lora = Lora(random(RANK, INPUTS), random(OUTPUTS, RANK))
+    lora = Lora(random(RANK, INPUTS) * 0.1, random(OUTPUTS, RANK))
     matrix = Matrix(joined if packed else weight, random(OUTPUTS), lora if adapted else None)
     x, norm = random(rows, INPUTS), Norm(random(INPUTS), 1e-5)
     residual = random(rows, OUTPUTS // 2 if gated else OUTPUTS)
