@@ -223,7 +223,7 @@ class Batcher:
         if tokens.is_cuda:
             host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
             host.copy_(tokens, non_blocking=True)
-            arrived = torch.cuda.Event()
+            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
             tokens = host
         self._in_flight.append(_Launch(tokens, arrived, tuple(requests)))

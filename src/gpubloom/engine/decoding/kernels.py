@@ -7,6 +7,9 @@ and residual after it. Sizes of tiles are fixed: nothing is tuned while a model 
 Shape letters as in `operations.py`. Pointers are of contiguous tensors.
 """
 
+# The parameters of kernels are what Triton makes of them.
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+
 from typing import Any
 
 import torch
@@ -17,7 +20,7 @@ from torch import Tensor
 _TILE = 64
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when it is compiled
     x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, norm_ptr, residual_ptr, low_ptr, up_ptr, out_ptr,
     outputs, inputs, eps,
@@ -54,10 +57,11 @@ def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when 
                 if NORM:
                     squares += x * x
                     x = x * tl.load(norm_ptr + 8 * w + j, mask=in_k, other=0.0).to(tl.float32)
-                shift: tl.constexpr = 8 * (j // 2) + 4 * (1 - j % 2)
-                part += tl.load(codes_ptr + ((packed >> shift) & 15)) * x[None, :]
+                code = (packed >> (8 * (j // 2) + 4 * (1 - j % 2))) & 15
+                part += tl.load(codes_ptr + code) * x[None, :]
                 if GATED:
-                    part_2 += tl.load(codes_ptr + ((packed_2 >> shift) & 15)) * x[None, :]
+                    code_2 = (packed_2 >> (8 * (j // 2) + 4 * (1 - j % 2))) & 15
+                    part_2 += tl.load(codes_ptr + code_2) * x[None, :]
             total += scale * part
             if GATED:
                 second += scale_2 * part_2
@@ -159,7 +163,7 @@ def _tile(outputs: int, inputs: int, *, packed: bool, gated: bool) -> tuple[int,
     return (2, 1024, 4) if outputs >= 4096 and inputs < 8192 and not gated else (1, 1024, 4)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _nf4_matmul_kernel(
     x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, out_ptr, rows, outputs, inputs,
     BIAS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -225,7 +229,7 @@ def nf4_matmul(
     return out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _rotate_kernel(
     qkv_ptr, cos_ptr, sin_ptr, q_norm_ptr, k_norm_ptr, position_ptr, where_ptr, q_ptr, k_ptr, v_ptr,
     eps, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, HALF_TILE: tl.constexpr,
@@ -300,7 +304,7 @@ def rotate_and_store(
     return q_BNH
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _attend_kernel(
     q_ptr, k_ptr, v_ptr, table_ptr, position_ptr, out_ptr, most_ptr, sum_ptr, scale, blocks_in_row,
     GROUP: tl.constexpr, GROUP_TILE: tl.constexpr, SIZE: tl.constexpr, SIZE_TILE: tl.constexpr,
@@ -344,7 +348,7 @@ def _attend_kernel(
     tl.store(out_ptr + to[:, None] * SIZE + h[None, :], total, mask=in_q)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _join_kernel(
     part_ptr, most_ptr, sum_ptr, out_ptr,
     SIZE: tl.constexpr, SIZE_TILE: tl.constexpr, SPLITS: tl.constexpr,
@@ -400,7 +404,7 @@ def attend(
     return out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _norm_kernel(x_ptr, weight_ptr, out_ptr, size, eps, TILE: tl.constexpr):
     row = tl.program_id(0)
     i = tl.arange(0, TILE)
@@ -419,7 +423,7 @@ def rms_norm(x_BD: Tensor, weight: Tensor, eps: float) -> Tensor:
     return out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _gate_kernel(x_ptr, out_ptr, size, TILE: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * TILE + tl.arange(0, TILE)

@@ -7,11 +7,11 @@ memory holds each weight once.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from gpubloom.engine.decoding.kv_blocks import KvPool, places
 from gpubloom.engine.decoding.operations import (
@@ -149,7 +149,7 @@ class LlamaDecoder:
         weight = model.embedding.weight
         return cls(
             weight.data,
-            [_layer(cast(nn.Module, layer), "", {}, eps) for layer in model.layers],
+            [_layer(layer, "", {}, eps) for layer in model.layers],
             Norm(model.head.norm.weight.data, eps),
             Matrix(model.head.weight.data),
             rotary_tables(shape, shape.context_length, weight.device),

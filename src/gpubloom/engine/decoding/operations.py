@@ -197,7 +197,8 @@ def rotate_and_store(
         )
         return found
     kv_heads, size = keys.shape[-2:]
-    q_BNH, k_BKH, v_BKH = qkv.view(len(qkv), -1, size).split([heads, kv_heads, kv_heads], dim=1)
+    heads_BAH = qkv.view(len(qkv), -1, size)
+    q_BNH, k_BKH, v_BKH = torch.split(heads_BAH, [heads, kv_heads, kv_heads], dim=1)
     if norms is not None:
         q_BNH, k_BKH = rms_norm(q_BNH, norms[0]), rms_norm(k_BKH, norms[1])
     tables = tuple(table[positions_B][:, None].to(qkv.dtype) for table in rotary)

@@ -140,7 +140,7 @@ class TransformersDecoder:
             store(keys, values, work.where, k_BKTH[0].transpose(0, 1), v_BKTH[0].transpose(0, 1))
             q_TNH = q_BNTH[0].transpose(0, 1)
             y = attend_prompt(q_TNH, keys, values, work.piece.table_M, work.piece.start, scale, **seen)[None]
-        return y.unflatten(-1, (-1, self.head_size)), None
+        return y.view(*y.shape[:-1], -1, self.head_size), None
 
     @torch.inference_mode()
     def _agrees(self) -> bool:
