@@ -59,7 +59,11 @@ def main() -> None:
             torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         limit = bandwidth / _bytes_read(model)
-        found = _transformers(model, options) if kind == "transformers" else _ours(model, kind, options)
+        try:
+            found = _transformers(model, options) if kind == "transformers" else _ours(model, kind, options)
+        except Exception as problem:  # noqa: BLE001 - the other rows are measured all the same
+            print(json.dumps({"decode": row, "failed": str(problem)[-300:]}), flush=True)
+            continue
         streams = int(kind) if kind.isdigit() else 1
         found |= {
             "limit_tokens_per_s": round(streams * limit),
@@ -111,14 +115,18 @@ def _together(
     prompt = min(options.prompt, context // 2)
     tokens = min(options.tokens, context - prompt)
     arrivals: list[list[float]] = [[] for _ in range(streams)]
+    failures: list[Exception] = []
 
     def ask(index: int) -> None:
         # Each prompt begins differently, so nothing is shared.
         ids = [
             (index * 7919 + position * 31 + time.perf_counter_ns() % 97) % 1000 for position in range(prompt)
         ]
-        for _ in batcher.tokens(ids, GREEDY, max_tokens=tokens, ends=frozenset(), tuned=tuned):
-            arrivals[index].append(time.perf_counter())
+        try:
+            for _ in batcher.tokens(ids, GREEDY, max_tokens=tokens, ends=frozenset(), tuned=tuned):
+                arrivals[index].append(time.perf_counter())
+        except Exception as problem:  # noqa: BLE001 - raised by whoever waits for the thread
+            failures.append(problem)
 
     threads = [threading.Thread(target=ask, args=(index,)) for index in range(streams)]
     began = time.perf_counter()
@@ -126,6 +134,8 @@ def _together(
         thread.start()
     for thread in threads:
         thread.join()
+    if failures:
+        raise failures[0]
     start, end = max(each[0] for each in arrivals), min(each[-1] for each in arrivals)
     counted = sum(sum(start < moment <= end for moment in each) for each in arrivals)
     return counted / (end - start), min(each[0] for each in arrivals) - began

@@ -53,10 +53,8 @@ def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when 
                 scale_2 = tl.load(absmax_ptr + below * (words_in_row // 8) + scale_at, mask=here, other=0.0)
                 part_2 = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
             for j in tl.static_range(8):
-                x = tl.load(x_ptr + 8 * w + j, mask=in_k, other=0.0).to(tl.float32)
-                if NORM:
-                    squares += x * x
-                    x = x * tl.load(norm_ptr + 8 * w + j, mask=in_k, other=0.0).to(tl.float32)
+                # `_spread_kernel` has put the inputs of one place in all words side by side, and normed them.
+                x = tl.load(x_ptr + j * words_in_row + w, mask=in_k, other=0.0).to(tl.float32)
                 code = (packed >> (8 * (j // 2) + 4 * (1 - j % 2))) & 15
                 part += tl.load(codes_ptr + code) * x[None, :]
                 if GATED:
@@ -81,7 +79,7 @@ def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when 
                 second += tl.load(weight_ptr + at, mask=here, other=0.0).to(tl.float32) * x[None, :]
     y = tl.sum(total, axis=1)
     z = tl.sum(second, axis=1)
-    if NORM:
+    if NORM and not NF4:
         root = 1.0 / tl.sqrt(tl.sum(squares, axis=0) / inputs + eps)
         y *= root
         z *= root
@@ -123,9 +121,11 @@ def matvec(
 ) -> Tensor:
     """One row times a matrix; `tile` is outputs, inputs (or words) and warps of one program."""
     inputs = x_1D.shape[1]
+    dtype = x_1D.dtype
     if absmax is not None:
         weight = weight.view(torch.int32)
-    out_1N = torch.empty(1, outputs, dtype=x_1D.dtype, device=x_1D.device)
+        x_1D = _spread(x_1D, norm, eps)
+    out_1N = torch.empty(1, outputs, dtype=dtype, device=x_1D.device)
     block_n, block_k, warps = tile or _tile(outputs, inputs, packed=absmax is not None, gated=gated)
     rank = 0 if up_NR is None else up_NR.shape[1]
     _matvec_kernel[(triton.cdiv(outputs, block_n),)](
@@ -156,10 +156,32 @@ def matvec(
     return out_1N
 
 
+@triton.jit
+def _spread_kernel(x_ptr, norm_ptr, out_ptr, size, eps, NORM: tl.constexpr, TILE: tl.constexpr):
+    i = tl.arange(0, TILE)
+    here = i < size
+    x = tl.load(x_ptr + i, mask=here, other=0.0).to(tl.float32)
+    if NORM:
+        root = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / size + eps)
+        x = x * root * tl.load(norm_ptr + i, mask=here, other=0.0).to(tl.float32)
+    to = out_ptr + (i % 8) * (size // 8) + i // 8
+    tl.store(to, x.to(out_ptr.dtype.element_ty), mask=here)
+
+
+def _spread(x_1D: Tensor, norm: Tensor | None, eps: float) -> Tensor:
+    """The normed row as (8, D / 8): what the weights in one place of neighbouring words need lies together."""
+    size = x_1D.shape[1]
+    out = torch.empty_like(x_1D)
+    given = x_1D if norm is None else norm
+    tile = triton.next_power_of_2(size)
+    _spread_kernel[(1,)](x_1D, given, out, size, eps, NORM=norm is not None, TILE=tile, num_warps=16)
+    return out
+
+
 def _tile(outputs: int, inputs: int, *, packed: bool, gated: bool) -> tuple[int, int, int]:
     """What was fastest on an H200 for the matrices of a 7B model."""
     if packed:
-        return 4, 64, 2
+        return 8, 64, 4
     return (2, 1024, 4) if outputs >= 4096 and inputs < 8192 and not gated else (1, 1024, 4)
 
 
