@@ -30,11 +30,11 @@ def test_a_row_draws_the_same_whatever_stands_beside_it() -> None:
     mine = Sampling(1.0, None, 0.9, seed=2**63 + 11)
     alone = draw([mine], 60)[0]
     others = [GREEDY, Sampling(1.0, None, seed=1), Sampling(0.7, 2, seed=3)]
-    beside = draw([*others, mine], 60)
-    assert beside[3] == alone
-    assert set(beside[0]) == {0}
-    assert set(beside[2]) == {0, 1}
-    assert beside[1] != alone
+    batched = draw([*others, mine], 60)
+    assert batched[3] == alone
+    assert set(batched[0]) == {0}
+    assert set(batched[2]) == {0, 1}
+    assert batched[1] != alone
 
 
 def test_top_k_and_top_p_hold_together() -> None:

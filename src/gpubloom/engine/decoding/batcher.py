@@ -162,8 +162,8 @@ class Batcher:
         self._admit()
         self._read_piece()
         self._step()
-        keep = 1 if self._rows and self._decoder.device.type == "cuda" else 0
-        while len(self._in_flight) > keep:
+        kept = 1 if self._rows and self._decoder.device.type == "cuda" else 0
+        while len(self._in_flight) > kept:
             self._hand_out(self._in_flight.popleft())
 
     def _admit(self) -> None:

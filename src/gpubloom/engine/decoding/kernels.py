@@ -169,7 +169,7 @@ def _spread_kernel(x_ptr, norm_ptr, out_ptr, size, eps, NORM: tl.constexpr, TILE
 
 
 def _spread(x_1D: Tensor, norm: Tensor | None, eps: float) -> Tensor:
-    """The normed row as (8, D / 8): what the weights in one place of neighbouring words need lies together."""
+    """The normed row as (8, D / 8): what one place of neighbouring words is multiplied by lies together."""
     size = x_1D.shape[1]
     out = torch.empty_like(x_1D)
     given = x_1D if norm is None else norm

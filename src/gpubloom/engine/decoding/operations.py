@@ -235,10 +235,10 @@ def attend_rows(
     scores = (q_BKGH @ k_BLKH.permute(0, 2, 3, 1)).float() * scale
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    places_L = torch.arange(k_BLKH.shape[1], device=q_BNH.device)
-    hidden_BL = places_L[None, :] > positions_B[:, None]
+    keys_L = torch.arange(k_BLKH.shape[1], device=q_BNH.device)
+    hidden_BL = keys_L[None, :] > positions_B[:, None]
     if window is not None:
-        hidden_BL = hidden_BL | (places_L[None, :] <= positions_B[:, None] - window)
+        hidden_BL = hidden_BL | (keys_L[None, :] <= positions_B[:, None] - window)
     scores = scores.masked_fill(hidden_BL[:, None, None, :], float("-inf"))
     y_BKGH = torch.softmax(scores, dim=-1).to(q_BNH.dtype) @ v_BLKH.transpose(1, 2)
     return y_BKGH.reshape(rows, heads * size)
@@ -268,10 +268,10 @@ def attend_prompt(
     mask_TL = None
     if start or window is not None or softcap is not None:
         rows_T = torch.arange(start, start + length, device=q_TNH.device)[:, None]
-        places_L = torch.arange(start + length, device=q_TNH.device)[None, :]
-        mask_TL = places_L <= rows_T
+        keys_L = torch.arange(start + length, device=q_TNH.device)[None, :]
+        mask_TL = keys_L <= rows_T
         if window is not None:
-            mask_TL &= places_L > rows_T - window
+            mask_TL &= keys_L > rows_T - window
     if softcap is not None and mask_TL is not None:
         scores = torch.tanh((q_NTH @ k_NLH.transpose(1, 2)) * (scale / softcap)) * softcap
         scores = scores.float().masked_fill(~mask_TL, float("-inf"))
