@@ -56,10 +56,10 @@ def test_products(
     matrix = Matrix(joined if packed else weight, random(OUTPUTS), lora if adapted else None)
     x, norm = random(rows, INPUTS), Norm(random(INPUTS), 1e-5)
     residual = random(rows, OUTPUTS // 2 if gated else OUTPUTS)
-    tuned = torch.tensor([1.0, 0.0, 1.0], device=DEVICE)[:rows]
-    for given in (None, norm):
+    for given, first in ((None, 1.0), (norm, 1.0), (norm, 0.0)):
+        tuned = torch.tensor([first, 0.0, 1.0], device=DEVICE)[:rows]
         assert agree(
-            lambda given=given: operations.project(
+            lambda given=given, tuned=tuned: operations.project(
                 x, matrix, norm=given, residual=residual, gated=gated, tuned_B=tuned
             ),
             monkeypatch,

@@ -30,7 +30,7 @@ from gpubloom.engine.host_memory import free_host_bytes
 PIECE = 512
 # The pool holds this many positions for each row, and one whole context in any case, if memory allows.
 _POSITIONS_PER_ROW = 4_096
-_SHARE_OF_FREE = 0.4
+_SHARE_OF_FREE = {"cuda": 0.4, "cpu": 0.2}
 
 
 @dataclass(eq=False)
@@ -282,6 +282,6 @@ def _affordable_blocks(decoder: Decoder, rows: int) -> int:
     else:
         free = free_host_bytes()
     wanted = max(decoder.context_length, rows * min(_POSITIONS_PER_ROW, decoder.context_length))
-    affordable = int(free * _SHARE_OF_FREE) // position
+    affordable = int(free * _SHARE_OF_FREE[decoder.device.type]) // position
     # One block for nobody, and one for the rest of a context.
     return max(2, min(wanted, affordable) // BLOCK) + 2

@@ -22,7 +22,7 @@ _TILE = 64
 
 @triton.jit
 def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when it is compiled
-    x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, norm_ptr, residual_ptr, low_ptr, up_ptr, out_ptr,
+    x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, norm_ptr, residual_ptr, low_ptr, up_ptr, tuned_ptr, out_ptr,
     outputs, inputs, eps,
     NF4: tl.constexpr, BIAS: tl.constexpr, NORM: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr,
     RANK: tl.constexpr, RANK_TILE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -90,6 +90,7 @@ def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when 
     if RANK > 0:
         r = tl.arange(0, RANK_TILE)
         low_rank = tl.load(low_ptr + r, mask=r < RANK, other=0.0).to(tl.float32)
+        low_rank *= tl.load(tuned_ptr).to(tl.float32)
         here = in_n[:, None] & (r < RANK)[None, :]
         at = row[:, None] * RANK + r[None, :]
         y += tl.sum(tl.load(up_ptr + at, mask=here, other=0.0).to(tl.float32) * low_rank[None, :], axis=1)
@@ -116,6 +117,7 @@ def matvec(
     residual_1N: Tensor | None = None,
     low_1R: Tensor | None = None,
     up_NR: Tensor | None = None,
+    tuned_1: Tensor | None = None,
     gated: bool = False,
     tile: tuple[int, int, int] | None = None,
 ) -> Tensor:
@@ -138,6 +140,7 @@ def matvec(
         x_1D if residual_1N is None else residual_1N,
         x_1D if low_1R is None else low_1R,
         x_1D if up_NR is None else up_NR,
+        x_1D if tuned_1 is None else tuned_1,
         out_1N,
         outputs,
         inputs,

@@ -154,7 +154,7 @@ def _project_row(
     after: dict[str, Any] = {}
     if lora is not None:
         low_1R = kernels.matvec(x_1D, lora.down_RD, outputs=lora.down_RD.shape[0], **before)
-        after = {"low_1R": low_1R * tuned_1, "up_NR": lora.up_NR}
+        after = {"low_1R": low_1R, "up_NR": lora.up_NR, "tuned_1": tuned_1}
     weight = matrix.weight
     if isinstance(weight, PackedRows):
         after |= {"absmax": weight.absmax, "codes": weight.codes}

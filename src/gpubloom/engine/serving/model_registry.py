@@ -24,7 +24,7 @@ BASE, TUNED, ONLY = "base", "tuned", "model"
 
 # Memory besides the weights: activations, the KV cache, kernels.
 _BESIDES_BYTES = 300_000_000
-_NF4_BYTES = 0.55
+_NF4_BYTES = 0.57
 
 
 class NotEnoughMemory(CodedError):
