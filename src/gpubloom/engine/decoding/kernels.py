@@ -22,7 +22,8 @@ _TILE = 64
 
 @triton.jit
 def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when it is compiled
-    x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, norm_ptr, residual_ptr, low_ptr, up_ptr, tuned_ptr, out_ptr,
+    x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, norm_ptr, residual_ptr, low_ptr, up_ptr,
+    tuned_ptr, out_ptr,
     outputs, inputs, eps,
     NF4: tl.constexpr, BIAS: tl.constexpr, NORM: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr,
     RANK: tl.constexpr, RANK_TILE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
