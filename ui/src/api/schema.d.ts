@@ -6783,6 +6783,13 @@ export interface components {
              */
             name?: "adamw" | "muon" | "adafactor";
             /**
+             * Optimizer state
+             * @description Number format of AdamW's two moments; smaller ones save memory and are rounded. Master weights stay fp32.
+             * @default fp32
+             * @enum {string}
+             */
+            state?: "fp32" | "bf16" | "8bit";
+            /**
              * Beta 1
              * @description Decay rate of the running mean of the gradients.
              * @default 0.9
@@ -6831,6 +6838,13 @@ export interface components {
              * @enum {string}
              */
             name: "adamw" | "muon" | "adafactor";
+            /**
+             * Optimizer state
+             * @description Number format of AdamW's two moments; smaller ones save memory and are rounded. Master weights stay fp32.
+             * @default fp32
+             * @enum {string}
+             */
+            state: "fp32" | "bf16" | "8bit";
             /**
              * Beta 1
              * @description Decay rate of the running mean of the gradients.
@@ -7102,10 +7116,16 @@ export interface components {
             loss_chunk_tokens?: number;
             /**
              * Share Gradients
-             * @description The gradient of a host block reuses the memory of its compute copy, which the step no longer needs: 14 bytes of host memory per parameter instead of 16. Not for fp32.
+             * @description The gradient of a host block reuses the memory of its compute copy, which the step no longer needs. For fp16 only: in bf16 that copy is a half of the master.
              * @default false
              */
             share_gradients?: boolean;
+            /**
+             * Cuda Graph
+             * @description The kernels of a step are recorded once and started together. Needs every block on the device.
+             * @default false
+             */
+            cuda_graph?: boolean;
         };
         /**
          * Plan
@@ -9375,6 +9395,7 @@ export interface components {
             /**
              * @default {
              *       "name": "adamw",
+             *       "state": "fp32",
              *       "beta1": 0.9,
              *       "beta2": 0.95,
              *       "eps": 1e-8,
@@ -9554,6 +9575,7 @@ export interface components {
             /**
              * @default {
              *       "name": "adamw",
+             *       "state": "fp32",
              *       "beta1": 0.9,
              *       "beta2": 0.95,
              *       "eps": 1e-8,
