@@ -18,11 +18,13 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
+    computed_field,
     field_validator,
 )
 
 from gpubloom.server.schema import Flag, MetricNumber, Number, Span, Whole
 from gpubloom.traincard import RunEvent
+from gpubloom.traincard.causes import CAUSES
 from gpubloom.traincard.number_encoding import NON_FINITE, plain
 
 _MOST_MARKS = 200
@@ -95,6 +97,12 @@ class RunError(Tolerant):
     traceback: str | None = Field(None, description="The Python traceback.")
     cause: str | None = Field(None, description="A code for the likely cause, if recognised.")
     advice: str | None = Field(None, description="What to do about the likely cause.")
+
+    @computed_field(description="The likely cause in words.")  # type: ignore[prop-decorator]
+    @property
+    def cause_title(self) -> str | None:
+        known = CAUSES.get(self.cause or "")
+        return known.title if known else None
 
 
 class Mark(Tolerant):

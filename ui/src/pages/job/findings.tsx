@@ -112,8 +112,9 @@ export function FindingsStrip({ job, connection }: { job: Job; connection: Conne
 }
 
 /** The likely cause, and where the exception came from. */
-function FailureDetails({ error: { cause, advice, traceback } }: { error: NonNullable<RunSummary["error"]> }) {
-  const likely = causeText(cause);
+function FailureDetails({ error }: { error: NonNullable<RunSummary["error"]> }) {
+  const { advice, traceback } = error;
+  const likely = causeText(error);
   return (
     <>
       {likely && (
