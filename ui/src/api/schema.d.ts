@@ -8200,6 +8200,11 @@ export interface components {
              * @description What to do about the likely cause.
              */
             advice: string | null;
+            /**
+             * Cause Title
+             * @description The likely cause in words.
+             */
+            readonly cause_title: string | null;
         };
         /**
          * RunSummary
