@@ -208,6 +208,8 @@ class Installation:
 def _manual_transactions(connection: Any, record: object) -> None:
     connection.isolation_level = None
     connection.execute("PRAGMA busy_timeout=15000")
+    # What a test stores need not survive a power failure; waiting for the disk takes longer than all the rest.
+    connection.execute("PRAGMA synchronous=OFF")
     # A worker that would be the first to ask for it is refused at once while a test writes.
     connection.execute("PRAGMA journal_mode=WAL")
 
