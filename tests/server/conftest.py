@@ -13,6 +13,8 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import pytest
+from pwdlib import PasswordHash
+from pwdlib.hashers.argon2 import Argon2Hasher
 from sqlalchemy import MetaData, create_engine, delete
 from sqlalchemy.pool import NullPool
 
@@ -20,6 +22,7 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.logs import configure_logs
+from gpubloom.server.security import password_hash
 from tests.server.installation import Installation, Server
 from tests.server.postgres import PostgresMissing, PostgresServer, postgres_server
 
@@ -29,6 +32,24 @@ KINDS = ("sqlite", "postgresql")
 @pytest.fixture(scope="session", autouse=True)
 def _logs() -> None:
     configure_logs("text")
+
+
+_REAL_HASHER = password_hash._hasher
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cheap_hashes() -> Iterator[None]:
+    """Hashing takes long on purpose; most tests only need somebody who has a password."""
+    cheap = Argon2Hasher(memory_cost=8, time_cost=1, parallelism=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(password_hash, "_hasher", PasswordHash((cheap,)))
+        yield
+
+
+@pytest.fixture
+def real_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passwords are hashed as in production."""
+    monkeypatch.setattr(password_hash, "_hasher", _REAL_HASHER)
 
 
 @pytest.fixture(scope="session")

@@ -28,9 +28,9 @@ from gpubloom.server.security.secrets import fingerprint, new_api_token, new_sec
 from gpubloom.server.settings import Settings
 
 PASSWORD = "a walk in the quiet garden"
-# Hashing takes long on purpose; most tests only need somebody who has a password.
+# As `tests/server/conftest.py` hashes: argon2id with the least memory and time.
 PASSWORD_HASH = (
-    "$argon2id$v=19$m=19456,t=2,p=1$SmtTp+plNfZ5ujBSzspYeg$FoiQkAOprsA1FI+iQY8mnfGvr+HPkqKKOooqkoyQP8c"
+    "$argon2id$v=19$m=8,t=1,p=1$O7HFKRrE2ftXTxtEo5og7A$Mk9C3qBV0KozWwIIGqPWobeIN77zkY/k9Yk+KPeYJ7Q"
 )
 
 
@@ -208,6 +208,8 @@ class Installation:
 def _manual_transactions(connection: Any, record: object) -> None:
     connection.isolation_level = None
     connection.execute("PRAGMA busy_timeout=15000")
+    # What a test stores need not survive a power failure, and waiting for the disk takes long.
+    connection.execute("PRAGMA synchronous=OFF")
     # A worker that would be the first to ask for it is refused at once while a test writes.
     connection.execute("PRAGMA journal_mode=WAL")
 

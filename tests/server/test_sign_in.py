@@ -124,6 +124,7 @@ def test_one_ip_address_cannot_try_to_sign_in_without_end(server: Server) -> Non
     assert other.post("/api/auth/verify", json={"token": "x"}).status_code == 410
 
 
+@pytest.mark.usefixtures("real_hashes")
 def test_an_older_hash_is_replaced_at_sign_in(server: Server, installation: Installation) -> None:
     older = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
     user = installation.add_user("Ada", password_hash=older)

@@ -61,6 +61,7 @@ FILES = {
 }
 
 
+@on_sqlite
 def test_every_kind_of_file_is_recognised_counted_and_shown(server: Server, member: User) -> None:
     browser = server.signed_in(member)
     ids = {filename: upload(browser, filename, content) for filename, (content, _) in FILES.items()}

@@ -7,6 +7,7 @@ one finds the work done.
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -76,6 +77,7 @@ def current_revision(address: str) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
 
+@cache
 def newest_revision() -> str:
     """The revision this program was written for."""
     head = ScriptDirectory.from_config(_alembic()).get_current_head()
@@ -85,6 +87,9 @@ def newest_revision() -> str:
 
 def upgrade(address: str, revision: str = "head") -> bool:
     """Bring the database to the newest schema; returns whether there was anything to do."""
+    if revision == "head" and current_revision(address) == newest_revision():
+        # The usual start of a server, without a lock and without reading every migration.
+        return False
     return _migrate(address, revision, down=False)
 
 
