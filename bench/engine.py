@@ -99,7 +99,8 @@ def _engine(size: str, rows: int, mode: str, options: argparse.Namespace) -> dic
     losses += [step(number).item() for number in range(WARM_UP, WARM_UP + options.steps)]
     torch.cuda.synchronize()
     seconds = (time.perf_counter() - began) / options.steps
-    measures = executor.last_step()
+    last = executor.last_step()
+    measures = last() if last is not None else None
     executor.settle()
     if options.trace is not None:
         _trace(executor, step, options.trace / f"trace-{size}-{rows}-{mode}.json")

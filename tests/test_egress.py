@@ -157,6 +157,25 @@ def test_a_redirect_to_a_private_address_is_refused(
     assert not [path for path in hits if path.startswith("/secret")]
 
 
+def test_a_client_for_one_host_follows_its_redirects_by_https_only(service: tuple[int, list[str]]) -> None:
+    port, hits = service
+    hub, store = f"http://localhost:{port}", f"127.0.0.1:{port}"
+    loopback = Policy.of_operator(environment={"BLOOM_EGRESS_ALLOW": "127.0.0.0/8, ::1"})
+    with client(loopback, only=hub, follow_redirects=True) as http:
+        assert http.get(f"{hub}/file").text == f"localhost:{port}"
+        for address in (f"http://{store}/direct", f"{hub}/to/http://{store}/plain"):
+            with pytest.raises(EgressRefused):
+                http.get(address)
+        # Followed; this server speaks no TLS.
+        with pytest.raises(httpx2.ConnectError):
+            http.get(f"{hub}/to/https://{store}/secure")
+    assert "/direct" not in hits
+    assert "/plain" not in hits
+    listed = Policy.of_operator(hub, f"http://{store}")
+    with client(listed, only=hub, follow_redirects=True) as http:
+        assert http.get(f"{hub}/to/http://{store}/plain").text == store
+
+
 def test_a_name_that_resolves_to_something_else_the_second_time_gains_nothing(
     monkeypatch: pytest.MonkeyPatch, nothing_listed: None
 ) -> None:

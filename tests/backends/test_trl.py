@@ -32,6 +32,13 @@ def test_full_training_has_the_losses_of_the_engine(make_run: MakeRun) -> None:
     for name in ("train/learning_rate", "train/tokens_seen", "train/trained_tokens"):
         assert theirs.series(name) == pytest.approx(ours.series(name), rel=1e-12), name
     assert theirs.checkpoints() == ours.checkpoints()
+    # Both divide by the time of the same step: the quotient is the tokens of a sample.
+    lengths = [
+        {step: tokens / samples[step] for step, tokens in run.series("train/tokens_per_second").items()}
+        for run in (ours, theirs)
+        if (samples := run.series("train/samples_per_second"))
+    ]
+    assert lengths[0] == pytest.approx(lengths[1], rel=1e-9)
 
 
 def test_a_paused_and_resumed_run_has_the_weights_of_an_undisturbed_one(

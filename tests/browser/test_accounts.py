@@ -1,53 +1,22 @@
 """Accounts in a browser: choosing a password, invitations, and an account at an OpenID provider."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 
-import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import DESKTOP, EVERY_SIZE, NewPage
 from tests.browser.people import PASSWORD, set_up
 from tests.live_server import LiveServer, live_server
-from tests.ports import free_port
-from tests.waiting import wait_until
+from tests.openid_provider import openid_provider
 
 PERSON = {"sub": "ada", "email": "ada@example.org", "email_verified": True, "name": "Ada"}
 
 
-def _answers(address: str) -> bool:
-    try:
-        return httpx2.get(address).status_code == 200
-    except httpx2.HTTPError:
-        return False
-
-
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
-    port = free_port()
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "oidc_provider_mock",
-            "--port",
-            str(port),
-            "--user-claims",
-            json.dumps(PERSON),
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        wait_until(lambda: _answers(f"{address}/.well-known/openid-configuration"), "the OpenID provider")
+    with openid_provider(PERSON) as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.fixture(scope="module")

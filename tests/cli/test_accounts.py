@@ -1,27 +1,19 @@
 """`bloom` for people with a second factor, against a real server: signing in with a code, and losing it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pyotp
-import pytest
 from sqlalchemy import create_engine, text
 from typer.testing import CliRunner, Result
 
 from gpubloom.cli.app import app
 from tests.errors import printed
-from tests.live_server import LiveServer, live_server
+from tests.live_server import LiveServer
 
 PASSWORD = "correct horse battery"
 ADA = {"email": "ada@example.com", "password": PASSWORD}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    with live_server(tmp_path_factory.mktemp("server") / "home") as running:
-        yield running
 
 
 def bloom(*arguments: str, typed: str = "", **environment: str) -> Result:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpubloom.cli.jobs import _list_item, _print_job
+from gpubloom.cli.jobs import _figures, _list_item, _print_job
 
 
 def _job(**changes: Any) -> dict[str, Any]:
@@ -38,3 +38,14 @@ def test_one_job_is_shown_as_in_the_list() -> None:
     summary = {"step": 3, "total_steps": 9, "values": {"train/loss": {"value": 2.0}}, "cost": {"so_far": 0.5}}
     shown = _shown(_list_item({**_job(), "summary": summary, "offer": {"provider": "modal"}}))
     assert all(word in shown for word in ("step 3 of 9", "loss 2.000", "modal $0.50"))
+
+
+def test_one_job_shows_its_speed_global_batch_and_processes() -> None:
+    values = {
+        "train/tokens_per_second": {"value": 12_345.0},
+        "train/samples_per_second": {"value": 48.22},
+        "train/loss": {"value": "NaN"},
+    }
+    summary = {"values": values, "facts": {"global_batch_size": 16}, "world_size": 2}
+    assert _figures(summary) == ["12.3k tokens/s", "48.22 samples/s", "global batch size 16", "world size 2"]
+    assert _figures({"values": {}, "facts": {}, "world_size": None}) == []

@@ -12,32 +12,12 @@ import httpx2
 import pytest
 
 from tests.errors import printed
-from tests.live_server import LiveServer, live_server
+from tests.live_server import LiveServer
 
 Bloom = Callable[..., subprocess.CompletedProcess[str]]
 
 # Together, so that the server is started once.
 pytestmark = pytest.mark.xdist_group("bloom projects")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    with live_server(tmp_path_factory.mktemp("server") / "home") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def token(server: LiveServer) -> str:
-    with httpx2.Client(base_url=server.address) as client:
-        account = {"name": "Ada", "email": "ada@example.com", "password": "correct horse battery"}
-        secret = server.setup_link.partition("token=")[2]
-        csrf = client.post("/api/auth/setup", json={"token": secret, **account}).json()["csrf_token"]
-        created = client.post(
-            "/api/me/tokens",
-            json={"name": "cli", "scopes": ["read", "write"]},
-            headers={"X-CSRF-Token": csrf},
-        )
-        return str(created.json()["token"])
 
 
 @pytest.fixture

@@ -32,16 +32,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def token(server: LiveServer) -> str:
-    with httpx2.Client(base_url=server.address, timeout=120) as client:
-        account = {"name": "Ada", "email": "ada@example.com", "password": "correct horse battery"}
-        secret = server.setup_link.partition("token=")[2]
-        csrf = client.post("/api/auth/setup", json={"token": secret, **account}).json()["csrf_token"]
-        wanted = {"name": "cli", "scopes": ["read", "write"]}
-        return str(client.post("/api/me/tokens", json=wanted, headers={"X-CSRF-Token": csrf}).json()["token"])
-
-
 @pytest.fixture
 def bloom(server: LiveServer, token: str, tmp_path: Path) -> Bloom:
     def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

@@ -91,6 +91,27 @@ def test_the_parameter_count_of_the_plan_is_the_model_s() -> None:
         assert sum(parameter.numel() for parameter in model.parameters()) == shape.parameters
 
 
+def test_the_public_model_learns_in_a_loop_of_ones_own() -> None:
+    """As docs/engine.md shows it: an ordinary torch module."""
+    from gpubloom import engine
+    from gpubloom.plan import PRESETS
+
+    assert {"Dataset", "Model", "Trainer", "TransformerLM"} <= set(engine.__all__)
+    model = engine.TransformerLM.create(PRESETS["nano"], seed=0)
+    tokens_BT = torch.arange(32).view(2, 16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(10):
+        logits_BTV = model(tokens_BT[:, :-1])
+        assert logits_BTV.shape == (2, 15, PRESETS["nano"].vocab_size)
+        loss = torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), tokens_BT[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+
+
 def test_a_position_sees_only_what_came_before() -> None:
     model = TransformerLM.create(TIED, seed=0)
     tokens_BT = torch.arange(20).view(1, 20)

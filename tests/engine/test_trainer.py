@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,14 @@ def test_a_run_reports_what_charts_and_progress_bars_need(make_run: Callable[...
     run = make_run(max_steps=12, eval={"every_steps": 5})
     run.train()
     values = [event["values"] for event in run.events("metric")]
-    step = {"train/loss", "learning_rate", "grad_norm", "tokens_per_second", "tokens_seen"}
+    step = {
+        "train/loss",
+        "learning_rate",
+        "grad_norm",
+        "tokens_per_second",
+        "samples_per_second",
+        "tokens_seen",
+    }
     assert all(step <= set(found) for found in values if "train/loss" in found)
     evaluations = [event for event in run.events("metric") if "eval/loss" in event["values"]]
     assert [event["step"] for event in evaluations] == [5, 10, 12]
@@ -178,6 +186,58 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(
     assert names(run)[-1] == "step-00000003"
 
 
+@pytest.fixture
+def reads_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers of this test read a loss when the next step has been ordered, as they do on a GPU."""
+    original = Trainer.__init__
+
+    def late(self: Trainer, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
+        self._reads_late = True
+
+    monkeypatch.setattr(Trainer, "__init__", late)
+
+
+def test_a_loss_that_is_read_late_is_reported_with_its_own_step(
+    make_run: Callable[..., Run], request: pytest.FixtureRequest
+) -> None:
+    settings = {"max_steps": 9, "eval": {"every_steps": 4}, "checkpoint": {"every_steps": 3}}
+    at_once = make_run("at_once", **settings)
+    at_once.train()
+    request.getfixturevalue("reads_late")
+    late = make_run("late", **settings)
+    late.train(stop_at=5)
+    late.train(resume=True)
+    assert late.losses() == at_once.losses()
+    assert list(late.losses()) == list(range(1, 10))
+    assert late.weights() == at_once.weights()
+    evaluated = [
+        [event["values"]["eval/loss"] for event in run.events("metric") if "eval/loss" in event["values"]]
+        for run in (at_once, late)
+    ]
+    assert evaluated[0] == evaluated[1]
+
+
+@pytest.mark.usefixtures("reads_late")
+@pytest.mark.parametrize("every", [2, 60])
+def test_a_loss_that_is_no_number_and_read_late_is_never_saved(
+    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    run = make_run(max_steps=60, checkpoint={"every_steps": every})
+    original = Trainer.train_step
+
+    def poison(self: Trainer, batch: Batch) -> None:
+        if self.step == 3:
+            self.executor.stores[0].master.fill_(float("nan"))
+        original(self, batch)
+
+    monkeypatch.setattr(Trainer, "train_step", poison)
+    with raises(FloatingPointError, code="not_finite", match="nan at step 4"):
+        run.train()
+    assert names(run) == (["step-00000002"] if every == 2 else [])
+    assert list(run.losses()) == [1, 2, 3]
+
+
 def test_weights_that_an_overflowing_gradient_spoiled_are_never_saved(
     make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,3 +296,11 @@ def test_a_bpe_run_trains_and_resumes(make_run: Callable[..., Run], text_file: P
     parts.train(stop_at=3)
     parts.train(resume=True)
     assert whole.losses() == parts.losses()
+
+
+def test_samples_per_second_are_the_rows_of_the_steps_by_their_time(make_run: Callable[..., Run]) -> None:
+    run = make_run(max_steps=3, batch_size=4, accumulation=2)
+    run.train()
+    reported = [event["values"] for event in run.events("metric") if "train/loss" in event["values"]]
+    for values in reported:
+        assert values["tokens_per_second"] / values["samples_per_second"] == pytest.approx(32)

@@ -49,6 +49,11 @@ TABLE = [
         (8, 16), (1, 8), assumed=("gpus", "duration_hours"),
     ),
     Expected(
+        "seed_sketch.py",
+        {"purpose": "train", "parameters": 124_439_808, "iterations": None, "gpus": 1, "packages": ["torch"]},
+        (16, 16), (4, 4), memory="stated", assumed=("purpose", "gpus"),
+    ),
+    Expected(
         "char_gpt_constants.py",
         {"parameters": 10_770_816, "batch": 64, "sequence": 256, "iterations": 5000, "saves": "torch.save",
          "resume": (), "gpus": 1},

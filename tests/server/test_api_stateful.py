@@ -17,7 +17,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase
 
-from tests.server.installation import Browser, Installation, Server
+from tests.server.installation import Installation, Server
 from tests.server.test_api_fuzz import ENDLESS, ask, complaint_about, fuzzed, real_ids  # noqa: F401
 
 # On each of the two databases.
@@ -113,7 +113,7 @@ def test_chains_of_requests_meet_no_server_error_and_no_slow_answer(
     )
     seed = 0
     while record.asked < CASES:
-        # What a server answers depends on its past, so a chain can differ when Hypothesis repeats its beginning.
+        # What a server answers depends on its past: a chain can differ when Hypothesis repeats its beginning.
         with suppress(hypothesis.errors.Flaky):
             hypothesis.seed(seed)(_machine(fuzzed, installation, seed, record)).run(settings=settings)
         seed += 1

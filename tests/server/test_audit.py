@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from pydantic import SecretStr
 
 from gpubloom.server.accounts.tables import User
@@ -112,6 +113,23 @@ def test_every_refused_sign_in_is_recorded_with_its_reason(
     assert [event.details["reason"] for event in events] == [
         *("wrong_credentials", "wrong_credentials", "disabled", "email_not_verified")
     ]
+
+
+@pytest.mark.usefixtures("one_rate_window")
+def test_sign_ins_beyond_the_limit_are_recorded_once_for_each_address(
+    server: Server, installation: Installation, member: User
+) -> None:
+    for address in ("10.0.0.7", "10.0.0.8"):
+        browser = server.browser(address=address)
+        for email in (member.email, "nobody@example.org"):
+            codes = [
+                browser.post("/api/auth/sign-in", json={"email": email, "password": "wrong"}).status_code
+                for _ in range(13)
+            ]
+            assert codes == [401] * 10 + [429] * 3
+    limited = [each for each in installation.all(AuditEvent) if each.details.get("reason") == "rate_limited"]
+    assert sorted(str(each.ip_address) for each in limited) == ["10.0.0.7", "10.0.0.8"]
+    assert {each.action for each in limited} == {"user.sign_in_failed"}
 
 
 def test_a_refused_sign_in_through_a_provider_is_recorded(installation: Installation, admin: User) -> None:

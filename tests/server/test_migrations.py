@@ -137,6 +137,7 @@ _NEW_TABLES = {
     "passkey_challenges",
     "passkeys",
     "pending_sign_ins",
+    "provider_credits",
     "queue_turns",
     "recovery_codes",
     "totp_secrets",

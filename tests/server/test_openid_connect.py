@@ -5,8 +5,6 @@ What a real provider never does (forged signatures, another nonce) comes from a 
 
 import base64
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,9 +21,9 @@ from joserfc.jwk import OctKey, RSAKey
 from gpubloom.server.accounts.tables import LinkedAccount, User
 from gpubloom.server.settings import SettingsError, load_settings
 from tests.errors import raises
+from tests.openid_provider import openid_provider
 from tests.ports import free_port
 from tests.server.installation import Browser, Installation, Server
-from tests.waiting import wait_until
 
 PEOPLE = [
     {"sub": "eve", "email": "eve@example.org", "email_verified": True, "name": "Eve"},
@@ -34,27 +32,10 @@ PEOPLE = [
 ]
 
 
-def _answers(address: str) -> bool:
-    try:
-        return httpx2.get(address).status_code == 200
-    except httpx2.HTTPError:
-        return False
-
-
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
-    port = free_port()
-    command = [sys.executable, "-m", "oidc_provider_mock", "--port", str(port), "--require-nonce", "true"]
-    for person in PEOPLE:
-        command += ["--user-claims", json.dumps(person)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        wait_until(lambda: _answers(f"{address}/.well-known/openid-configuration"), "the OpenID provider")
+    with openid_provider(*PEOPLE, require_nonce=True) as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @contextmanager

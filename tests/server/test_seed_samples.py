@@ -27,7 +27,7 @@ JSON = {"Content-Type": "application/json"}
 SERIES: dict[str, tuple[str, Axis, int]] = {
     "train/loss": ("loss", "step", 1),
     "train/learning_rate": ("learningRate", "step", 1),
-    "train/tokens_per_second": ("throughput", "step", 1),
+    "train/samples_per_second": ("throughput", "step", 1),
     "system/gpu/0/utilization": ("gpuUtilization", "time", 1),
     "system/cpu/utilization": ("cpuUtilization", "time", 1),
     "system/ram/used": ("memoryUsage", "time", 1_000_000),

@@ -16,7 +16,8 @@ StartScript = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture(autouse=True)
 def _no_outside_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("BLOOM_RUN_DIR", "BLOOM_ATTEMPT", "BLOOM_TRAINCARD", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
+    ours = ("BLOOM_RUN_DIR", "BLOOM_ATTEMPT", "BLOOM_JOB_ID", "BLOOM_TRAINCARD")
+    for name in (*ours, "RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
 
 

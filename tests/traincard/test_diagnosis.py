@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubloom.traincard import Finding, Limits, Reading, RunEvent, diagnose
+from gpubloom.traincard import Finding, Limits, Reading, RunEvent, diagnose, snapshot
 
 _GIB = 1024**3
 _BEGIN = 1_000_000.0
@@ -298,3 +298,89 @@ def test_the_worst_comes_first_and_findings_are_plain_json(start_run: Start) -> 
     found = run.findings()
     assert [finding.severity for finding in found] == ["critical", "critical", "warning"]
     json.dumps([finding.as_dict() for finding in found], allow_nan=False)
+
+
+def test_several_ranks_that_report_miss_those_that_do_not(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for rank in (0, 1):
+        run.say("start", rank=rank, attempt=1, host="node", pid=rank, world_size=16)
+    assert "degraded" not in run.kinds(), "processes start one after the other"
+    run.now += 400
+    for rank in (0, 1):
+        run.say("heartbeat", rank=rank, auto=True, expect_next_in=10.0)
+        run.metric(1, rank=rank, loss=1.0)
+    (found,) = [finding for finding in run.findings() if finding.kind == "degraded"]
+    assert found.evidence["missing"] == list(range(2, 16))
+    assert "2 of 16 ranks" in found.sentence
+
+
+def test_rank_0_alone_speaks_for_all(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.say("start", attempt=1, host="node", pid=1, world_size=16)
+    run.now += 400
+    run.say("heartbeat", auto=True, expect_next_in=10.0)
+    run.metric(1, loss=1.0)
+    assert "degraded" not in run.kinds()
+
+
+@pytest.mark.parametrize(("slow", "found"), [(1.0, False), (2.0, True)])
+def test_a_straggler_is_named(start_run: Start, slow: float, found: bool) -> None:
+    run = start_run(world_size=4)
+    for step in range(1, 31):
+        run.now += 1
+        for rank in range(4):
+            run.metric(step, rank=rank, **{"train/step_seconds": slow if rank == 2 else 1.0})
+    findings = [finding for finding in run.findings() if finding.kind == "straggler"]
+    assert [finding.evidence["rank"] for finding in findings] == ([2] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("loss", "found"),
+    [
+        (lambda step: 10.8 + 0.05 * math.sin(step * 7.3), True),
+        (lambda step: 2.0 + 8.0 / step, False),
+        (lambda step: 10.8 - 0.002 * step + 0.05 * math.sin(step * 7.3), False),
+    ],
+)
+def test_a_loss_that_does_not_fall_is_noticed(
+    start_run: Start, loss: Callable[[int], float], found: bool
+) -> None:
+    run = start_run()
+    for step in range(1, 601):
+        run.now += 1
+        run.metric(step, **{"train/loss": loss(step)})
+    assert ("no_learning" in run.kinds()) == found
+    run.say("end", status="completed")
+    assert ("no_learning" in run.kinds()) == found, "also when it is over"
+
+
+def test_the_lost_rank_is_the_one_that_went_without_a_word(start_run: Start) -> None:
+    run = start_run(world_size=3)
+    for step in range(1, 4):
+        run.now += 1
+        for rank in range(3):
+            run.metric(step, rank=rank, loss=1.0)
+    run.now += 30
+    for rank in (0, 2):
+        error = {"type": "RuntimeError", "message": "Connection closed by peer", "cause": "lost_rank"}
+        run.say("error", rank=rank, **error)
+        run.say("end", rank=rank, status="failed")
+    failure = snapshot(run.reading, now=run.now)["failure"]
+    assert (failure["cause"], failure["lost_ranks"]) == ("lost_rank", [1])
+
+
+def test_the_rank_that_says_why_comes_before_those_that_lost_it(start_run: Start) -> None:
+    run = start_run(world_size=2)
+    run.say("error", rank=0, type="RuntimeError", message="Connection closed by peer", cause="lost_rank")
+    run.say("end", rank=0, status="failed")
+    run.now += 5
+    run.say(
+        "error",
+        rank=1,
+        type="torch.OutOfMemoryError",
+        message="CUDA out of memory",
+        cause="gpu_out_of_memory",
+    )
+    run.say("end", rank=1, status="failed")
+    failure = snapshot(run.reading, now=run.now)["failure"]
+    assert (failure["rank"], failure["cause"]) == (1, "gpu_out_of_memory")

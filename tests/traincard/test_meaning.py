@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.traincard import Reporter, RunState, load_latest, read_all, series_name
-from gpubloom.traincard.failure import error_fields, likely_cause
+from gpubloom.traincard.failure import error_fields
 from gpubloom.traincard.series import Curve
 
 
@@ -32,34 +32,6 @@ from gpubloom.traincard.series import Curve
 )
 def test_names_of_one_series_become_one(name: str, tags: dict[str, object], series: str) -> None:
     assert series_name(name, tags) == series
-
-
-@pytest.mark.parametrize(
-    ("problem", "cause"),
-    [
-        (RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB"), "gpu_out_of_memory"),
-        (RuntimeError("CUDA error: out of memory"), "gpu_out_of_memory"),
-        (MemoryError(), "host_out_of_memory"),
-        (OSError(12, "Cannot allocate memory"), "host_out_of_memory"),
-        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."), "host_out_of_memory"),
-        (OSError(28, "No space left on device"), "disk_full"),
-        (FloatingPointError("loss is NaN at step 7"), "nan_loss"),
-        (RuntimeError("NCCL communicator was aborted on rank 3"), "lost_rank"),
-        (RuntimeError("[gloo/transport/tcp/pair.cc:589] Connection closed by peer"), "lost_rank"),
-        (ValueError("took 5 nanoseconds too long for Nancy"), None),
-    ],
-)
-def test_the_likely_cause_is_recognised(problem: BaseException, cause: str | None) -> None:
-    fields = error_fields(problem)
-    assert fields.get("cause") == cause
-    assert ("advice" in fields) == (cause is not None)
-
-
-def test_a_loss_that_is_not_finite_is_the_cause_when_the_exception_says_nothing() -> None:
-    assert likely_cause("ValueError", "stop", loss_is_finite=True) is None
-    found = likely_cause("ValueError", "stop", loss_is_finite=False)
-    assert found is not None
-    assert found[0] == "nan_loss"
 
 
 def test_a_very_long_traceback_is_shortened_in_the_middle() -> None:

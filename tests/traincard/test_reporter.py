@@ -350,6 +350,28 @@ def test_without_a_directory_it_makes_one_under_runs(tmp_path: Path, start_scrip
         assert events_of(path, "end")[0].fields["status"] == "completed"
 
 
+def test_in_a_job_the_events_go_to_the_job_and_a_second_reporter_keeps_its_own(
+    run_dir: Path, tmp_path: Path, open_reporter: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BLOOM_RUN_DIR", str(run_dir))
+    first = open_reporter(tmp_path / "outside")
+    assert first.events_dir == tmp_path / "outside", "a variable of a person is no job"
+    first.close()
+
+    monkeypatch.setenv("BLOOM_JOB_ID", "job-1")
+    one, two = open_reporter(tmp_path / "one"), open_reporter(tmp_path / "two")
+    lock = RunLock.acquire(tmp_path / "three")
+    three = open_reporter(tmp_path / "three", lock=lock)
+    for reporter, loss in ((one, 1.0), (two, 2.0), (three, 3.0)):
+        reporter.metric("loss", loss, 1)
+        reporter.close()
+    lock.release()
+    assert (one.run_dir, one.events_dir) == (tmp_path / "one", run_dir)
+    assert one.run_dir.is_dir(), "for the files of the script"
+    for folder, loss in ((run_dir, 1.0), (tmp_path / "two", 2.0), (tmp_path / "three", 3.0)):
+        assert [event.fields["values"] for event in events_of(folder, "metric")] == [{"loss": loss}]
+
+
 def test_a_rank_above_zero_without_a_shared_directory_is_silent_and_says_so(
     start_script: StartScript,
 ) -> None:

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.datasets.files import dataset_file, dataset_folder
 from gpubloom.server.datasets.tables import Dataset
@@ -37,9 +38,13 @@ def settings(installation: Installation) -> Settings:
 
 
 def _dataset(
-    installation: Installation, settings: Settings, content: bytes = LINE * 100, **more: Any
+    installation: Installation,
+    settings: Settings,
+    content: bytes = LINE * 100,
+    owner: User | None = None,
+    **more: Any,
 ) -> Dataset:
-    user = installation.add_user(f"u{uuid4().hex}")
+    user = owner or installation.add_user(f"u{uuid4().hex}")
     dataset = Dataset(
         id=uuid4(),
         user_id=user.id,
@@ -94,6 +99,21 @@ def test_a_report_is_stored_and_the_lease_given_up(installation: Installation, s
     row = asyncio.run(work())
     assert row.report is not None
     assert (row.report["rows"], row.lease_token, row.worker, row.progress) == (100, None, None, None)
+
+
+def test_many_files_of_one_person_do_not_hold_up_the_others(
+    installation: Installation, settings: Settings
+) -> None:
+    ada, bo, cy = (installation.add_user(name) for name in ("Ada", "Bo", "Cy"))
+    owners = [ada] * 4 + [bo] * 2 + [cy]
+    datasets = {_dataset(installation, settings, owner=owner).id: owner.name for owner in owners}
+
+    async def work() -> list[Dataset]:
+        async with _worker(settings):
+            return [await _when(installation, each, lambda row: row.status == "ready") for each in datasets]
+
+    inspected = sorted(asyncio.run(work()), key=lambda row: row.updated_at)
+    assert [datasets[row.id] for row in inspected] == ["Ada", "Bo", "Cy", "Ada", "Bo", "Ada", "Ada"]
 
 
 def test_a_worker_that_is_killed_leaves_the_dataset_to_the_next(

@@ -295,3 +295,87 @@ def serve_file(content: bytes) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+REPORTS = """\
+import os, sys, time
+from pathlib import Path
+from gpubloom.traincard import Reporter
+with Reporter(%s) as reporter:
+    reporter.describe({"global_batch_size": 8})
+    reporter.phase("train")
+    for step in range(1, 21):
+        reporter.metrics({"loss": 4 - step / 10, "learning_rate": 1e-3}, step)
+        reporter.progress(step, total_steps=20)
+        if step == 10:
+            Path("out").mkdir()
+            Path("out/ten.pt").write_bytes(b"weights")
+            reporter.checkpoint("out/ten.pt", step=10, metrics={"eval/loss": 2.0})
+            reporter.log("half of it is done")
+            while not Path("go").exists():
+                time.sleep(0.02)
+    print("the files of the run belong in", reporter.run_dir)
+"""
+
+
+@pytest.mark.parametrize("bubblewrap", ["with", "without"])
+@pytest.mark.parametrize("folder", ["", "'results/first'"], ids=["no folder", "folder of its own"])
+@on_sqlite
+def test_a_reporter_in_a_script_reaches_the_page_while_it_runs(
+    machine: Machine, folder: str, bubblewrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if bubblewrap == "without":
+        which = shutil.which
+        monkeypatch.setattr(
+            "gpubloom.providers.local.sandbox.shutil.which",
+            lambda name: None if name == "bwrap" else which(name),
+        )
+    script = add_script(machine, REPORTS % folder)
+
+    async def scenario() -> None:
+        async with machine.worker():
+            job = await machine.when(script, lambda job: (job.summary.get("step") or 0) >= 10)
+            assert (job.status, job.summary["total_steps"], job.summary["phase"]) == ("running", 20, "train")
+            assert sorted(machine.losses(script)) == list(range(1, 11))
+            with machine.installation.session() as session:
+                [saved] = session.scalars(select(Checkpoint).where(Checkpoint.job_id == script))
+                assert (saved.path, saved.step) == ("work/out/ten.pt", 10)
+            (machine.run_dir(script) / "work" / "go").touch()
+            await machine.until(script, "completed", "failed")
+
+    asyncio.run(scenario())
+    job = machine.job(script)
+    assert (job.status, job.error_message, job.summary["step"]) == ("completed", None, 20)
+    assert machine.losses(script)[20][0][1] == pytest.approx(2.0)
+    where = "/job/work/results/first" if folder else "/job"
+    assert f"the files of the run belong in {where}\n" in machine.output(script)
+    assert not list((machine.run_dir(script) / "work").rglob("events.jsonl")), "the events are in one place"
+
+
+PLANTS = """\
+import os, signal
+import gpubloom.traincard
+for name in ("lock", "events.jsonl", ".latest.json.1.1.tmp"):
+    os.symlink(VICTIM, "/job/traincard/" + name)
+os.mkfifo("/job/traincard/latest.json")
+open("train.py", "w").write("for i in range(1, 6): print('iter %d: loss 2.0, time 20.00ms' % i)")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@on_sqlite
+def test_what_a_script_puts_in_the_place_of_events_is_not_written_through(machine: Machine) -> None:
+    """The second attempt has no Reporter, so the agent outside writes the events of what it prints."""
+    victim = machine.settings.home / "victim"
+    victim.write_text("not for scripts")
+    script = add_script(machine, f"VICTIM = {str(victim)!r}\n{PLANTS}")
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.until(script, "completed", "failed")
+
+    asyncio.run(scenario())
+    job = machine.job(script)
+    assert (job.status, job.attempt) == ("completed", 2), machine.output(script)
+    assert victim.read_text() == "not for scripts"
+    assert sorted(machine.losses(script)) == [1, 2, 3, 4, 5]

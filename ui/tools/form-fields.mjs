@@ -14,6 +14,7 @@ const REQUESTS = [
   "BudgetIn",
   "CamelProjectIn",
   "CredentialsIn",
+  "CreditIn",
   "DatasetChange",
   "DatasetFromHub",
   "Extension",

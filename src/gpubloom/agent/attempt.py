@@ -22,8 +22,7 @@ from gpubloom.agent.spec import ExitRecord, JobSpec
 from gpubloom.agent.supervisor import End, SignalInbox, Supervisor
 from gpubloom.agent.training import Become, start_training
 from gpubloom.errors import InputError
-from gpubloom.traincard.atomic_write import read_json_object
-from gpubloom.traincard.layout import RunFiles
+from gpubloom.traincard.safe_paths import read_json_beneath
 
 # Exit codes of the agent itself. The training's is in the exit record.
 RECORDED = 0
@@ -86,7 +85,7 @@ def run_attempt(
         announce({"already_ran": True})
         return ALREADY_RAN
     log = OutputLog(files.output, spec.output_limit_bytes)
-    started_at = time.time()
+    started_at, kills_before = time.time(), oom_kills()
     end, problem_text = _run(spec, files, held, log, start, devices, announce, become)
     record = ExitRecord(
         attempt=spec.attempt,
@@ -97,6 +96,7 @@ def run_attempt(
         ended_at=time.time(),
         output_dropped_bytes=log.dropped_bytes,
         problem=problem_text,
+        oom_kills=None if kills_before is None else max(0, (oom_kills() or 0) - kills_before),
     )
     log.note(_ending(record, run_dir))
     log.close()
@@ -109,10 +109,19 @@ def run_attempt(
     return RECORDED
 
 
+def oom_kills() -> int | None:
+    """How many processes the kernel of this machine has ended for lack of memory; None: it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+
+
 def _ending(record: ExitRecord, run_dir: Path) -> str:
     """How the attempt ended. A run that ended itself has said how; its exit code adds nothing."""
     try:
-        latest = read_json_object(RunFiles(run_dir).latest) or {}
+        latest = read_json_beneath(run_dir, "traincard/latest.json") or {}
     except (OSError, ValueError):
         latest = {}
     if record.reason == "ended" and record.code == 0 and latest.get("attempt") == record.attempt:

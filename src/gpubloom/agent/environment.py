@@ -52,4 +52,5 @@ def training_environment(spec: JobSpec, inherited: Mapping[str, str]) -> dict[st
         **spec.environment,
         "BLOOM_RUN_DIR": str(spec.run_dir),
         "BLOOM_ATTEMPT": str(spec.attempt),
+        "BLOOM_JOB_ID": spec.job_id,
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from gpubloom.errors import InputError
+from gpubloom.traincard.failure import cause_of_signal
 
 SPEC_VERSION = 1
 
@@ -25,7 +26,8 @@ class JobSpec:
     was asked to stop may take to save its checkpoint before it is killed. `folder`: where inside the run
     directory the command runs. `note`: what the log should say about this attempt. `total_steps`: how many
     the script is expected to take; it need not print that. `confinement`: the sandbox of the command, as
-    `gpubloom.sandbox` reads it; `launcher`: the command that runs the job in it.
+    `gpubloom.sandbox` reads it; `launcher`: the command that runs the job in it. `has_reporter`: the command
+    writes the events of the run itself, and may have put anything in their place.
     """
 
     job_id: str
@@ -41,6 +43,7 @@ class JobSpec:
     total_steps: int | None = None
     confinement: Mapping[str, Any] | None = None
     launcher: tuple[str, ...] = ()
+    has_reporter: bool = False
     v: int = SPEC_VERSION
 
     def __post_init__(self) -> None:
@@ -93,6 +96,7 @@ class JobSpec:
                 total_steps=None if content.get("total_steps") is None else int(content["total_steps"]),
                 confinement=content.get("confinement"),
                 launcher=tuple(str(part) for part in content.get("launcher") or ()),
+                has_reporter=content.get("has_reporter") is True,
             )
         except (KeyError, TypeError, AttributeError) as problem:
             raise InputError(
@@ -115,11 +119,13 @@ class ExitRecord:
     output_dropped_bytes: int
     # Only of not_started: why.
     problem: str | None = None
+    # Processes that the kernel ended for lack of memory meanwhile; None: the machine does not say.
+    oom_kills: int | None = None
 
     @property
     def sentence(self) -> str:
         """What happened, for people."""
-        end = _end_in_words(self.code, self.signal)
+        end = _end_in_words(self.code, self.signal, self.oom_kills)
         match self.reason:
             case "ended":
                 return f"The training process {end}."
@@ -169,15 +175,16 @@ _EXIT_FIELDS: dict[str, Callable[[Any], bool]] = {
     "ended_at": _is_moment,
     "output_dropped_bytes": _is_count,
     "problem": lambda value: value is None or isinstance(value, str),
+    "oom_kills": lambda value: value is None or _is_count(value),
 }
 
 
-def _end_in_words(code: int | None, number: int | None) -> str:
+def _end_in_words(code: int | None, number: int | None, oom_kills: int | None) -> str:
     if number is not None:
         try:
             name = signal.Signals(number).name
         except ValueError:
             name = f"signal {number}"
-        hint = " (often caused by too little memory)" if number == signal.SIGKILL else ""
-        return f"was ended by {name}{hint}"
+        cause = cause_of_signal(number, oom_kills=oom_kills)
+        return f"was ended by {name}" + (f" ({cause.title})" if cause else "")
     return f"ended with exit code {code}"

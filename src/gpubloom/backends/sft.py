@@ -36,10 +36,11 @@ COUNTS = "counts"
 
 @dataclass(frozen=True)
 class Counts:
-    """Tokens of the data in a step, and how many of them are trained."""
+    """Tokens of the data in a step, how many of them are trained, and its examples."""
 
     tokens: int
     trained: int
+    samples: int
 
 
 class MicroBatches(Dataset[dict[str, Any]]):
@@ -99,7 +100,7 @@ def model_inputs(batch: Batch, micro: int) -> dict[str, Any]:
         "labels": labels,
         # Positions that begin again are what tells transformers where a document ends.
         "position_ids": _positions(documents),
-        COUNTS: Counts(batch.token_count, batch.trained_count) if micro == 0 else None,
+        COUNTS: Counts(batch.token_count, batch.trained_count, batch.samples) if micro == 0 else None,
     }
 
 
@@ -171,7 +172,7 @@ class SftTrainer(_trl.SFTTrainer):  # type: ignore[misc]
         self._eval_rows = eval_rows
         self._schedule = schedule
         self.save_now: Callable[[], None] = lambda: None
-        self.counts = Counts(0, 0)
+        self.counts = Counts(0, 0, 0)
         super().__init__(
             model=loaded.model,
             args=settings,
@@ -192,6 +193,16 @@ class SftTrainer(_trl.SFTTrainer):  # type: ignore[misc]
     def get_train_dataloader(self) -> Any:
         pinned = bool(self.args.dataloader_pin_memory)
         return self.accelerator.prepare(data_loader(self._loader, self.config.accumulation, pinned=pinned))
+
+    def count_parameters(self) -> tuple[int, int]:
+        """Trained parameters, and those of the model without adapters."""
+        model: Any = self.accelerator.unwrap_model(self.model)
+        if hasattr(model, "get_nb_trainable_parameters"):
+            # It knows how many weights a 4-bit tensor packs.
+            trained, every = model.get_nb_trainable_parameters()
+            return int(trained), int(every - trained)
+        sizes = [(each.numel(), each.requires_grad) for each in model.parameters()]
+        return sum(size for size, trains in sizes if trains), sum(size for size, _ in sizes)
 
     def training_step(self, model: Any, inputs: dict[str, Any], *others: Any, **named: Any) -> Any:
         if (counts := inputs.pop(COUNTS)) is not None:

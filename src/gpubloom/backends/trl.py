@@ -7,9 +7,10 @@ the run is evaluated, saved and stopped.
 import json
 import math
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 from gpubloom.traincard.adapters.hugging_face import HFTrainCardCallback
 from gpubloom.traincard.adapters.session import numbers
+from gpubloom.traincard.checkpoints import training_metadata
 
 # Ends that somebody wants to continue from.
 _TO_BE_CONTINUED = {"paused", "preempted"}
@@ -85,7 +87,13 @@ class Watch(HFTrainCardCallback):
         run.tokens_seen += run.sft.counts.tokens
         run.trained_tokens += run.sft.counts.trained
         epochs = run.loader.steps_per_epoch
-        training.step_done(step, run.total_steps, round(step / epochs, 3), round(run.total_steps / epochs, 3))
+        training.step_done(
+            step,
+            run.total_steps,
+            round(step / epochs, 3),
+            round(run.total_steps / epochs, 3),
+            run.sft.counts.samples,
+        )
         training.speed.set_tokens(run.sft.counts.tokens)
         training.control_handler.apply_commands(self._setters(args, state, **others))
         self._take_up()
@@ -206,6 +214,9 @@ class TrlTrainer:
         self.trained_tokens = 0
         self.evaluated: tuple[int, dict[str, float]] = (-1, {})
         self._resumed_from: Path | None = None
+        # Training time of the attempts before this one, and when this one's began.
+        self._earlier_seconds = 0.0
+        self._began = time.perf_counter()
         self.compute = choose_compute(config.device, config.precision)
         loaded = load(config, self.compute)
         self._optimizations = loaded.optimizations
@@ -232,6 +243,7 @@ class TrlTrainer:
     def train(self) -> str:
         """Trains to the end, or until told to stop; returns how it ended."""
         remove_leftovers(self.checkpoints)
+        self._began = time.perf_counter()
         begun = None if self._resumed_from is None else str(self._resumed_from)
         try:
             if self.step < self.total_steps:
@@ -269,6 +281,7 @@ class TrlTrainer:
         self._resumed_from = found[-1]
         self.step, self.tokens_seen = progress.step, progress.tokens_seen
         self.trained_tokens = progress.trained_tokens
+        self._earlier_seconds = float(progress.metadata.get("training_seconds", 0.0))
 
     def save_checkpoint(self) -> None:
         """All that is needed to continue exactly here, complete or absent."""
@@ -290,6 +303,7 @@ class TrlTrainer:
             data_fingerprint=self.dataset.fingerprint(),
             metrics=metrics,
             loss_scale={},
+            metadata=self._metadata(),
         )
         with complete_or_absent(path) as folder:
             self.sft.save_training_state(folder)
@@ -301,12 +315,33 @@ class TrlTrainer:
         best = best_checkpoint(self.checkpoints)
         self.reporter.checkpoint(
             path,
-            {"size": directory_size(path)},
+            {"size": directory_size(path), **progress.metadata},
             step=self.step,
             metrics=metrics,
             best=best is not None and best[0] == path,
         )
         self._forget_old_checkpoints(keep=best[0] if best else path)
+
+    def _metadata(self) -> dict[str, Any]:
+        trained, parameters = self.sft.count_parameters()
+        return training_metadata(
+            seconds=self._earlier_seconds + time.perf_counter() - self._began,
+            parameters=parameters,
+            trained_parameters=trained,
+            method=self.config.method,
+            precision=self.compute.precision,
+            optimizations=self._in_force(),
+        )
+
+    def _in_force(self) -> list[str]:
+        found = [*self._optimizations, "chunked loss"]
+        if self.config.method != "full":
+            found.insert(0, "LoRA adapters")
+        if self.compute.precision != "fp32":
+            found.append(f"{self.compute.precision} computation")
+        if self.sft.args.gradient_checkpointing:
+            found.append("gradient checkpointing")
+        return found
 
     def not_finite(self, what: str, value: float) -> str:
         """A sentence for an error."""
@@ -344,13 +379,13 @@ class TrlTrainer:
     def describe(self) -> None:
         """What a person should know about this run."""
         rows = self.loader.rows_per_step
-        optimizations = [*self._optimizations, "chunked loss"]
-        if self.sft.args.gradient_checkpointing:
-            optimizations.append("gradient checkpointing")
+        trained, parameters = self.sft.count_parameters()
         self.reporter.describe(
             {
-                "backend": " ".join((self.config.backend, metadata.version(self.config.backend))),
+                "backend": " ".join((self.config.backend, version(self.config.backend))),
                 "method": self.config.method,
+                "parameters": parameters,
+                "trainable_parameters": trained,
                 "context_length": self.dataset.train.length,
                 "global_batch_size": rows,
                 "tokens_per_step": rows * self.dataset.train.length,
@@ -359,7 +394,7 @@ class TrlTrainer:
                 "total_steps": self.total_steps,
                 "device": str(self.compute.device),
                 "precision": self.compute.reason,
-                "optimizations": ", ".join(optimizations),
+                "optimizations": "; ".join(self._in_force()),
             }
         )
 

@@ -15,8 +15,10 @@ from gpubloom.cli import (
     accounts,
     audit,
     auth,
+    bench,
     card,
     chat,
+    checkpoints,
     compare,
     database,
     dataset_files,
@@ -128,6 +130,7 @@ runs.command("watch")(watch.watch)
 runs.command("serve")(serve_metrics.serve_metrics)
 runs.command("card")(card.card)
 runs.command("compare")(compare.compare)
+runs.command("checkpoints")(checkpoints.list_of_run)
 runs.command("mirror")(mirror.mirror)
 runs.command("convert-checkpoint")(export.convert)
 runs.command("config-schema")(schemas.config_schema)
@@ -137,6 +140,7 @@ app.add_typer(models.app, name="models", rich_help_panel=_FILES)
 models.app.command("generate")(chat.generate)
 models.app.command("eval")(evaluate.evaluate)
 models.app.command("find-lr")(find_lr.find_lr)
+models.app.command("bench")(bench.bench)
 models.app.command("export")(export.export)
 
 datasets_commands = _group("datasets", "Inspect, convert, download and upload datasets.", _FILES)

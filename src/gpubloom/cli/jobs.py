@@ -67,13 +67,33 @@ def _details(job: dict[str, Any]) -> list[str]:
     return found
 
 
+def _figures(summary: dict[str, Any]) -> list[str]:
+    """Speed, global batch size and number of processes, if the run reports them."""
+    from gpubloom.cli.chart import short
+
+    values, facts = summary["values"], summary["facts"]
+    found = []
+    for name, unit in (("tokens_per_second", "tokens/s"), ("samples_per_second", "samples/s")):
+        value = (values.get(f"train/{name}") or {}).get("value")
+        if isinstance(value, int | float):
+            found.append(f"{short(value)} {unit}")
+    if (rows := facts.get("global_batch_size")) is not None:
+        found.append(f"global batch size {rows}")
+    if summary["world_size"] is not None:
+        found.append(f"world size {summary['world_size']}")
+    return found
+
+
 def _show(job: dict[str, Any], as_json: bool) -> None:
-    from gpubloom.cli.tables import new_console
+    from gpubloom.cli.tables import new_console, wrap_parts
 
     if as_json:
         typer.echo(json.dumps(job, indent=2))
         return
-    _print_job(_list_item(job), new_console())
+    console = new_console()
+    _print_job(_list_item(job), console)
+    for line in wrap_parts(_figures(job["summary"]), console.width, indent="  "):
+        console.print(line, soft_wrap=True)
     if job["queue_position"]:
         typer.echo(f"  position {job['queue_position']} in the queue")
     if job["error_message"]:
@@ -158,6 +178,15 @@ def start(
 def show(job_id: JobId, as_json: AsJson = False) -> None:
     """Show one job."""
     _show(_call("GET", f"/jobs/{job_id}"), as_json)
+
+
+@app.command()
+def checkpoints(job_id: JobId, as_json: AsJson = False) -> None:
+    """List the checkpoints of a job: training time, trained parameters and optimizations of each."""
+    from gpubloom.cli.checkpoints import print_checkpoints
+
+    found = _call("GET", f"/jobs/{job_id}/checkpoints")["items"]
+    print_checkpoints(found, details="details", as_json=as_json)
 
 
 @app.command()

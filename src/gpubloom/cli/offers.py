@@ -52,6 +52,13 @@ def offers(
             help="Remaining credit at a provider, such as modal=30; may be repeated.",
         ),
     ] = None,
+    stated_credits: Annotated[
+        bool,
+        typer.Option(
+            "--stated-credits",
+            help="Also use the credits that you stated on the server with `bloom providers set-credit`.",
+        ),
+    ] = False,
     priority: Annotated[
         Priority, typer.Option(help="What matters most for the recommendation.")
     ] = "balanced",
@@ -74,7 +81,7 @@ def offers(
             region=region,
             max_cost=max_cost,
             max_hours=max_hours,
-            credits=_credits(credit or []),
+            credits={**(_stated_credits() if stated_credits else {}), **_credits(credit or [])},
             priority=priority,
         )
         found = _found(need, constraints)
@@ -126,6 +133,7 @@ def _need(
         found,
         memory_gb=found.memory_gb if memory is None else Span.of(memory),
         hours=found.hours if hours is None else Span.of(hours),
+        hours_of_any_gpu=found.hours_of_any_gpu and hours is None and reference is None,
         reference_gpu=checked.reference_gpu,
         gpus=gpus or found.gpus,
         wants_gpu=gpus is not None or found.wants_gpu,
@@ -146,6 +154,12 @@ def _credits(given: list[str]) -> dict[str, float]:
                 "invalid_option", f"--credit {text} has no amount: write, for example, --credit modal=30."
             ) from None
     return found
+
+
+def _stated_credits() -> dict[str, float]:
+    from gpubloom.cli.api_client import call
+
+    return {item["provider"]: item["remaining"] for item in call("GET", "/credits")["items"]}
 
 
 def _found(need: "Need", constraints: "Constraints") -> "Offers":
@@ -232,12 +246,15 @@ def _asked(need: "Need") -> str:
     memory = f"{_span(need.memory_gb)} GB" + (" (assumed)" if "memory" in need.assumed else "")
     hours = f"{_span(need.hours)} hours" + (" (assumed)" if "hours" in need.assumed else "")
     count = f"{need.gpus} GPUs with " if need.gpus > 1 else ""
-    return f"{count}{memory}, {hours} on {need.reference_gpu}"
+    where = "as the script states" if need.hours_of_any_gpu else f"on {need.reference_gpu}"
+    return f"{count}{memory}, {hours} {where}"
 
 
 def _table(offers: "tuple[Offer, ...]") -> "Table":
     from gpubloom.cli.tables import new_table
 
+    # One column more only for those who have credits.
+    has_credit = any(offer.credit is not None for offer in offers)
     table = new_table(
         {
             "provider": "text",
@@ -246,6 +263,7 @@ def _table(offers: "tuple[Offer, ...]") -> "Table":
             "$/hour": "number",
             "hours": "number",
             "cost $": "number",
+            **({"you pay $": "number"} if has_credit else {}),
             "range $": "number",
             "starts": "text",
         },
@@ -261,6 +279,7 @@ def _table(offers: "tuple[Offer, ...]") -> "Table":
             f"{offer.hourly.likely:.2f}{mark}",
             f"{offer.hours.likely:,.1f}",
             _dollars(total.likely),
+            *([_dollars(total.likely if offer.credit is None else offer.credit.to_pay.likely)] * has_credit),
             f"{_dollars(total.low)}–{_dollars(total.high)}",
             {"immediate": "now", "queued": "queued"}.get(offer.availability, "–"),
             style="bold" if offer.recommended else "" if offer.unattended else "dim",

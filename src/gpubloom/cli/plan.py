@@ -69,7 +69,9 @@ def plan(
 
     Starts nothing.
     """
+    from gpubloom.hub.fetching import default_home
     from gpubloom.plan import DoesNotFit, estimate_tokens, nearest_fits, plan_on
+    from gpubloom.plan.speedups import with_speedup
 
     try:
         asked, given = _asked(config, assignments or [], shape)
@@ -81,6 +83,8 @@ def plan(
             options = nearest_fits(asked, hardware, tokens_per_epoch=tokens, shape=given)
             _show_refusal(refusal, options, _title(shape, asked, hardware), as_json=as_json)
             raise typer.Exit(1) from None
+        if machine is None:
+            found = with_speedup(found, asked, hardware, default_home())
         _show(found, _title(shape, asked, hardware), as_json=as_json)
     except ValueError as problem:
         refuse(problem)
@@ -247,13 +251,32 @@ def plan_lines(plan: "Plan", title: str) -> Iterator[str]:
     yield ""
     yield escape(plan.placement_text)
     yield f"[bold]{plan.tokens_per_second:,.0f} tokens/s[/bold]{_whole(plan)}"
+    if plan.speedup is not None:
+        yield escape(speedup_text(plan))
     yield escape(f"Bottleneck: {plan.limited_by}. " + " ".join(plan.limits))
     if plan.assumptions:
         yield f"[dim]Assumes {escape('; '.join(plan.assumptions))}.[/dim]"
 
 
+def parameters_text(count: int) -> str:
+    """0.49 B, 11.3 M."""
+    return f"{count / 1e9:,.2f} B" if count >= 1e8 else f"{count / 1e6:,.1f} M"
+
+
+def speedup_text(plan: "Plan") -> str:
+    """What was measured, and how long the run would take without the engine."""
+    from gpubloom.cli.run_view import duration
+
+    assert plan.speedup is not None
+    text = f"{plan.speedup.sentence} ({plan.speedup.model}, {plan.speedup.method})."
+    if plan.seconds is None:
+        return text
+    without = duration(plan.seconds * plan.speedup.ratio)
+    return f"{text} Training time: {duration(plan.seconds)} with GPU Bloom, about {without} without."
+
+
 def _parameters(plan: "Plan") -> str:
-    size = f"{plan.parameters / 1e9:,.2f} B" if plan.parameters >= 1e8 else f"{plan.parameters / 1e6:,.1f} M"
+    size = parameters_text(plan.parameters)
     if plan.trained_parameters in (0, plan.parameters):
         return f"{size} parameters"
     return f"{size} parameters, {plan.trained_parameters / 1e6:,.1f} M of them trained"

@@ -1,8 +1,10 @@
 """`bloom providers`: providers of GPUs, and your accounts there."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -81,6 +83,65 @@ def disconnect(name: Name, password: Password = None) -> None:
     with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         ask("DELETE", f"/providers/{name}/credentials")
     typer.echo(f"Disconnected {name}. Its credentials were deleted.")
+
+
+@app.command("credits")
+def list_credits(as_json: AsJson = False) -> None:
+    """List your remaining credits at providers.
+
+    The cost of your jobs since you stated an amount is subtracted from it.
+    """
+    from gpubloom.cli.api_client import call
+
+    found = call("GET", "/credits")
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    if not found["items"]:
+        typer.echo("No credits are stated. State one: bloom providers set-credit PROVIDER DOLLARS")
+        return
+    print_table(
+        {"provider": "id", "left $": "number", "stated $": "number", "on": "text", "spent since $": "number"},
+        [
+            (
+                item["provider"],
+                f"{item['remaining']:.2f}",
+                f"{item['amount']:.2f}",
+                item["stated_at"][:10],
+                f"{item['spent']:.2f}",
+            )
+            for item in found["items"]
+        ],
+    )
+
+
+@app.command("set-credit")
+def set_credit(
+    name: Annotated[str, typer.Argument(help="Provider name, such as modal, lambda or runpod.")],
+    dollars: Annotated[float, typer.Argument(help="Credit that is left, in US dollars.", min=0)],
+    as_of: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"],
+            help="Day for which the amount holds. Costs since then count. [default: now]",
+        ),
+    ] = None,
+) -> None:
+    """State the credit that is left at a provider. Offers there count as paid until it is used up."""
+    from gpubloom.cli.api_client import call
+
+    body = {"amount": dollars, "as_of": None if as_of is None else as_of.date().isoformat()}
+    item = call("PUT", f"/credits/{quote(name, safe='')}", body=body)
+    typer.echo(f"{item['title']}: ${item['remaining']:.2f} of credit left.")
+
+
+@app.command("remove-credit")
+def remove_credit(name: Annotated[str, typer.Argument(help="Provider name.")]) -> None:
+    """Forget the credit that you stated for a provider."""
+    from gpubloom.cli.api_client import call
+
+    call("DELETE", f"/credits/{quote(name, safe='')}")
+    typer.echo(f"Removed the credit at {name}.")
 
 
 @app.command("replicate-model")

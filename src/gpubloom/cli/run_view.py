@@ -161,6 +161,7 @@ def numbers_line(view: RunView) -> str:
         ("eval loss", "eval/loss"),
         ("lr", "train/learning_rate"),
         ("tokens/s", "train/tokens_per_second"),
+        ("samples/s", "train/samples_per_second"),
     )
     found = ((label, view.last(series)) for label, series in wanted)
     return " · ".join(f"{label} {short(value)}" for label, value in found if value is not None)

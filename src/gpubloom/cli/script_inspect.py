@@ -80,9 +80,10 @@ def _show(found: "Requirements") -> None:
         saved = found.checkpoints.value
         resumes = f"resumes with {saved.resumes_with}" if saved.resumes_with else "cannot resume"
         console.print(f"checkpoints: {saved.saves_with}; {resumes}", soft_wrap=True, markup=False)
-    if found.reference_gpu is not None:
+    if found.reference_gpu is not None and not found.hours_of_any_gpu:
+        how = "estimated" if found.stated_duration is None else "stated"
         console.print(
-            f"The hours are estimated for the GPU type {found.reference_gpu}.", soft_wrap=True, markup=False
+            f"The hours are {how} for the GPU type {found.reference_gpu}.", soft_wrap=True, markup=False
         )
     for note in found.notes:
         console.print(note, soft_wrap=True, markup=False)

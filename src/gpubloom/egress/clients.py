@@ -13,12 +13,20 @@ from typing import Any
 import httpcore2
 import httpx2
 
-from gpubloom.egress.policy import Policy
+from gpubloom.egress.policy import EgressRefused, Policy
 
 
-def client(policy: Policy, **options: Any) -> httpx2.Client:
-    """A synchronous client; redirects are not followed unless `options` say so."""
-    return httpx2.Client(**transports(policy), **options)
+def client(policy: Policy, *, only: str | None = None, **options: Any) -> httpx2.Client:
+    """A synchronous client; redirects are not followed unless `options` say so.
+
+    `only` is an address: then requests reach its host, and hosts that it redirects to.
+    """
+    found = transports(policy)
+    if only is not None:
+        reached = _Reached(policy, only)
+        found["transport"] = _Only(reached, found["transport"])
+        found["mounts"] = {pattern: _Only(reached, each) for pattern, each in found["mounts"].items()}
+    return httpx2.Client(**found, **options)
 
 
 def async_client(policy: Policy, **options: Any) -> httpx2.AsyncClient:
@@ -71,6 +79,40 @@ class _Checked(httpx2.BaseTransport):
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         self._policy.check_address(str(request.url))
         return self._inner.handle_request(request)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _Reached:
+    """The hosts that requests may go to: the first, and those that one of them redirected to by https."""
+
+    def __init__(self, policy: Policy, first: str) -> None:
+        self._policy = policy
+        self._hosts = {httpx2.URL(first).host}
+
+    def check(self, url: httpx2.URL) -> None:
+        if url.host not in self._hosts:
+            raise EgressRefused(f"This address cannot be used: {url.host} was not named by a redirect.")
+
+    def follow(self, response: httpx2.Response, url: httpx2.URL) -> None:
+        if not response.has_redirect_location:
+            return
+        target = url.join(response.headers["Location"])
+        if target.scheme == "https" or self._policy.is_listed(target.host):
+            self._hosts.add(target.host)
+
+
+class _Only(httpx2.BaseTransport):
+    def __init__(self, reached: _Reached, inner: httpx2.BaseTransport) -> None:
+        self._reached = reached
+        self._inner = inner
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._reached.check(request.url)
+        response = self._inner.handle_request(request)
+        self._reached.follow(response, request.url)
+        return response
 
     def close(self) -> None:
         self._inner.close()

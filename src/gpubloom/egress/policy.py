@@ -84,7 +84,7 @@ class Policy:
 
     def check_host(self, host: str) -> None:
         """Refuses literal IP addresses that are not allowed; names are checked when they are resolved."""
-        if self._is_listed(host):
+        if self.is_listed(host):
             return
         try:
             literal = ip_address(host.strip("[]").partition("%")[0])
@@ -96,7 +96,7 @@ class Policy:
         """The addresses to connect to, all of them allowed."""
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-        if not self._is_listed(host):
+        if not self.is_listed(host):
             for address in addresses:
                 self._check(ip_address(address.partition("%")[0]), host)
         return addresses
@@ -113,7 +113,8 @@ class Policy:
                 problem = failure
         raise problem or OSError(f"{address[0]} has no address")
 
-    def _is_listed(self, host: str) -> bool:
+    def is_listed(self, host: str) -> bool:
+        """Whether the operator named this host."""
         return host.lower().rstrip(".") in self.hosts
 
     def _check(self, address: Address, host: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gpubloom.engine.calibrate import calibrated
+from gpubloom.engine.compile_cache import use_compile_cache
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.hardware import Compute, choose_compute, uses_gpu, visible
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _COMPILE_PROCESSES = 4
 _WORTH_COMPILING_SECONDS = 90.0
+_METHODS = {"lora": "LoRA adapters", "qlora": "LoRA adapters on 4-bit weights (NF4)"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class OnDevices:
     compute: Compute
     plan: Plan
     compiled: bool
+    method: str
     peak_flops: float | None
     flops_per_token: float
     notes: tuple[str, ...]
@@ -73,7 +76,7 @@ class OnDevices:
             "precision": self.compute.reason,
             "placement": self.plan.placement_text,
             "compiled": self.compiled,
-            "optimizations": ", ".join(self._optimizations()),
+            "optimizations": "; ".join(self.optimizations()),
             "host_optimizer": self.executor.optimizer_description,
             "torch_threads": torch.get_num_threads(),
             "planned_step_seconds": self.plan.step_seconds,
@@ -83,9 +86,12 @@ class OnDevices:
             facts["planned_host_bytes"] = self.plan.host.total
         return facts
 
-    def _optimizations(self) -> list[str]:
+    def optimizations(self) -> list[str]:
         """What makes this run faster or smaller than the plain way."""
-        found = ["chunked loss"]
+        found = [] if self.method == "full" else [_METHODS[self.method]]
+        if self.compute.precision != "fp32":
+            found.append(f"{self.compute.precision} computation")
+        found.append("chunked loss")
         if self.plan.executor == "sharded":
             found.append("weights, gradients and optimizer state sharded across processes")
         if self.compiled:
@@ -94,6 +100,14 @@ class OnDevices:
         again = sum(not layer.keep for layer in layers)
         if again:
             found.append(f"activations of {again} of {len(layers)} layers recomputed")
+        if streamed := sum(layer.weights == "stream" for layer in layers):
+            found.append(f"weights of {streamed} of {len(layers)} layers streamed from host memory")
+        if any(layer.state != "device" for layer in layers):
+            found.append("optimizer state in host memory")
+        # The host's kernel is one pass over memory, as is a compiled one; plain torch makes several.
+        in_host = self.compute.device.type == "cpu" or any(layer.state == "host" for layer in layers)
+        if self.executor.optimizer_description.startswith("C,") if in_host else self.compiled:
+            found.append("fused optimizer step")
         return found
 
 
@@ -154,6 +168,7 @@ def move_to_devices(
         compute=compute,
         plan=found,
         compiled=compiled,
+        method=config.method,
         peak_flops=_peak_flops(hardware, compute),
         # Forward and backward; frozen weights need no gradient of their own.
         flops_per_token=(6 if config.method == "full" else 4) * model.shape.parameters,
@@ -230,6 +245,7 @@ def _compiles(config: TrainConfig, compute: Compute) -> tuple[bool, tuple[str, .
         return False, (
             "the layers are not compiled and run slower, because the package triton is not installed",
         )
+    use_compile_cache(compute.device)
     import torch._inductor.config as compiler
 
     # Each is a process with torch in it; one per core would take memory that the model needs.

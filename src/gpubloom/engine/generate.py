@@ -1,19 +1,27 @@
 """Text from a model, token by token. Knows no run: it takes a model, a tokenizer and a prompt."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from gpubloom.engine.data import Tokenizer
+from gpubloom.engine.decoding.sampling import Sampling, SamplingRows
 
 # So many positions of a prompt are read at a time: others wait no longer than that for their next token.
 _PIECE = 512
 
 Turn = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+class Stream(Protocol):
+    """Token ids of one answer; closing the generator ends it."""
+
+    def __call__(
+        self, prompt: Sequence[int], sampling: Sampling, *, max_tokens: int, ends: frozenset[int]
+    ) -> Generator[int, None, None]: ...
 
 
 class KVCache(Protocol):
@@ -38,19 +46,6 @@ class TextModel(Protocol):
     def new_cache(self) -> Sequence[KVCache]: ...
 
     def __call__(self, tokens_BT: Tensor, cache: Any, *, last_only: bool = False) -> Tensor: ...
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How a token is chosen; temperature 0 always takes the likeliest."""
-
-    temperature: float = 0.8
-    top_k: int | None = 40
-    top_p: float = 1.0
-    seed: int = 0
-
-
-GREEDY = Sampling(temperature=0.0, top_k=None)
 
 
 def generate(
@@ -85,15 +80,22 @@ def generate_tokens(
     max_tokens: int,
     ends: frozenset[int],
     turn: Turn = contextlib.nullcontext,
-) -> Iterator[int]:
+) -> Generator[int, None, None]:
     """Token ids until one of `ends` or max_tokens. Each piece of work happens within a `turn`.
 
     When the context is full, the model goes on with its newest half: positions beyond it were never trained.
+    A model that has a `stream` (a batch that others share) computes there instead, unless that can happen.
     """
-    device = next(model.parameters()).device
-    generator = torch.Generator(device).manual_seed(sampling.seed)
     seen = list(prompt)
     limit = model.context_length
+    stream: Stream | None = getattr(model, "stream", None)
+    if stream is not None and len(seen) + max_tokens <= limit:
+        with contextlib.closing(stream(seen, sampling, max_tokens=max_tokens, ends=ends)) as tokens:
+            yield from tokens
+        return
+    device = next(model.parameters()).device
+    chooser = SamplingRows(1, device)
+    chooser.set(0, sampling)
     new, cache = seen[-limit:], model.new_cache()
     for _ in range(max_tokens):
         for piece in _pieces(model, new[:-1]):
@@ -101,8 +103,8 @@ def generate_tokens(
                 model(torch.tensor([piece], device=device), cache, last_only=True)
         rest = new[-1:] if model.reads_in_pieces else new
         with turn():
-            logits_V = model(torch.tensor([rest], device=device), cache, last_only=True)[0, -1].float()
-            token = _choose(logits_V, sampling, generator)
+            logits_1V = model(torch.tensor([rest], device=device), cache, last_only=True)[:, -1]
+            token = int(chooser.choose(logits_1V, sampling.choice))
         if token in ends:
             return
         seen.append(token)
@@ -116,20 +118,3 @@ def _pieces(model: TextModel, tokens: list[int]) -> Iterator[list[int]]:
     if model.reads_in_pieces:
         for start in range(0, len(tokens), _PIECE):
             yield tokens[start : start + _PIECE]
-
-
-def _choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
-    if sampling.temperature == 0:
-        return int(logits_V.argmax())
-    top_k = sampling.top_k
-    if top_k is not None and top_k < len(logits_V):
-        least = logits_V.topk(top_k).values[-1]
-        logits_V = logits_V.masked_fill(logits_V < least, float("-inf"))
-    # From the largest one down, so that a tiny temperature does not overflow.
-    probabilities_V = torch.softmax((logits_V - logits_V.max()) / sampling.temperature, dim=-1)
-    if sampling.top_p < 1:
-        sorted_V, order_V = probabilities_V.sort(descending=True)
-        # The first token is always kept: nothing stands before it.
-        too_many_V = sorted_V.cumsum(0) - sorted_V >= sampling.top_p
-        probabilities_V = probabilities_V.index_fill(0, order_V[too_many_V], 0.0)
-    return int(torch.multinomial(probabilities_V, 1, generator=generator))

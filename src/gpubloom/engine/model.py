@@ -45,6 +45,11 @@ class Model:
     def family(self) -> str:
         return str(self.settings["model_type"])
 
+    @property
+    def trained_parameters(self) -> int:
+        """How many of its weights change: all, or those of the adapters."""
+        return sum(tensor.length for block in self.blocks.blocks for tensor in block.trained)
+
     def with_adapters(self, config: TrainConfig) -> "Model":
         """The same model, frozen, with adapters that are trained."""
         from gpubloom.engine.models.lora import LoraSettings, LoraWeights, with_lora

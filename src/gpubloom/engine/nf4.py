@@ -162,12 +162,17 @@ def dequantize(nf4: Nf4, out: Tensor | None = None) -> Tensor:
             "invalid_argument",
             f"{length:,} weights need a contiguous output of the same size, not of shape {tuple(out.shape)}.",
         )
-    absmax = nf4.absmax
-    if nf4.scales is not None and nf4.offset is not None:
-        group = torch.arange(len(absmax), dtype=torch.int32, device=device) // GROUP
-        absmax = _decode_scales(absmax, nf4.scales, group, nf4.offset, tables.dynamic)
-    _decode(nf4.packed, absmax, tables.pairs, out.view(-1))
+    _decode(nf4.packed, dequantize_scales(nf4), tables.pairs, out.view(-1))
     return out
+
+
+def dequantize_scales(nf4: Nf4) -> Tensor:
+    """The FP32 scale (absmax) of each block."""
+    if nf4.scales is None or nf4.offset is None:
+        return nf4.absmax
+    group = torch.arange(len(nf4.absmax), dtype=torch.int32, device=nf4.absmax.device) // GROUP
+    tables = code_books(nf4.absmax.device)
+    return _decode_scales(nf4.absmax, nf4.scales, group, nf4.offset, tables.dynamic)
 
 
 @dataclass(frozen=True)

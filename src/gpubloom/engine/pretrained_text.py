@@ -9,7 +9,7 @@ decoded when a layer is used; on a CPU, where decoding is slow, they are decoded
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -20,6 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpubloom.engine.adapter_folder import CONFIG_FILE, Adapter, BaseNeeded, read_adapter
+from gpubloom.engine.decoding.operations import LoraTerm
+from gpubloom.engine.generate import Stream
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.models.hugging_face.structure import find_layers
 from gpubloom.engine.models.lora import is_transposed
@@ -29,7 +31,7 @@ from gpubloom.errors import InputError
 
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 
-_tuned: ContextVar[bool] = ContextVar("tuned", default=True)
+_tuned: ContextVar[Tensor | bool] = ContextVar("tuned", default=True)
 
 # Where a config does not say how far positions reach.
 _CONTEXT_LENGTH = 2_048
@@ -37,8 +39,11 @@ ON_CPU = Compute(torch.device("cpu"), "fp32", "fp32: same result on every machin
 
 
 @contextmanager
-def tuned(wanted: bool) -> Iterator[None]:
-    """Within it, adapters that were attached count (or do not) for what this thread computes."""
+def tuned(wanted: Tensor | bool) -> Iterator[None]:
+    """Within it, adapters that were attached count (or do not) for what this thread computes.
+
+    A tensor has a 1 for each row of the batch where they count and a 0 for the others.
+    """
     before = _tuned.set(wanted)
     try:
         yield
@@ -46,8 +51,12 @@ def tuned(wanted: bool) -> Iterator[None]:
         _tuned.reset(before)
 
 
-def attach(model: nn.Module, adapter: Adapter, dtype: torch.dtype) -> None:
-    """Adds an adapter's terms to the modules it names; ValueError when they do not belong to this model."""
+def attach(model: nn.Module, adapter: Adapter, dtype: torch.dtype) -> dict[str, LoraTerm]:
+    """Adds an adapter's terms to the modules it names, and returns them by the modules' paths.
+
+    ValueError when they do not belong to this model.
+    """
+    terms = {}
     for name, a in adapter.tensors.items():
         path, is_first, _ = name.partition(_A)
         if not is_first:
@@ -65,7 +74,9 @@ def attach(model: nn.Module, adapter: Adapter, dtype: torch.dtype) -> None:
         module = _module(model, path)
         _must_fit(module, path, a, b)
         device = next(model.parameters()).device
-        module.register_forward_hook(_adds(a.to(device, dtype), b.to(device, dtype), adapter.settings.scale))
+        terms[path] = LoraTerm(a.to(device, dtype), b.to(device, dtype), adapter.settings.scale)
+        module.register_forward_hook(_adds(terms[path]))
+    return terms
 
 
 def _module(model: nn.Module, path: str) -> nn.Module:
@@ -97,11 +108,15 @@ def _sizes(module: nn.Module) -> tuple[int, int]:
     return (inputs, outputs) if is_transposed(module) else (outputs, inputs)
 
 
-def _adds(a: Tensor, b: Tensor, scale: float) -> Callable[[Any, Any, Tensor], Tensor]:
+def _adds(term: LoraTerm) -> Callable[[Any, Any, Tensor], Tensor]:
     def add(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        if not _tuned.get():
+        wanted = _tuned.get()
+        if wanted is False:
             return output
-        return output + scale * F.linear(F.linear(inputs[0], a), b)
+        change = term.scale * F.linear(F.linear(inputs[0], term.a), term.b)
+        if isinstance(wanted, Tensor):
+            change = change * wanted.view(-1, *[1] * (change.ndim - 1))
+        return output + change
 
     return add
 
@@ -133,14 +148,14 @@ class PackedLinear(nn.Module):
         self._transposed = is_transposed(linear)
         inputs, outputs = weight.shape if self._transposed else weight.shape[::-1]
         self.in_features, self.out_features = int(inputs), int(outputs)
-        self._weight: Nf4 = quantize(weight.to(device).float())
+        self.packed: Nf4 = quantize(weight.to(device).float())
         self._dtype = dtype
         bias = cast(Any, linear).bias
         self.bias = None if bias is None else nn.Parameter(bias.to(device, dtype), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        room = torch.empty(self._weight.shape, dtype=self._dtype, device=self._weight.packed.device)
-        weight = dequantize(self._weight, room)
+        room = torch.empty(self.packed.shape, dtype=self._dtype, device=self.packed.packed.device)
+        weight = dequantize(self.packed, room)
         return F.linear(x, weight.T if self._transposed else weight, self.bias)
 
 
@@ -164,17 +179,21 @@ class PretrainedText:
     """A causal language model of transformers, as `generate` asks for it; with its adapter or without."""
 
     reads_in_pieces = True
+    stream: Stream | None = None
 
-    def __init__(self, module: Any, *, is_tuned: bool = True) -> None:
+    def __init__(
+        self, module: Any, *, is_tuned: bool = True, adapter: Mapping[str, LoraTerm] | None = None
+    ) -> None:
         self.module = module.eval()
         self.is_tuned = is_tuned
+        self.adapter = adapter or {}
         settings = self.module.config.get_text_config()
         self.context_length: int = getattr(settings, "max_position_embeddings", None) or _CONTEXT_LENGTH
         self._keeps_some = "logits_to_keep" in inspect.signature(self.module.forward).parameters
 
     def without_adapter(self) -> "PretrainedText":
         """The base, computed with the same weights."""
-        return PretrainedText(self.module, is_tuned=False)
+        return PretrainedText(self.module, is_tuned=False, adapter=self.adapter)
 
     def parameters(self) -> Iterator[nn.Parameter]:
         found: Iterator[nn.Parameter] = self.module.parameters()
@@ -213,8 +232,7 @@ def load_pretrained_text(
     if base is None:
         raise BaseNeeded(adapter.base_model)
     model = _load(base, compute, four_bit=four_bit)
-    attach(model, adapter, compute.dtype)
-    return PretrainedText(model)
+    return PretrainedText(model, adapter=attach(model, adapter, compute.dtype))
 
 
 def _load(folder: Path, compute: Compute, *, four_bit: bool) -> nn.Module:

@@ -28,6 +28,7 @@ from gpubloom.engine.data import Batch, Dataset, Loader, Rows
 from gpubloom.engine.data.loader import eval_batches
 from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.executors import Executor
+from gpubloom.engine.executors.step import DeviceNumber, StepMeasures
 from gpubloom.engine.live_settings import LiveSettings
 from gpubloom.engine.loss import NotFinite
 from gpubloom.engine.model import Model
@@ -37,6 +38,7 @@ from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
+from gpubloom.traincard.checkpoints import training_metadata
 
 _EVENTS = ("on_start", "on_step", "on_evaluate", "on_checkpoint", "on_end")
 
@@ -108,11 +110,33 @@ def evaluate(executor: Executor, rows: Rows, *, batch_size: int, max_batches: in
     return Evaluation(mean, math.exp(mean) if mean < 700 else math.inf, correct / tokens)
 
 
+@dataclass(frozen=True)
+class _OrderedStep:
+    """A step whose work the device has been given, and what is to be said of it once its loss is known."""
+
+    step: int
+    loss: DeviceNumber
+    grad_norm: torch.Tensor
+    learning_rate: float
+    # Of this step in all processes and in this one, and of all steps so far.
+    tokens: int
+    samples: int
+    own_tokens: int
+    tokens_seen: int
+    trained_tokens: int
+    before: Callable[[], StepMeasures] | None
+    started: float
+
+
 class Trainer:
     """One run in one process, or one of the processes of a run.
 
     `stop` is asked between steps: it names the status to end with, or None. Of several processes the first
     is told what to do, reports and saves; the others do as it does.
+
+    On a GPU the loss of a step is read when the next step has been ordered, so that the GPU never waits for
+    the loop. Before an evaluation, a save and the end, everything is read that was ordered. Callbacks are
+    told of a step before the next one, so with callbacks nothing is read late.
     """
 
     def __init__(
@@ -163,6 +187,14 @@ class Trainer:
         self._save_wanted = False
         self._evaluated: tuple[int, Evaluation] | None = None
         self._grad_norm: torch.Tensor | None = None
+        # Training time of the attempts before this one, and when this one's began.
+        self._earlier_seconds = 0.0
+        self._began = time.perf_counter()
+        self._ordered: _OrderedStep | None = None
+        self._reported_at = 0.0
+        device = self.on_devices.compute.device
+        self._gpu = device if device.type == "cuda" else None
+        self._reads_late = self._gpu is not None and not names
         torch.manual_seed(config.seed)
 
     def train(self) -> str:
@@ -170,11 +202,13 @@ class Trainer:
         self.manager.clean()
         if self.group.leads:
             self._describe()
+        self._began = time.perf_counter()
         self.callbacks.tell("on_start", self.total_steps)
         self._apply_commands()
         try:
             while self.status == "running" and self.step < self.total_steps:
                 self.train_epoch()
+                self.report_ordered()
         except Exception:
             # What is being saved is from before the error, and worth having.
             with contextlib.suppress(OSError, RuntimeError):
@@ -191,12 +225,11 @@ class Trainer:
         self.reporter.finish(self.status)
         return self.status
 
-    def train_epoch(self) -> float:
-        """Trains what is left of the epoch, evaluating and saving where the config says; mean loss."""
+    def train_epoch(self) -> None:
+        """Trains what is left of the epoch, evaluating and saving where the config says."""
         self.reporter.phase("train")
-        losses = []
-        for batch in self.loader.rest_of_epoch():
-            losses.append(self.train_step(batch))
+        for batch in self.loader.rest_of_epoch(self._gpu):
+            self.train_step(batch)
             self.manager.finish_if_over()
             self._apply_commands()
             if self._evaluation_is_due():
@@ -205,56 +238,94 @@ class Trainer:
                 self.save_checkpoint()
             if self.status != "running" or self.step == self.total_steps:
                 break
-        return sum(losses) / len(losses)
 
-    def train_step(self, batch: Batch) -> float:
-        """One update of the weights; returns the loss before it."""
+    def train_step(self, batch: Batch) -> None:
+        """One update of the weights."""
         started = time.perf_counter()
         self.step += 1
         learning_rate = self.schedule.learning_rate(self.settings.learning_rate, self.step)
         loss = self._forward_backward(batch)
-        if not math.isfinite(loss):
-            raise NotFinite(self._not_finite("loss", loss))
-        self._grad_norm = grad_norm = self.executor.optimizer_step(learning_rate)
-        tokens, trained = self.group.total(batch.token_count, batch.trained_count)
+        if not self._reads_late:
+            self._must_be_finite(self.step, loss.read())
+        self._grad_norm = self.executor.optimizer_step(learning_rate)
+        tokens, trained, samples = self.group.total(batch.token_count, batch.trained_count, batch.samples)
         self.tokens_seen += tokens
         self.trained_tokens += trained
-        seconds = time.perf_counter() - started
+        before, self._ordered = (
+            self._ordered,
+            _OrderedStep(
+                step=self.step,
+                loss=loss,
+                grad_norm=self._grad_norm,
+                learning_rate=learning_rate,
+                tokens=tokens,
+                samples=samples,
+                own_tokens=batch.token_count,
+                tokens_seen=self.tokens_seen,
+                trained_tokens=self.trained_tokens,
+                before=self.executor.last_step(),
+                started=started,
+            ),
+        )
+        if before is not None:
+            self._report(before)
+        if not self._reads_late:
+            self.report_ordered()
+
+    def report_ordered(self) -> None:
+        """Reads and reports the last step, if that was not done yet; NotFinite if its loss is not finite."""
+        if self._ordered is not None:
+            ordered, self._ordered = self._ordered, None
+            self._report(ordered)
+
+    def _report(self, ordered: _OrderedStep) -> None:
+        loss = self._must_be_finite(ordered.step, ordered.loss.read())
+        now = time.perf_counter()
+        # Steps overlap: one takes from the end of the step before it to its own end.
+        seconds = now - max(ordered.started, self._reported_at)
+        self._reported_at = now
         if self.group.leads:
             values = {
                 "train/loss": loss,
-                "learning_rate": learning_rate,
-                "grad_norm": grad_norm,
-                "tokens_per_second": tokens / seconds,
-                "tokens_seen": self.tokens_seen,
+                "learning_rate": ordered.learning_rate,
+                "grad_norm": ordered.grad_norm,
+                "tokens_per_second": ordered.tokens / seconds,
+                "samples_per_second": ordered.samples / seconds,
+                "tokens_seen": ordered.tokens_seen,
                 # Of running text every token is trained.
-                **({"trained_tokens": self.trained_tokens} if self._has_examples else {}),
-                **self.on_devices.metrics(batch.token_count / seconds),
+                **({"trained_tokens": ordered.trained_tokens} if self._has_examples else {}),
+                **self.on_devices.metrics(ordered.own_tokens / seconds),
             }
-            self.reporter.metrics(values, step=self.step)
-            self.callbacks.tell("on_step", self.step, values)
+            self.reporter.metrics(values, step=ordered.step)
+            self.callbacks.tell("on_step", ordered.step, values)
         # What a step waited for is known when the next one has begun.
-        if (last := self.executor.last_step()) is not None:
-            self.reporter.metrics(last.metrics(seconds), step=self.step - 1)
+        if ordered.before is not None:
+            self.reporter.metrics(ordered.before().metrics(seconds), step=ordered.step - 1)
         self.reporter.progress(
-            self.step,
+            ordered.step,
             self.total_steps,
-            epoch=round(self.step / self.loader.steps_per_epoch, 3),
+            epoch=round(ordered.step / self.loader.steps_per_epoch, 3),
             epochs=round(self.total_steps / self.loader.steps_per_epoch, 3),
         )
         # A step may have to wait for the disk while a checkpoint is being saved.
         grace_period = SAVE_HEARTBEAT_SECONDS if self.manager.is_saving else 60.0
         self.reporter.heartbeat(expect_next_in=max(grace_period, 10 * seconds))
+
+    def _must_be_finite(self, step: int, loss: float) -> float:
+        if not math.isfinite(loss):
+            raise NotFinite(self._not_finite("loss", loss, step))
         return loss
 
-    def _forward_backward(self, batch: Batch) -> float:
+    def _forward_backward(self, batch: Batch) -> DeviceNumber:
         try:
-            return float(self.executor.forward_backward(batch))
+            return DeviceNumber(self.executor.forward_backward(batch))
         except torch.OutOfMemoryError as problem:
+            self.report_ordered()
             raise torch.OutOfMemoryError(self._out_of_memory()) from problem
 
     def evaluate(self) -> Evaluation | None:
         """Loss, perplexity and accuracy on the evaluation split; None when there is none."""
+        self.report_ordered()
         if self.dataset.eval is None:
             return None
         self.reporter.phase("eval")
@@ -274,6 +345,7 @@ class Trainer:
 
     def save_checkpoint(self) -> Path:
         """Begins to save all that is needed to continue exactly here; training goes on meanwhile."""
+        self.report_ordered()
         self._save_wanted = False
         path = self.manager.path_of(self.step)
         if not self.manager.takes_part or self.manager.holds(self.step):
@@ -292,10 +364,21 @@ class Trainer:
                 if self._evaluated and self._evaluated[0] == self.step
                 else {},
                 loss_scale=self.executor.loss_scale,
+                metadata=self._metadata(),
             )
         )
         self.callbacks.tell("on_checkpoint", self.step, path)
         return path
+
+    def _metadata(self) -> dict[str, Any]:
+        return training_metadata(
+            seconds=self._earlier_seconds + time.perf_counter() - self._began,
+            parameters=self.model.shape.parameters,
+            trained_parameters=self.model.trained_parameters,
+            method=self.config.method,
+            precision=self.on_devices.compute.precision,
+            optimizations=self.on_devices.optimizations(),
+        )
 
     def resume(self) -> None:
         """Continues from the newest checkpoint; without one, the run begins again at step 0."""
@@ -316,6 +399,7 @@ class Trainer:
         self.step = checkpoint.progress.step
         self.tokens_seen = checkpoint.progress.tokens_seen
         self.trained_tokens = checkpoint.progress.trained_tokens
+        self._earlier_seconds = float(checkpoint.progress.metadata.get("training_seconds", 0.0))
         self.reporter.resumed(self.step)
 
     def _apply_commands(self) -> None:
@@ -376,6 +460,7 @@ class Trainer:
         self.reporter.describe(
             {
                 "parameters": shape.parameters,
+                "trainable_parameters": self.model.trained_parameters,
                 "model": f"{self.model.family}, {len(shape.layers)} layers, hidden size {shape.hidden_size}",
                 "method": self.config.method,
                 "vocab_size": shape.vocab_size,
@@ -406,11 +491,11 @@ class Trainer:
         if self._grad_norm is None or self.executor.loss_scale:
             return
         if not math.isfinite(norm := float(self._grad_norm)):
-            raise NotFinite(self._not_finite("gradient norm", norm))
+            raise NotFinite(self._not_finite("gradient norm", norm, self.step))
 
-    def _not_finite(self, what: str, value: float) -> str:
+    def _not_finite(self, what: str, value: float, step: int) -> str:
         return (
-            f"The {what} is {value} at step {self.step}, which is not finite: {self._go_on()} a lower "
+            f"The {what} is {value} at step {step}, which is not finite: {self._go_on()} a lower "
             "learning_rate."
         )
 

@@ -374,8 +374,12 @@ def fetch_dataset(
     revision: str | None = None,
     token: str | None = None,
     progress: Progress | None = None,
+    before_joining: Callable[[], None] = lambda: None,
 ) -> FetchedDataset:
-    """Downloads a split into the folder `target`, which must not exist yet and then holds one file."""
+    """Downloads a split into the folder `target`, which must not exist yet and then holds one file.
+
+    `before_joining` is called when all files have arrived and none was opened yet.
+    """
     if target.exists():
         raise HubProblem("folder_exists", f"{target} already exists: choose another folder.")
     remote = RemoteRepository.open(repository, "dataset", revision=revision, token=token)
@@ -389,6 +393,7 @@ def fetch_dataset(
         shutil.rmtree(whole, ignore_errors=True)
         whole.mkdir()
         stem = f"{repository.rpartition('/')[2]}-{part}"
+        before_joining()
         path, notes = _join(parts, whole / stem, repository)
         whole.rename(target)
         shutil.rmtree(folder)

@@ -57,7 +57,7 @@ class RemoteRepository:
 
         endpoint, known = hub_endpoint(), hub_token(token)
         with hub_sentences(repository, endpoint):
-            found: Any = hub_api(known).repo_info(
+            found: Any = hub_api(known, downloads=True).repo_info(
                 repository, repo_type=kind, revision=revision, files_metadata=True, timeout=_ASKING_SECONDS
             )
         files = tuple(_file(entry) for entry in found.siblings or () if _is_inside(entry.rfilename))
@@ -145,15 +145,17 @@ def hub_token(token: str | None) -> str | None:
     return os.environ.get("HF_TOKEN") or get_token()
 
 
-def hub_api(token: str | None) -> Any:
+def hub_api(token: str | None, *, downloads: bool = False) -> Any:
+    """The hub's library. For `downloads` it reaches the hub and the stores that the hub redirects to."""
     from huggingface_hub import HfApi
 
-    _use_egress_policy(Policy.of_operator(hub_endpoint()))
+    # An upload goes to a store that the hub names in an answer, not by a redirect.
+    _use_egress_policy(Policy.of_operator(hub_endpoint()), hub_endpoint() if downloads else None)
     return HfApi(endpoint=hub_endpoint(), token=token or False)
 
 
 @lru_cache(maxsize=1)
-def _use_egress_policy(policy: Policy) -> None:
+def _use_egress_policy(policy: Policy, only: str | None) -> None:
     """Let the hub's library reach its endpoint and public addresses only, also after a redirect."""
     from huggingface_hub import set_client_factory
     from huggingface_hub.utils._http import hf_request_event_hook
@@ -162,7 +164,7 @@ def _use_egress_policy(policy: Policy) -> None:
 
     def factory() -> Any:
         hooks = {"request": [hf_request_event_hook]}
-        return client(policy, event_hooks=hooks, follow_redirects=True, timeout=None)
+        return client(policy, only=only, event_hooks=hooks, follow_redirects=True, timeout=None)
 
     set_client_factory(factory)
 

@@ -77,8 +77,7 @@ def archetype_of(need: Need) -> Archetype:
 
 def weigh(need: Need, offer: Offer, asked: Constraints, reliability: float) -> float:
     """Dollars that an offer comes to, with all that speaks against it."""
-    cost = offer.cost.total.likely
-    paid = max(0.0, cost - asked.credits.get(offer.provider, 0.0))
+    paid = offer.cost.total.likely if offer.credit is None else offer.credit.to_pay.likely
     hours = offer.hours.likely + offer.wait_hours.likely
     worth = _AN_HOUR[asked.priority]
     risk = 1 - reliability
@@ -91,9 +90,8 @@ def weigh(need: Need, offer: Offer, asked: Constraints, reliability: float) -> f
     return paid + worth * hours + risk * (paid + worth * hours)
 
 
-def choose(need: Need, offers: Sequence[Offer], constraints: Constraints | None = None) -> Choice | None:
+def choose(need: Need, offers: Sequence[Offer]) -> Choice | None:
     """The offer to take; None: there is none that could be taken without a person being asked more."""
-    asked = constraints or Constraints()
     able = [offer for offer in offers if suits(need, offer)]
     if not able:
         return None
@@ -103,12 +101,12 @@ def choose(need: Need, offers: Sequence[Offer], constraints: Constraints | None 
     if usual is None:
         absent = f"The usual provider for {kind.phrase}, {kind.title}, has no suitable offer."
         reasons = (absent, _how_it_compares(best, able))
-        return Choice(best, (*reasons, *_particulars(best, asked)), kind.name, kind.provider)
+        return Choice(best, (*reasons, *_particulars(best)), kind.name, kind.provider)
     if best.weight < _CLEARLY_BETTER * usual.weight:
-        reasons = (_why_not_the_usual(best, usual, kind, asked), _how_it_compares(best, able))
-        return Choice(best, (*reasons, *_particulars(best, asked)), kind.name, kind.provider)
+        reasons = (_why_not_the_usual(best, usual, kind), _how_it_compares(best, able))
+        return Choice(best, (*reasons, *_particulars(best)), kind.name, kind.provider)
     reasons = (kind.reason, _how_it_compares(usual, able))
-    return Choice(usual, (*reasons, *_particulars(usual, asked)), kind.name, kind.provider)
+    return Choice(usual, (*reasons, *_particulars(usual)), kind.name, kind.provider)
 
 
 def suits(need: Need, offer: Offer) -> bool:
@@ -124,11 +122,10 @@ def _order(offer: Offer) -> tuple[float, str, str]:
     return offer.weight, offer.provider, offer.gpu
 
 
-def _why_not_the_usual(best: Offer, usual: Offer, kind: Archetype, asked: Constraints) -> str:
-    left = asked.credits.get(best.provider, 0.0)
-    if left > 0:
+def _why_not_the_usual(best: Offer, usual: Offer, kind: Archetype) -> str:
+    if best.credit is not None:
         return (
-            f"You have ${left:.2f} of credits left at {best.title}; "
+            f"You have ${best.credit.remaining:.2f} of credits left at {best.title}; "
             f"{usual.name}, the usual provider for {kind.phrase}, would cost about "
             f"${usual.cost.total.likely:.2f}."
         )
@@ -160,12 +157,12 @@ def _how_it_compares(chosen: Offer, able: Sequence[Offer]) -> str:
     return f"{told}; the cheapest suitable offer is {least.name} for about ${least.cost.total.likely:.2f}."
 
 
-def _particulars(chosen: Offer, asked: Constraints) -> tuple[str, ...]:
+def _particulars(chosen: Offer) -> tuple[str, ...]:
     told = []
-    left = asked.credits.get(chosen.provider, 0.0)
-    if left > 0:
-        covered = min(left, chosen.cost.total.likely)
-        told.append(f"${covered:.2f} of the cost is paid from your credits at {chosen.title}.")
+    if chosen.credit is not None:
+        told.append(
+            f"${chosen.credit.covered.likely:.2f} of the cost is paid from your credits at {chosen.title}."
+        )
     if chosen.relaunches:
         times = "once" if chosen.relaunches == 1 else f"{chosen.relaunches} times"
         told.append(f"The job is restarted {times} from its checkpoint; the estimate includes this.")

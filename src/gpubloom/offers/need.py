@@ -34,6 +34,8 @@ class Need:
     hours: Span
     reference_gpu: str
     gpus: int = 1
+    # Hours that were stated without a GPU are the same on every GPU: nobody knows which was meant.
+    hours_of_any_gpu: bool = False
     # A script that wants none is priced with one: nobody here rents out machines without.
     wants_gpu: bool = True
     multi_node: bool = False
@@ -121,9 +123,8 @@ class Need:
         }
         return cls(
             memory_gb=Span.around(memory, *_MEMORY_SPREAD[found.gpu_memory_gb.confidence]),
-            hours=Span.around(
-                max(0.0, found.duration_hours.value), *_HOURS_SPREAD[found.duration_hours.confidence]
-            ),
+            hours=_hours_of(found),
+            hours_of_any_gpu=found.hours_of_any_gpu,
             reference_gpu=reference,
             gpus=gpus,
             wants_gpu=found.gpus.value > 0,
@@ -140,6 +141,14 @@ class Need:
                 if value.confidence == "assumed" and not (name == "gpus" and gpus == 1)
             ),
         )
+
+
+def _hours_of(found: Requirements) -> Span:
+    hours, stated = found.duration_hours, found.stated_duration
+    if stated is not None and stated.confidence == hours.confidence and hours.evidence:
+        low, high = sorted((max(0.0, stated.value.low_hours), max(0.0, stated.value.high_hours)))
+        return Span(low, min(max(hours.value, low), high), high)
+    return Span.around(max(0.0, hours.value), *_HOURS_SPREAD[hours.confidence])
 
 
 def smallest_gpu(memory_gb: float, *, bf16: bool = False) -> str:

@@ -53,6 +53,8 @@ class Estimate:
 
 def hours_on(need: Need, gpu: str) -> Span:
     """Between what the speed of computing and the speed of memory say; a loop is bound by either."""
+    if need.hours_of_any_gpu:
+        return need.hours
     slow, fast = _gains(gpu, need.reference_gpu)
     # A root of two equal numbers may differ from them by a rounding error.
     likely = min(max(math.sqrt(slow * fast), slow), fast)
@@ -143,6 +145,23 @@ class Constraints:
 
 
 @dataclass(frozen=True)
+class CreditUse:
+    """What a credit of so many dollars pays of a cost, and what is left to pay."""
+
+    remaining: float
+    covered: Span
+    to_pay: Span
+
+    @classmethod
+    def of(cls, remaining: float, cost: Span) -> "CreditUse":
+        return cls(
+            remaining=remaining,
+            covered=cost.each(lambda value: min(value, remaining)),
+            to_pay=cost.each(lambda value: max(0.0, value - remaining)),
+        )
+
+
+@dataclass(frozen=True)
 class Offer:
     """One way to run the job. `hourly` is of the whole machine, with all that is billed besides the GPU."""
 
@@ -155,6 +174,8 @@ class Offer:
     region: str | None
     hourly: Span
     cost: Cost
+    # None: nothing is left at this service, or it costs nothing.
+    credit: CreditUse | None
     hours: Span
     wait_hours: Span
     relaunches: int

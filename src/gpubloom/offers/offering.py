@@ -6,7 +6,16 @@ from datetime import datetime
 
 from gpubloom.offers.choosing import choose, suits, weigh
 from gpubloom.offers.need import Need
-from gpubloom.offers.offer import Constraints, Estimate, Excluded, Offer, Offers, estimate, hours_on
+from gpubloom.offers.offer import (
+    Constraints,
+    CreditUse,
+    Estimate,
+    Excluded,
+    Offer,
+    Offers,
+    estimate,
+    hours_on,
+)
 from gpubloom.offers.prices import Availability, PriceRow, PriceTable, ProviderFacts, in_force
 from gpubloom.plan import Hardware
 from gpubloom.plan.hardware import GIBIBYTE, kind_of
@@ -40,7 +49,7 @@ def offers(
     # What would need a person's hand comes after what would not, however cheap.
     found.sort(key=lambda offer: (not suits(need, offer), offer.weight, offer.provider, offer.gpu))
     # Nobody is told to pay for a GPU that the job does not use, unless they named the service.
-    choice = choose(need, found, asked) if need.wants_gpu or asked.providers else None
+    choice = choose(need, found) if need.wants_gpu or asked.providers else None
     if choice is None:
         return Offers(tuple(found), tuple(excluded), None)
     best = replace(choice.offer, recommended=True, reasons=choice.reasons)
@@ -200,6 +209,7 @@ def _offer(
         region=row.region or asked.region,
         hourly=figures.hourly,
         cost=figures.cost,
+        credit=_credit(row, figures, asked),
         hours=figures.hours,
         wait_hours=figures.wait_hours,
         relaunches=figures.relaunches,
@@ -215,6 +225,12 @@ def _offer(
         weight=0.0,
     )
     return replace(offer, weight=weigh(need, offer, asked, facts.reliability))
+
+
+def _credit(row: PriceRow, figures: Estimate, asked: Constraints) -> CreditUse | None:
+    remaining = asked.credits.get(row.provider, 0.0)
+    total = figures.cost.total
+    return CreditUse.of(remaining, total) if remaining > 0 and total.high > 0 else None
 
 
 def _features(row: PriceRow, facts: ProviderFacts, figures: Estimate) -> Iterator[str]:
@@ -234,6 +250,8 @@ def _cautions(
 ) -> Iterator[str]:
     if need.memory_gb.high > row.memory_gb:
         yield f"The GPU memory may be too small: the job may need {need.memory_gb.high:.3g} GB."
+    if need.hours_of_any_gpu:
+        yield f"The script states its hours without a GPU type; on {row.gpu} they may differ."
     if row.gpus > need.gpus:
         idle = row.gpus - need.gpus
         yield f"{idle} of the {row.gpus} GPUs would be idle and still billed."
@@ -253,13 +271,32 @@ def _cautions(
             f"The job may cost up to ${figures.cost.total.high:.2f}, more than your limit of "
             f"${asked.max_cost:.2f}."
         )
+    if (credit := _credit(row, figures, asked)) is not None:
+        yield from _beyond_credit(credit, facts, figures)
     if asked.region is not None and row.region is None and not facts.regions:
         yield f"It is not known whether the machine is in {asked.region}."
+    yield from _price_cautions(row, now)
+    yield from facts.notes
+
+
+def _price_cautions(row: PriceRow, now: datetime) -> Iterator[str]:
     if row.assumed:
         yield "The price is an assumption: no price list confirms it."
     elif row.stale(now):
         yield f"The price is from {row.read_on:%d %B %Y} and may have changed."
-    yield from facts.notes
+
+
+def _beyond_credit(credit: CreditUse, facts: ProviderFacts, figures: Estimate) -> Iterator[str]:
+    if credit.to_pay.likely > 0:
+        yield (
+            f"The job would use up your credit at {facts.title}: ${credit.remaining:.2f} is left, and you "
+            f"pay about ${credit.to_pay.likely:.2f}."
+        )
+    elif credit.to_pay.high > 0:
+        yield (
+            f"The job may cost up to ${figures.cost.total.high:.2f}, more than your credit of "
+            f"${credit.remaining:.2f} at {facts.title}."
+        )
 
 
 def _assumed(need: Need, row: PriceRow, facts: ProviderFacts) -> Iterable[str]:

@@ -72,6 +72,11 @@ class Placement(_Value):
         description="The gradient of a host block reuses the memory of its compute copy, which the step no "
         "longer needs: 14 bytes of host memory per parameter instead of 16. Not for fp32.",
     )
+    cuda_graph: bool = Field(
+        False,
+        description="The kernels of a step are recorded once and started together. Needs every block on the "
+        "device.",
+    )
 
     def blocks(self) -> Iterator[BlockPlacement]:
         """In forward order, each block once."""

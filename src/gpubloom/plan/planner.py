@@ -8,7 +8,7 @@ what each of them has of it.
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gpubloom.errors import InputError
 from gpubloom.plan import costs
@@ -27,6 +27,7 @@ from gpubloom.plan.sharded import (
     sharded_phases,
     sharded_sentence,
 )
+from gpubloom.plan.speedups import Speedup
 from gpubloom.plan.timing import Lanes, bottleneck, phases
 from gpubloom.plan.workload import Work
 
@@ -157,6 +158,9 @@ class Plan(Result):
     steps: int | None
     seconds: float | None
     assumptions: tuple[str, ...]
+    speedup: Speedup | None = Field(
+        None, description="How much faster than PEFT such a run was, if it was measured on this machine."
+    )
 
     @field_validator("placement", mode="before")
     @classmethod

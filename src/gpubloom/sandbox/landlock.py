@@ -17,7 +17,7 @@ import resource
 import signal
 import sys
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -30,7 +30,7 @@ Policy = Literal["require", "prefer", "off"]
 # The same numbers on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION = 1
-_PATH_BENEATH = 1
+_PATH_BENEATH, _NET_PORT = 1, 2
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
@@ -88,6 +88,10 @@ class _PathBeneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("descriptor", ctypes.c_int32))
 
 
+class _Port(ctypes.Structure):
+    _fields_ = (("allowed", ctypes.c_uint64), ("port", ctypes.c_uint64))
+
+
 def with_links(folder: Path) -> list[Path]:
     """A folder and the files that its links lead to. An upload has no links; a folder of the operator may."""
     return [folder, *(path.resolve() for path in folder.iterdir() if path.is_symlink())]
@@ -110,11 +114,12 @@ def confine_reader(
     limits: Limits,
     policy: Policy,
     network: bool = False,
+    ports: Collection[int] = (),
 ) -> None:
     """Confine this process for the rest of its life. Raises SandboxError when the policy requires more.
 
-    `readable` and `writable` are files or folders; a folder stands for all beneath it. `network` leaves TCP
-    open, for a process that downloads.
+    `readable` and `writable` are files or folders; a folder stands for all beneath it. `network` leaves
+    sockets open, for a process that downloads; TCP to these `ports` only, if there are some.
     """
     apply_limits(limits)
     if not sys.platform.startswith("linux"):
@@ -132,11 +137,22 @@ def confine_reader(
     try:
         if version > 0:
             kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-            _restrict(readable, writable, version, network=network)
+            _restrict(readable, writable, version, network=network, ports=ports)
         parser = seccomp.PARSER
         seccomp.install(replace(parser, families=seccomp.JOB.families) if network else parser)
     except (OSError, KeyError) as problem:
         # The filter knows some kinds of processors only.
+        if policy == "require":
+            raise SandboxError(str(problem)) from problem
+
+
+def close_network(policy: Policy) -> None:
+    """No new sockets from here on, for a process that was confined with `network` and has downloaded all."""
+    if policy == "off" or not sys.platform.startswith("linux"):
+        return
+    try:
+        seccomp.install(seccomp.PARSER)
+    except (OSError, KeyError) as problem:
         if policy == "require":
             raise SandboxError(str(problem)) from problem
 
@@ -161,12 +177,19 @@ def apply_limits(limits: Limits) -> None:
         os.nice(10)
 
 
-def _restrict(readable: Iterable[Path], writable: Iterable[Path], version: int, *, network: bool) -> None:
+def _restrict(
+    readable: Iterable[Path],
+    writable: Iterable[Path],
+    version: int,
+    *,
+    network: bool,
+    ports: Collection[int],
+) -> None:
     handled = _ALL_OF_VERSION_1
     for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV)):
         if version >= since:
             handled |= right
-    net = _BIND_TCP | (0 if network else _CONNECT_TCP)
+    net = _BIND_TCP | (0 if network and not ports else _CONNECT_TCP)
     rules = _Ruleset(handled, net, _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS)
     # Older kernels know fewer fields.
     size = 24 if version >= 6 else 16 if version >= 4 else 8
@@ -182,6 +205,10 @@ def _restrict(readable: Iterable[Path], writable: Iterable[Path], version: int, 
         _allow(ruleset, "/dev/null", (_READ_FILE | _WRITE_FILE) & handled)
         for path in writable:
             _allow(ruleset, path, _WRITE & handled)
+        # Older kernels have no rules for connections.
+        for port in ports if version >= 4 else ():
+            rule = _Port(_CONNECT_TCP, port)
+            kernel.syscall(_ADD_RULE, ruleset, _NET_PORT, ctypes.byref(rule), ctypes.c_uint32(0))
         kernel.syscall(_RESTRICT_SELF, ruleset, ctypes.c_uint32(0))
     finally:
         os.close(ruleset)

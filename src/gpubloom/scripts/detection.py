@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.scripts.data_used import datasets
-from gpubloom.scripts.estimates import Work, estimate
+from gpubloom.scripts.estimates import Estimate, Work, estimate, reference_gpu
 from gpubloom.scripts.machines import gpus, interactive, multi_node, parallelism, uses_gpu
 from gpubloom.scripts.model_size import ModelSize, model_size
 from gpubloom.scripts.notebooks import MOST_NOTEBOOK_CHARACTERS
 from gpubloom.scripts.packages import frameworks, packages
-from gpubloom.scripts.requirements import Detected, Requirements, ScriptProblem
+from gpubloom.scripts.requirements import Detected, Requirements, ScriptProblem, StatedDuration
 from gpubloom.scripts.saving import checkpoints, trackers, writes_tensorboard
 from gpubloom.scripts.script import Script
 from gpubloom.scripts.source import MOST_CHARACTERS
+from gpubloom.scripts.stated import stated_duration, stated_hours, stated_memory, stated_training
 from gpubloom.scripts.workload import (
     accumulation,
     batch,
@@ -76,6 +77,8 @@ def read_text(path: Path) -> str:
 
 def _requirements(script: Script) -> Requirements:
     needed, ways, what = uses_gpu(script), parallelism(script), purpose(script)
+    if what.value == "other":
+        what = stated_training(script) or what
     count, sets, how = gpus(script, needed), datasets(script), method(script)
     size = _at_image_size(script, model_size(script), sets)
     rows = _sensible(script, batch(script), "batch size", 1e6)
@@ -104,7 +107,13 @@ def _requirements(script: Script) -> Requirements:
         recomputes=_recomputes(script),
         compiled=any(True for _ in script.calls_of("torch.compile")),
     )
-    found = estimate(work)
+    duration = _fitting(
+        script, stated_duration(script, passes, on_gpu=count.value > 0), count.value, several=bool(ways)
+    )
+    if duration is not None and duration.value.gpus and count.confidence == "assumed":
+        count = Detected(value=duration.value.gpus, confidence="stated", evidence=duration.evidence)
+        work = replace(work, gpus=count)
+    found = _with_statements(estimate(work), work, duration, stated_memory(script))
     if trains and how is None and size.parameters is not None:
         how = Detected(value="full", confidence="derived", reason="The script uses no adapters.")
     return Requirements(
@@ -128,12 +137,44 @@ def _requirements(script: Script) -> Requirements:
         interactive=interactive(script),
         gpu_memory_gb=found.memory_gb,
         duration_hours=found.hours,
+        stated_duration=duration,
         reference_gpu=found.reference,
         operations=found.operations,
         checkpoints=checkpoints(script),
         writes_tensorboard=writes_tensorboard(script),
         notes=tuple(script.notes),
     )
+
+
+def _fitting(
+    script: Script, stated: Detected[StatedDuration] | None, gpus: int, *, several: bool
+) -> Detected[StatedDuration] | None:
+    """Hours on several GPUs say nothing about a script that uses another number of them."""
+    if stated is None or stated.value.gpus in {None, max(1, gpus)}:
+        return stated
+    if several and gpus <= 1:
+        return stated
+    script.notes.append(
+        f"The duration in line {stated.evidence[0].line} is for {stated.value.gpus} GPUs and was ignored: "
+        f"the script uses {max(1, gpus)}."
+    )
+    return None
+
+
+def _with_statements(
+    found: Estimate,
+    work: Work,
+    duration: Detected[StatedDuration] | None,
+    memory: Detected[float] | None,
+) -> Estimate:
+    """What comments state, in place of rules of thumb. Memory that was computed is the better figure."""
+    if memory is not None and work.on_gpu and found.memory_gb.confidence == "assumed":
+        # People state what is printed on the box; a driver leaves a little less.
+        found = replace(found, memory_gb=memory, reference=reference_gpu(0.95 * memory.value, work.dtype))
+    if duration is not None:
+        gpu = duration.value.gpu if work.on_gpu else None
+        found = replace(found, hours=stated_hours(duration), reference=gpu or found.reference)
+    return found
 
 
 def _sensible(script: Script, found: Detected[int] | None, what: str, most: float) -> Detected[int] | None:

@@ -105,7 +105,7 @@ def estimate(work: Work) -> Estimate:
     if work.sharded:
         gpus, gigabytes, shared = _shared(work, gigabytes)
         reason += shared
-    reference = _reference(gigabytes, work.dtype)
+    reference = reference_gpu(gigabytes, work.dtype)
     confidence: Confidence = "derived" if planned and work.is_sure else "assumed"
     memory = Detected[float](
         value=round(gigabytes, 1), confidence=confidence, evidence=_lines(work), reason=reason
@@ -162,7 +162,8 @@ def _shared(work: Work, gigabytes: float) -> tuple[Detected[int], float, str]:
     return gpus, 2.0 + gigabytes / gpus.value, f" Sharded across {gpus.value} GPUs."
 
 
-def _reference(gigabytes: float, dtype: Detected[str] | None) -> str:
+def reference_gpu(gigabytes: float, dtype: Detected[str] | None) -> str:
+    """The smallest usual GPU that holds so much, or the largest of them."""
     for name in _REFERENCES:
         kind = GPU_KINDS[name]
         if dtype is not None and dtype.value == "bf16" and not kind.bf16:

@@ -26,6 +26,8 @@ _PIP_NAMES = {
     "keras_nlp": "keras-nlp",
     "lightning_fabric": "lightning-fabric",
     "lm_eval": "lm-eval",
+    # A part of ours.
+    "metaflow_traincard": "gpubloom",
     "ml_collections": "ml-collections",
     "open_clip": "open-clip-torch",
     "orbax": "orbax-checkpoint",

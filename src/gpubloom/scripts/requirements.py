@@ -52,8 +52,24 @@ class ScriptCheckpoints(_Answer):
     resume_arguments: tuple[str, ...] = ()
 
 
+class StatedDuration(_Answer):
+    """Hours that a comment states. `gpu`: the GPU type that it names, if it names one; `gpus`: how many."""
+
+    low_hours: float
+    high_hours: float
+    gpu: str | None = None
+    gpus: int | None = None
+
+
 class Requirements(_Answer):
-    """What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`."""
+    """What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`,
+    unless they were stated without a GPU."""
+
+    @property
+    def hours_of_any_gpu(self) -> bool:
+        """Whether the hours are a statement that names no GPU: nobody can convert them to another."""
+        stated = self.stated_duration
+        return stated is not None and stated.value.gpu is None and bool(self.duration_hours.evidence)
 
     purpose: Detected[Literal["train", "infer", "other"]]
     frameworks: tuple[Detected[str], ...] = ()
@@ -75,6 +91,8 @@ class Requirements(_Answer):
     interactive: Detected[bool]
     gpu_memory_gb: Detected[float]
     duration_hours: Detected[float]
+    # What a comment says of it, as a range. Hours that a person set instead come without evidence.
+    stated_duration: Detected[StatedDuration] | None = None
     # None: no GPU is needed.
     reference_gpu: str | None = None
     # Floating-point operations of the whole run, where they can be told.

@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 
 import gpubloom
 from gpubloom.offers import load_prices
-from gpubloom.server import compare, health, offers, scripts
+from gpubloom.server import compare, health, offers
 from gpubloom.server.accounts import (
     entry_routes,
     factor_routes,
@@ -62,7 +62,8 @@ from gpubloom.server.rentals import moving, provider_routes
 from gpubloom.server.rentals import routes as rental_routes
 from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
-from gpubloom.server.scripts import MOST_AT_ONCE
+from gpubloom.server.scripts import routes as script_routes
+from gpubloom.server.scripts.reading import ScriptProcesses
 from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
 from gpubloom.server.security.server_paths import HiddenPaths
 from gpubloom.server.settings import Settings
@@ -88,12 +89,13 @@ def create_app(settings: Settings) -> FastAPI:
         await sign_migrated(app.state.database, settings.home, before)
         app.state.streams = JobStreams(app.state.database)
         app.state.shares = Shares(settings)
-        app.state.script_readers = anyio.CapacityLimiter(MOST_AT_ONCE)
+        app.state.script_processes = ScriptProcesses(settings.sandbox_mode)
         app.state.playground = new_client()
         settling = asyncio.create_task(keep_settling(app.state.database, settings.machine_timeout))
         yield
         settling.cancel()
         await asyncio.gather(settling, return_exceptions=True)
+        await app.state.script_processes.close()
         await app.state.playground.aclose()
         await app.state.streams.close()
         await app.state.database.close()
@@ -165,7 +167,7 @@ def _routes() -> APIRouter:
     private.include_router(training_job_routes.router)
     private.include_router(playground_routes.router)
     private.include_router(compare.router)
-    private.include_router(scripts.router)
+    private.include_router(script_routes.router)
     private.include_router(ml_job_routes.router)
     private.include_router(offers.router)
     private.include_router(provider_routes.router)

@@ -1,21 +1,23 @@
 """The HTTP routes of prices and offers, and their JSON. Amounts are in US dollars."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter
 from pydantic import Field
 
 from gpubloom.errors import code_of
-from gpubloom.offers import Constraints, Need, PriceTable, offers
+from gpubloom.offers import Constraints, Need, offers
 from gpubloom.offers.offer import Priority
 from gpubloom.offers.prices import STALE_AFTER, Availability, Granularity, PriceKind
 from gpubloom.scripts import Requirements
+from gpubloom.server.accounts.principal import CurrentPrincipal
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import ReadSession
 from gpubloom.server.problems import InvalidInput
-from gpubloom.server.rentals.price_book import PriceBook
+from gpubloom.server.rentals.price_book import CurrentPrices
+from gpubloom.server.rentals.provider_credits import remaining_credits
 from gpubloom.server.schema import Flag, Line, Number, Schema, Span, Whole
 
 _Name = Annotated[Line, Field(min_length=1, max_length=100)]
@@ -64,11 +66,15 @@ class Preferences(Schema):
     max_hours: Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
     spot: Flag = True
     credits: Annotated[dict[_Name, _Amount], Field(max_length=100)] = Field(
-        {}, description="Remaining credits in US dollars, by provider name."
+        {},
+        description="Remaining credits in US dollars, by provider name. Providers that are not named here "
+        "count with the credit that you stated at /api/credits.",
     )
     priority: Priority = "balanced"
 
-    def constraints(self, providers: Iterable[str], engines: Iterable[str]) -> Constraints:
+    def constraints(
+        self, providers: Iterable[str], engines: Iterable[str], stated_credits: Mapping[str, float]
+    ) -> Constraints:
         return Constraints(
             providers=frozenset(providers),
             engines=frozenset(engines),
@@ -78,7 +84,7 @@ class Preferences(Schema):
             max_hourly=self.max_hourly,
             max_hours=self.max_hours,
             spot=self.spot,
-            credits=self.credits,
+            credits={**stated_credits, **self.credits},
             priority=self.priority,
         )
 
@@ -114,12 +120,23 @@ class NeedOut(Schema):
     memory_gb: Span
     hours: Span
     reference_gpu: str
+    hours_of_any_gpu: bool = Field(
+        description="The script states its hours without a GPU type: they are used for every GPU."
+    )
     gpus: int
     multi_node: bool
     interactive: bool
     bf16: bool
     resumes: bool
     assumed: list[str]
+
+
+class CreditUseOut(Schema):
+    """What your remaining credit at the provider pays of the cost, and what you pay yourself."""
+
+    remaining: float
+    covered: Span
+    to_pay: Span
 
 
 class OfferOut(Schema):
@@ -134,6 +151,7 @@ class OfferOut(Schema):
     region: str | None
     hourly: Span
     cost: CostOut
+    credit: CreditUseOut | None = Field(description="None: no credit is left at this provider.")
     hours: Span
     wait_hours: Span
     relaunches: int
@@ -222,12 +240,6 @@ class PricesOut(Schema):
 router = APIRouter(tags=["offers"])
 
 
-async def _prices_of(request: Request, session: ReadSession) -> PriceTable:
-    book = cast("PriceBook", request.app.state.prices)
-    return await book.current(session)
-
-
-CurrentPrices = Annotated[PriceTable, Depends(_prices_of)]
 _SHOWN = ProviderOut.model_fields.keys() - {"name"}
 
 
@@ -253,11 +265,14 @@ async def list_prices(prices: CurrentPrices) -> PricesOut:
 
 
 @router.post("/offers")
-async def make_offers(body: AskForOffers, prices: CurrentPrices) -> OffersOut:
+async def make_offers(
+    body: AskForOffers, principal: CurrentPrincipal, session: ReadSession, prices: CurrentPrices
+) -> OffersOut:
     """List where a job could run and how much it would cost. Nothing is started or stored."""
     need = _need(body)
     given = body.constraints
-    asked = given.constraints(given.providers, given.engines)
+    stated = await remaining_credits(session, principal.id)
+    asked = given.constraints(given.providers, given.engines, stated)
     found = offers(need, prices=prices, now=now(), constraints=asked)
     return OffersOut(
         need=NeedOut.model_validate(need),

@@ -85,6 +85,31 @@ def _eval_loss(entry: dict[str, Any]) -> float | None:
     return None
 
 
+def training_metadata(
+    *,
+    seconds: float,
+    parameters: int,
+    trained_parameters: int,
+    method: str | None = None,
+    precision: str | None = None,
+    optimizations: Iterable[str] = (),
+) -> dict[str, Any]:
+    """What a trainer says of a checkpoint in `metadata`, under the names that viewers know.
+
+    `seconds` is the training time that led to it, evaluations and earlier checkpoints included; of
+    attempts before this one, up to the checkpoint that it continued from.
+    """
+    found: dict[str, Any] = {
+        "training_seconds": round(seconds, 3),
+        "parameters": parameters,
+        "trained_parameters": trained_parameters,
+        "method": method,
+        "precision": precision,
+        "optimizations": list(optimizations),
+    }
+    return {name: value for name, value in found.items() if value is not None and value != []}
+
+
 def size_on_disk(path: Path) -> int | None:
     """Bytes of a checkpoint file or folder; None when it cannot be seen from here (a bucket)."""
     try:

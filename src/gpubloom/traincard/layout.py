@@ -109,6 +109,12 @@ def find_run_dir(given: str | os.PathLike[str] | None, environment: Mapping[str,
     return candidate, True
 
 
+def find_job_dir(environment: Mapping[str, str]) -> Path | None:
+    """The run directory of the job whose agent started this process; None outside of jobs."""
+    named = environment.get("BLOOM_RUN_DIR")
+    return Path(named).absolute() if named and environment.get("BLOOM_JOB_ID") else None
+
+
 def find_rank(environment: Mapping[str, str]) -> int:
     """This process's rank as torchrun, Slurm, MPI or a workflow say it; 0 without any of them."""
     names = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "MF_PARALLEL_NODE_INDEX")

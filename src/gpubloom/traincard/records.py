@@ -13,7 +13,7 @@ from typing import Any
 
 from gpubloom.traincard.checkpoints import path_in_run, size_on_disk
 from gpubloom.traincard.event_queue import Event, public_kind
-from gpubloom.traincard.failure import likely_cause
+from gpubloom.traincard.failure import cause_fields
 from gpubloom.traincard.number_encoding import NotANumberError, OnDevice, encode_number, number, plain
 
 _STATES = frozenset({"progress", "heartbeat"})
@@ -151,8 +151,7 @@ class RecordMaker:
             case "checkpoint_removed":
                 fields["path"] = path_in_run(fields["path"], self._run_dir)
             case "error" if "cause" not in fields and self._losses_not_finite:
-                if cause := likely_cause(fields["type"], fields["message"], loss_is_finite=False):
-                    fields["cause"], fields["advice"] = cause
+                fields.update(cause_fields([], loss_is_finite=False))
         return fields
 
 

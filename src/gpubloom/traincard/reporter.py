@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from gpubloom.traincard.control import Control
 from gpubloom.traincard.event_queue import DROPPABLE, EventQueue
 from gpubloom.traincard.failure import error_fields
-from gpubloom.traincard.layout import RunFiles, find_rank, find_run_dir, find_world_size
+from gpubloom.traincard.layout import RunFiles, find_job_dir, find_rank, find_run_dir, find_world_size
 from gpubloom.traincard.lock import RunInUseError, RunLock
 from gpubloom.traincard.number_encoding import PLAIN_TYPES, keep
 from gpubloom.traincard.process_end import ProcessEnd
@@ -45,6 +45,10 @@ class Reporter:
     system. `telemetry_seconds`: interval of telemetry, 0 turns it off. `segment_bytes`: size at which a file
     of events is sealed. `mirror`: address of a bucket folder to mirror the directory to; BLOOM_MIRROR sets
     one for all runs. BLOOM_TRAINCARD=off turns reporting off.
+
+    In a job of the server the events go to the run directory of the job, so that its page shows them, also
+    with another `run_dir`: that one is for the files of the script. A second Reporter at the same time
+    writes its events to its own directory.
     """
 
     def __init__(
@@ -66,7 +70,7 @@ class Reporter:
         environment = os.environ
         self.run_dir, invented = find_run_dir(run_dir, environment)
         self.rank = find_rank(environment) if rank is None else rank
-        self.control = Control(self.run_dir, lambda sentence: self.log(sentence, level="error"))
+        self.events_dir = self.run_dir
         self._on = False
         self._queue = EventQueue(queue_capacity)
         self._flush_steps = flush_steps
@@ -78,17 +82,28 @@ class Reporter:
         self._process_end = ProcessEnd(self)
         if attempt is None and environment.get("BLOOM_ATTEMPT", "").isdecimal():
             attempt = int(environment["BLOOM_ATTEMPT"])
-        self._writer = Writer(
-            RunFiles(self.run_dir),
-            self._queue,
-            rank=self.rank,
-            world_size=find_world_size(environment) if world_size is None else world_size,
-            attempt=attempt,
-            lock=lock,
-            interval=flush_seconds,
-            segment_bytes=segment_bytes,
-        )
-        self._on = self._may_report(environment, invented)
+        world_size = find_world_size(environment) if world_size is None else world_size
+        # Whoever holds the lock of a directory means that directory.
+        job_dir = None if lock is not None else find_job_dir(environment)
+        for folder in dict.fromkeys((job_dir or self.run_dir, self.run_dir)):
+            self.events_dir = folder
+            self._writer = Writer(
+                RunFiles(folder),
+                self._queue,
+                rank=self.rank,
+                world_size=world_size,
+                attempt=attempt,
+                lock=lock,
+                interval=flush_seconds,
+                segment_bytes=segment_bytes,
+            )
+            self._on = self._may_report(environment, invented)
+            if self._on:
+                break
+        if self._on and self.events_dir != self.run_dir:
+            with contextlib.suppress(OSError):
+                self.run_dir.mkdir(parents=True, exist_ok=True)
+        self.control = Control(self.events_dir, lambda sentence: self.log(sentence, level="error"))
         if not self._on:
             return
         self._writer.start()
@@ -101,7 +116,7 @@ class Reporter:
         if self.rank == 0 and (mirror or environment.get("BLOOM_MIRROR")):
             from gpubloom.traincard.mirror import start_mirror
 
-            self._mirror = start_mirror(self.run_dir, mirror, environment)
+            self._mirror = start_mirror(self.events_dir, mirror, environment)
 
     def _may_report(self, environment: Mapping[str, str], invented: bool) -> bool:
         if environment.get("BLOOM_TRAINCARD", "").lower() == "off":
@@ -115,7 +130,8 @@ class Reporter:
         try:
             self._writer.open()
         except RunInUseError as problem:
-            logger.warning("This process reports nothing: %s", problem)
+            if self.events_dir == self.run_dir:
+                logger.warning("This process reports nothing: %s", problem)
             return False
         except OSError as problem:
             self._writer.problem(problem)
@@ -238,7 +254,7 @@ class Reporter:
         from gpubloom.traincard.card.page import NotebookCard
 
         self.flush()
-        return NotebookCard(self.run_dir, points)
+        return NotebookCard(self.events_dir, points)
 
     def close(self) -> None:
         """Write what is left and stop. Without an earlier `finish`, the run counts as `ended`."""
@@ -252,7 +268,7 @@ class Reporter:
             self._on = False
             if not self._writer.close(_CLOSE_SECONDS):
                 logger.warning(
-                    "TrainCard is still writing to %s; the last events may be missing", self.run_dir
+                    "TrainCard is still writing to %s; the last events may be missing", self.events_dir
                 )
             self._process_end.stop()
             if self._mirror is not None:

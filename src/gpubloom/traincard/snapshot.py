@@ -7,6 +7,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
+from gpubloom.traincard.causes import CAUSES, FOLLOWS
 from gpubloom.traincard.diagnosis import Limits, diagnose
 from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.reader import load_latest
@@ -71,8 +72,7 @@ def snapshot(
         "metrics": metrics,
         "metrics_left_out": left_out + reading.curves.left_out,
         "system": system_section(reading, points),
-        "ranks": [_rank(reading, number, moment) for number in sorted(reading.ranks)],
-        "rank_variance": _variance(reading),
+        **rank_section(reading, moment),
         "checkpoints": _checkpoints(reading),
         "logs": {
             "lines": [_log_line(line) for line in islice(reading.log, skipped, None)],
@@ -207,6 +207,14 @@ def _metric(name: str, found: list[tuple[int, int, Curve]], points: int) -> dict
     }
 
 
+def rank_section(reading: Reading, now: float) -> dict[str, Any]:
+    """The snapshot's `ranks` and `rank_variance`."""
+    return {
+        "ranks": [_rank(reading, number, now) for number in sorted(reading.ranks)],
+        "rank_variance": _variance(reading),
+    }
+
+
 def _rank(reading: Reading, number: int, now: float) -> dict[str, Any]:
     rank = reading.ranks[number]
     times = rank.step_seconds
@@ -268,19 +276,32 @@ def _checkpoints(reading: Reading) -> dict[str, Any]:
     return {"best": best, "items": sorted(gone + there, key=lambda entry: entry["t"] or 0)}
 
 
+def lost_ranks(reading: Reading) -> list[int]:
+    """Ranks of the last attempt that went without a word, before all that noticed; the first to go first."""
+    silent = [
+        rank
+        for rank in reading.ranks.values()
+        if rank.attempt == reading.state.attempt and rank.error is None and rank.status is None
+    ]
+    return [rank.rank for rank in sorted(silent, key=lambda rank: rank.last_seen or 0.0)]
+
+
 def _failure(reading: Reading) -> dict[str, Any] | None:
     status = reading.status
     if status not in _ENDED_BADLY:
         return None
     attempt = reading.attempts.get(reading.state.attempt)
     of_this_attempt = [error for error in reading.errors if error["attempt"] == reading.state.attempt]
-    # The first rank to fail is why the others did; rank 0's own words come first when it has none before it.
-    error = min(of_this_attempt, key=lambda error: error["t"]) if of_this_attempt else {}
+    # The first rank to fail is why the others did. One that only lost another rank is never the first.
+    error = min(of_this_attempt, key=lambda error: (error.get("cause") in FOLLOWS, error["t"]), default={})
+    cause = CAUSES.get(error.get("cause") or "")
     return _without_nan(
         {
             "status": status,
             "message": None if attempt is None else attempt.message,
             **{name: error.get(name) for name in ("type", "traceback", "cause", "advice")},
+            "cause_title": None if cause is None else cause.title,
+            "lost_ranks": lost_ranks(reading) if error.get("cause") in FOLLOWS else [],
             "rank": error.get("rank", 0),
             "attempt": reading.state.attempt,
             "t": error.get("t", None if attempt is None else attempt.last_t),

@@ -53,7 +53,7 @@ def system_section(reading: Reading, points: int) -> dict[str, Any]:
                     lines[name].append((host, gpu, curve))
     order = {name: index for index, name in enumerate(KNOWN)}
     names = sorted(lines, key=lambda name: (order.get(name, len(order)), name))
-    return {"nodes": _nodes(reading), "series": [_series(name, lines[name], points) for name in names]}
+    return {"nodes": nodes(reading), "series": [_series(name, lines[name], points) for name in names]}
 
 
 def _without_gpu(name: str) -> tuple[str, int | None]:
@@ -143,12 +143,13 @@ def _aggregate(found: list[tuple[str, int | None, Curve]], how: str, points: int
     }
 
 
-def _nodes(reading: Reading) -> list[dict[str, Any]]:
-    nodes: dict[str, dict[str, Any]] = {}
+def nodes(reading: Reading) -> list[dict[str, Any]]:
+    """The machines of a run, each with its ranks, its GPUs and its newest telemetry."""
+    found: dict[str, dict[str, Any]] = {}
     for number in sorted(reading.ranks):
         rank = reading.ranks[number]
         host = rank.host or f"rank {number}"
-        node = nodes.setdefault(host, {"host": host, "ranks": [], "gpus": [], "last": {}})
+        node = found.setdefault(host, {"host": host, "ranks": [], "gpus": [], "last": {}})
         node["ranks"].append(number)
         if looks := reading.looks.get(number):
             node["last"] = {name: shorter_or_same(value) for name, value in looks[-1][1].items()}
@@ -158,7 +159,7 @@ def _nodes(reading: Reading) -> list[dict[str, Any]]:
                 {"index": index, "name": names.get(f"gpu/{index}/name")}
                 for index in sorted(i for i in indices if i is not None)
             ]
-    return list(nodes.values())
+    return list(found.values())
 
 
 def shorter_or_same(value: Any) -> Any:

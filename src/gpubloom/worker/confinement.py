@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpubloom.agent.progress.imports import knows_traincard
 from gpubloom.agent.spec import JobSpec
 from gpubloom.providers.base import ProviderError, Reservation
 from gpubloom.providers.local.devices import CPU, CPU_SIDE_SLOT
 from gpubloom.providers.local.sandbox import (
+    RUN_INSIDE,
     Sandbox,
     limits_of_a_script,
     limits_of_a_training,
@@ -24,6 +26,8 @@ from gpubloom.server.jobs.tables import TrainingJob
 
 # Hidden, so that a cache in it is not uploaded when the job moves to an instance.
 _HOME_FOLDER = ".home"
+# What a Reporter writes in a run directory; its adapters also save checkpoints.
+REPORT_FOLDERS = ("traincard", "checkpoints")
 _PATTERN = frozenset("*?[")
 _CALLED = {"train": "training", "serve": "model server", "evaluate": "evaluation", "export": "export"}
 
@@ -56,8 +60,19 @@ class Confinement:
             gpus=_gpus(reservation),
         )
         work, home = spec.run_dir / WORK_FOLDER, spec.run_dir / _HOME_FOLDER
+        environment, reports = dict(spec.environment), []
+        if has_reporter := knows_traincard(spec):
+            environment |= {
+                "BLOOM_RUN_DIR": RUN_INSIDE,
+                "BLOOM_ATTEMPT": str(spec.attempt),
+                "BLOOM_JOB_ID": spec.job_id,
+            }
+            reports = [spec.run_dir / name for name in REPORT_FOLDERS]
         # Its variables act inside only: out here they would act on what sets up the sandbox.
-        return _in_sandbox(replace(spec, environment={}), sandbox.of_a_script(work, home, spec.environment))
+        return _in_sandbox(
+            replace(spec, environment={}, has_reporter=has_reporter),
+            sandbox.of_a_script(work, home, environment, reports=reports),
+        )
 
     def of_a_training(
         self, spec: JobSpec, job: TrainingJob, reservation: Reservation, *, network: bool

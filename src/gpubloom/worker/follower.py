@@ -33,6 +33,7 @@ from gpubloom.server.jobs.service import list_checkpoints
 from gpubloom.server.jobs.states import ENDED, MODEL_TASK_KINDS, TOP_LEVEL_KINDS, after
 from gpubloom.server.jobs.summary import (
     Finding,
+    Processes,
     add_marks,
     add_warnings,
     read_summary,
@@ -46,6 +47,8 @@ from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
 from gpubloom.traincard.number_encoding import plain
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.traincard.safe_paths import is_file_beneath
+from gpubloom.traincard.snapshot import rank_section
+from gpubloom.traincard.system_series import nodes
 from gpubloom.worker.attempt_outcome import (
     DIRECTORY_GONE,
     Ending,
@@ -75,6 +78,9 @@ SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)
 # Stored in one transaction: some thousand points, so that the lock is held for a small part of a second.
 _PIECE_BYTES = 1 << 17
 _PIECES_AT_ONCE = 16
+# A job's page shows so many; the run directory holds all.
+_MOST_RANKS = 128
+_MOST_NODES = 32
 # The worker draws nothing: curves only as fine as Reading needs them to be.
 _BUCKETS = 64
 _OF_ENDED_RUNS = frozenset({"diverging"})
@@ -112,14 +118,29 @@ class RunWatch:
             self._reading.update()
         self._reading.take_in(events)
 
-    def look(self, *, ended: bool = False) -> list[Finding]:
-        """The findings now; of a run that has ended only those that still mean something."""
+    def look(self, *, ended: bool = False) -> tuple[list[Finding], Processes]:
+        """The findings now; of a run that has ended only those that still mean something. And its ranks."""
         self._looked = time.monotonic()
         # Also a run that says nothing any more has a history.
         self.take_in([])
         self._reading.note_processes(self._processes)
         found = [plain(each.as_dict(), text=storable) for each in diagnose(self._reading)]
-        return [Finding.model_validate(each) for each in found if not ended or each["kind"] in _OF_ENDED_RUNS]
+        kept = [Finding.model_validate(each) for each in found if not ended or each["kind"] in _OF_ENDED_RUNS]
+        return kept, self._processes_of_run()
+
+    def _processes_of_run(self) -> Processes:
+        count = len(self._reading.ranks)
+        if count < 2:
+            return Processes()
+        parts = rank_section(self._reading, self._reading.now())
+        machines = nodes(self._reading)
+        shown = {
+            "ranks": parts["ranks"][:_MOST_RANKS],
+            "rank_variance": parts["rank_variance"][:_MOST_RANKS],
+            "nodes": machines[:_MOST_NODES] if len(machines) > 1 else [],
+            "left_out": max(0, count - _MOST_RANKS),
+        }
+        return Processes.model_validate(plain(shown, text=storable))
 
 
 @dataclass(frozen=True)
@@ -477,18 +498,19 @@ class Follower:
 
     async def _diagnose(self) -> None:
         """Store the findings about the run for the job's page."""
-        findings = await self._look_at_run(self._watch.look)
+        findings, processes = await self._look_at_run(self._watch.look)
 
         async def noted() -> None:
             async with self._database.write() as session:
                 row = await holding(session, self._job.id, self._token)
                 summary = read_summary(row.summary)
-                summary.findings = findings
+                summary.findings, summary.processes = findings, processes
                 row.summary = summary.dump()
                 await announce(session, row)
                 self._job = row
 
-        if findings != read_summary(self._job.summary).findings:
+        known = read_summary(self._job.summary)
+        if (findings, processes) != (known.findings, known.processes):
             await self._persist(noted)
 
     def _read_again_from(self, cursor: dict[str, Any]) -> None:
@@ -584,7 +606,9 @@ class Follower:
             result = await asyncio.to_thread(read_result, self._run_dir)
             finished = result is not None
             await asyncio.to_thread(remove_secrets, self._run_dir)
-        findings = await self._look_at_run(lambda: self._watch.look(ended=True)) if exists else []
+        findings, processes = (
+            await self._look_at_run(lambda: self._watch.look(ended=True)) if exists else ([], Processes())
+        )
         error = latest.get("error") if own and latest else None
         error = error if isinstance(error, dict) else None
         disk_fault, confirmed = await self._disk_fault(status.exit, error, last_line)
@@ -625,7 +649,7 @@ class Follower:
                 if verdict.action == "complete":
                     row.result = result
                 summary = summarize(read_summary(row.summary), latest, self._reader.damaged_lines)
-                summary.findings = findings
+                summary.findings, summary.processes = findings, processes
                 row.summary = summary.dump()
                 self._wait_in_queue(row, verdict, confirmed)
                 if row.status in ENDED:

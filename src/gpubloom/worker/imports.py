@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import structlog
-from sqlalchemy import exists, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -70,13 +70,26 @@ Seen = dict[str, Any]
 Work = Callable[[Database, Settings, Any, Seen], Awaitable[dict[str, Any]]]
 
 
-async def claim(session: AsyncSession, table: type[Kept], status: str, worker: str) -> Kept | None:
-    """The row that has waited longest in a status and has no worker."""
+def _waits(table: type[Kept], status: str) -> ColumnElement[bool]:
+    return and_(
+        table.status == status, or_(table.lease_expires.is_(None), table.lease_expires < database_time())
+    )
+
+
+async def waiting_people(session: AsyncSession, table: type[Kept], status: str) -> list[UUID]:
+    """Who has rows that wait in a status; first whose row has waited longest."""
+    oldest = func.min(table.updated_at)
+    people = select(table.user_id).where(_waits(table, status)).group_by(table.user_id).order_by(oldest)
+    return list(await session.scalars(people))
+
+
+async def claim(
+    session: AsyncSession, table: type[Kept], status: str, worker: str, *, user_id: UUID | None = None
+) -> Kept | None:
+    """The row of this person, or of anybody, that has waited longest in a status and has no worker."""
     chosen = (
         select(table.id)
-        .where(
-            table.status == status, or_(table.lease_expires.is_(None), table.lease_expires < database_time())
-        )
+        .where(_waits(table, status), *(() if user_id is None else (table.user_id == user_id,)))
         .order_by(table.updated_at, table.id)
         .limit(1)
         .with_for_update(skip_locked=True)
@@ -398,6 +411,8 @@ class Preparations:
             Kind(Model, "fetching", fetch_model, at_once=2),
         )
         self._running: dict[Kind, set[asyncio.Task[None]]] = {kind: set() for kind in self._kinds}
+        # People in the order in which they were last served: many files of one person hold up nobody else's.
+        self._served: dict[Kind, dict[UUID, None]] = {kind: {} for kind in self._kinds}
 
     async def run(self, stopping: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
@@ -455,12 +470,19 @@ class Preparations:
         while len(self._running[kind]) < kind.at_once:
             # A read first: an idle worker takes no write lock.
             async with self._database.read() as session:
-                if not await session.scalar(select(exists().where(kind.table.status == kind.status))):
-                    return
+                people = await waiting_people(session, kind.table, kind.status)
+            served = self._served[kind]
+            if not people:
+                served.clear()
+                return
+            order = {user_id: position for position, user_id in enumerate(served)}
+            chosen = min(people, key=lambda user_id: order.get(user_id, -1))
             async with self._database.write() as session:
-                row = await claim(session, kind.table, kind.status, self._worker)
+                row = await claim(session, kind.table, kind.status, self._worker, user_id=chosen)
             if row is None:
                 return
+            served.pop(chosen, None)
+            served[chosen] = None
             task = asyncio.create_task(self._prepare(kind, row), name=f"prepare {row.id}")
             self._running[kind].add(task)
             task.add_done_callback(lambda done, kind=kind: self._ended(kind, done))  # type: ignore[misc]

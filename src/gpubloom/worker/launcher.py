@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import gpubloom
 from gpubloom.agent import JobSpec
+from gpubloom.agent.progress.imports import knows_traincard
 from gpubloom.errors import InputError
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Fault, Instance, Launch
@@ -45,6 +46,9 @@ _STAY_HERE = {
 _TIME = (1980, 1, 1, 0, 0, 0)
 _OPTIONAL = re.compile(r"""(?P<what>[^;]+?)\s*;.*\bextra\s*==\s*['"](?P<extra>[\w-]+)['"]""")
 _OWN = re.compile(r"gpubloom\[(?P<extras>[\w,-]+)\]")
+_IS_OWN = re.compile(r"gpubloom(?![\w.-])")
+# Beside gpubloom in its wheel; a script may import the Reporter from it.
+_METAFLOW_NAMES = "metaflow_traincard"
 
 
 class LaunchFailed(Exception):
@@ -70,7 +74,7 @@ async def launch(attempt: RemoteAttempt, spec: JobSpec, is_cancelled: Callable[[
     if allowance.decision.action == "stop":
         raise LaunchCancelled(was_asked=False)
     try:
-        dependencies = await _package(attempt, is_cancelled)
+        dependencies = await _package(attempt, spec, is_cancelled)
         request = await _upload(attempt, spec, dependencies, allowance.seconds, is_cancelled)
         return await _submit(attempt, request, is_cancelled)
     except (ValueError, OSError, ProviderError) as problem:
@@ -79,14 +83,16 @@ async def launch(attempt: RemoteAttempt, spec: JobSpec, is_cancelled: Callable[[
         raise LaunchFailed(problem.kind if isinstance(problem, Fault) else kind, str(problem)) from problem
 
 
-async def _package(attempt: RemoteAttempt, is_cancelled: Callable[[], bool]) -> "PackageDependencies":
+async def _package(
+    attempt: RemoteAttempt, spec: JobSpec, is_cancelled: Callable[[], bool]
+) -> "PackageDependencies":
     """What the job needs on the instance; waits while the disk here cannot be written."""
 
     async def package() -> PackageDependencies:
         if is_cancelled():
             raise LaunchCancelled(was_asked=False)
         return await attempt.in_thread(
-            lambda: package_dependencies(attempt.job, attempt.instance.package_folder)
+            lambda: package_dependencies(attempt.job, spec, attempt.instance.package_folder)
         )
 
     async def wait(problem: Exception, pause: float) -> None:
@@ -237,10 +243,10 @@ class PackageDependencies:
     packages: tuple[str, ...]
 
 
-def package_dependencies(job: TrainingJob, folder: Path) -> PackageDependencies:
+def package_dependencies(job: TrainingJob, spec: JobSpec, folder: Path) -> PackageDependencies:
     """What this job needs; files are made in `folder`. ValueError: jobs of its kind only run here."""
     if job.kind == "script":
-        return PackageDependencies(None, tuple(job.config.get("packages") or ()))
+        return _script_dependencies(tuple(job.config.get("packages") or ()), spec, folder)
     if job.kind == "train":
         backend = job.config.get("backend")
         extra = "trl" if backend in {"trl", "unsloth"} else "train"
@@ -250,6 +256,18 @@ def package_dependencies(job: TrainingJob, folder: Path) -> PackageDependencies:
         "cannot_move",
         f"Jobs of kind {job.kind} run only where their files are. They cannot run on a rented machine.",
     )
+
+
+def _script_dependencies(packages: tuple[str, ...], spec: JobSpec, folder: Path) -> PackageDependencies:
+    """The packages of a script. One that reports through TrainCard gets the gpubloom of this server with it,
+    whose run directories this server reads; pip would look for another one."""
+    own = [name for name in packages if _IS_OWN.match(name)]
+    if not own and not knows_traincard(spec):
+        return PackageDependencies(None, packages)
+    extras = [extra for name in own if (found := _OWN.match(name)) for extra in found["extras"].split(",")]
+    needed = [each for extra in extras for each in requirements_of(extra)]
+    others = [name for name in packages if name not in own]
+    return PackageDependencies(build_package(folder), tuple(dict.fromkeys((*others, *needed))))
 
 
 def _is_needed(name: str, job: TrainingJob) -> bool:
@@ -288,7 +306,8 @@ def build_package(folder: Path) -> Path:
     """gpubloom as one file that is unpacked where it is needed; built when it is not there yet."""
     root = Path(gpubloom.__path__[0])
     files = [file for part in root.iterdir() if part.name not in _STAY_HERE for file in _files_of(part)]
-    kept = {f"gpubloom/{file.relative_to(root).as_posix()}": file.read_bytes() for file in sorted(files)}
+    files += _files_of(root.with_name(_METAFLOW_NAMES))
+    kept = {file.relative_to(root.parent).as_posix(): file.read_bytes() for file in sorted(files)}
     digest = hashlib.sha256()
     for name, content in kept.items():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)

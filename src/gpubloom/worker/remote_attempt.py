@@ -101,6 +101,7 @@ class RentedInstance:
                 job_name=job.name,
                 attempt=self._job.attempt,
                 provider=job.target,
+                seller=offer.get("provider"),
                 key=self.key,
                 gpu=str(offer["gpu"]),
                 gpus=int(offer["gpus"]),

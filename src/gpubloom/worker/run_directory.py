@@ -43,9 +43,10 @@ from gpubloom.traincard.safe_paths import (
     parent_beneath,
     read_json_beneath,
     remove_beneath,
+    walk_beneath,
 )
 from gpubloom.traincard.sync.apply import has_received
-from gpubloom.worker.confinement import Confinement
+from gpubloom.worker.confinement import REPORT_FOLDERS, Confinement
 
 INPUTS = "inputs"
 # Lines of the agent's own in the output.
@@ -185,6 +186,7 @@ def prepare_script(
             "entry_not_found",
             f"{task.entry} is not in the job's folder on this machine. Submit the job again.",
         )
+    _remove_planted(run_dir)
     control = ControlFile(run_dir)
     if control.read().want != "run":
         control.want("run")
@@ -211,6 +213,18 @@ def prepare_script(
     if job.target == "local" and (task.sandboxed or came_from_remote):
         return confinement.of_a_script(spec, job, reservation, network=task.network)
     return spec
+
+
+def _remove_planted(run_dir: Path) -> None:
+    """Removes what no Reporter writes, links above all. An earlier attempt whose Reporter could write there
+    may have left them, to have the agent of this one write somewhere else."""
+    for folder in REPORT_FOLDERS:
+        facts = look_beneath(run_dir, folder)
+        if facts is not None and not stat.S_ISDIR(facts.st_mode):
+            remove_beneath(run_dir, folder)
+        for path, found in walk_beneath(run_dir, folder):
+            if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+                remove_beneath(run_dir, path)
 
 
 def _bring_datasets(run_dir: Path, home: Path, task: ScriptTask) -> None:

@@ -113,12 +113,14 @@ def test_the_time_left_shows_while_it_runs(run: Run) -> None:
 
 
 def test_a_script_that_fails_says_why(run: Run) -> None:
-    run.script("print('step 1 loss 0.5')\nraise MemoryError('CUDA out of memory. Tried to allocate 2 GiB')\n")
+    run.script(
+        "print('step 1 loss 0.5')\nraise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')\n"
+    )
     assert run.run_agent().code == 1
     latest = load_latest(run.path)
     assert latest is not None
     assert latest["status"] == "failed"
-    assert latest["error"]["type"] == "MemoryError"
+    assert latest["error"]["type"] == "RuntimeError"
     assert latest["error"]["cause"] == "gpu_out_of_memory"
     assert "smaller batch" in latest["error"]["advice"]
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,30 @@ def test_a_checkpoint_says_where_training_stood(run: Run) -> None:
     assert progress["step"] == progress["updates"] == 6
     assert progress["tokens_seen"] == 6 * 8 * 32
     assert progress["loss_scale"] == {}
+
+
+def test_a_checkpoint_says_how_long_what_and_with_which_optimizations_it_was_trained(run: Run) -> None:
+    told = [event["metadata"] for event in run.events("checkpoint")]
+    stored = json.loads((newest(run) / "training.json").read_text())["metadata"]
+    assert told[-1] == stored
+    assert 0 < told[0]["training_seconds"] < told[1]["training_seconds"]
+    assert stored["trained_parameters"] == stored["parameters"] > 1_000
+    assert (stored["method"], stored["precision"]) == ("full", "fp32")
+    assert "chunked loss" in stored["optimizations"]
+    assert "compiled layers" not in stored["optimizations"]
+    run.train(resume=True)
+    later = run.events("checkpoint")[-1]["metadata"]["training_seconds"]
+    assert later > stored["training_seconds"]
+
+
+def test_a_checkpoint_of_an_earlier_version_without_metadata_continues(run: Run) -> None:
+    path = newest(run)
+    progress = json.loads((path / "training.json").read_text())
+    del progress["metadata"]
+    (path / "training.json").write_text(json.dumps(progress))
+    checksums = json.loads((path / "checksums.json").read_text())
+    checksums["sha256"]["training.json"] = sha256((path / "training.json").read_bytes()).hexdigest()
+    (path / "checksums.json").write_text(json.dumps(checksums))
+    run.train(resume=True)
+    assert sorted(run.losses()) == list(range(1, 13))
+    assert run.events("checkpoint")[-1]["metadata"]["training_seconds"] > 0

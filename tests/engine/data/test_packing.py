@@ -39,6 +39,7 @@ def test_a_row_holds_its_examples_with_numbers_of_their_own_and_targets_within_t
     assert found.documents is not None
     assert found.documents.tolist() == [[1, 1, 1, 1, 2, 2, 2, 3]]
     assert found.filling == 1
+    assert found.samples == 2
 
 
 def test_what_is_not_trained_is_no_target() -> None:

@@ -132,7 +132,9 @@ def test_peft_loads_an_adapter_export(tiny: Make, adapter_of: Callable[..., Path
     assert torch.allclose(logits(with_adapter), logits(load(merged)), atol=1e-4)
     assert result["same"] == result["of"] == 2
     assert {"tokenizer.json", "chat_template.jinja"} <= {file["path"] for file in result["files"]}
-    assert "by a folder on this machine" in result["notes"][0]
+    assert "from a folder on this machine" in result["notes"][0]
+    named = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
+    assert named == base.name
 
 
 def test_an_adapter_on_a_model_of_the_hub_names_its_base_by_id(

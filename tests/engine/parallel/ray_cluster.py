@@ -58,6 +58,8 @@ class RayNode:
                 f"--object-store-memory={_STORE_BYTES}",
                 # Ports that Ray chooses itself it waits for, and not long: a busy machine is too slow for it.
                 *(f"--{name}-port={free_port()}" for name in _AGENT_PORTS),
+                # Otherwise workers claim 10002 to 19999, and Ray refuses a port from there for anything else.
+                *("--min-worker-port=0", "--max-worker-port=0"),
                 *arguments,
             ],
             stdin=subprocess.DEVNULL,
@@ -134,7 +136,12 @@ class RayCluster:
         )
         temporary = f"--temp-dir={self._folder.name}/h{self._count}"
         self.head = self._start(
-            ["--head", f"--port={self.port}", f"--num-cpus={cpus}", temporary, *dashboard], self._machine
+            [
+                *("--head", f"--port={self.port}", f"--num-cpus={cpus}", temporary, *dashboard),
+                # Otherwise every cluster of this machine wants 10001.
+                f"--ray-client-server-port={free_port()}",
+            ],
+            self._machine,
         )
 
     def add_node(self, machine: Machine = HERE) -> RayNode:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from gpubloom.datasets import ChatTemplate
-from gpubloom.engine.generate import Sampling, generate_tokens
+from gpubloom.engine.decoding.sampling import Sampling
+from gpubloom.engine.generate import generate_tokens
 from gpubloom.engine.serving.answers import Answer, Wanted
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import find_model

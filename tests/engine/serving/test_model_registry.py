@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpubloom.engine.generate import GREEDY, Sampling, generate_tokens
+from gpubloom.engine.decoding.sampling import GREEDY, Sampling
+from gpubloom.engine.generate import generate_tokens
 from gpubloom.engine.models.hugging_face.structure import find_layers
 from gpubloom.engine.nf4 import dequantize, quantize
 from gpubloom.engine.pretrained_text import (

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from gpubloom.plan import Gpu, Hardware, TrainConfig
 from gpubloom.server.accounts.tables import User
+from gpubloom.server.audit import AuditEvent
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.projects.tables import Project
 from tests.server.installation import Browser, Installation, Server
@@ -377,6 +378,10 @@ def test_a_share_link_shows_one_job_until_it_is_revoked(
         "paths of the server are nobody's business"
     )
     assert stranger.get("/api/shared/metrics", headers={"X-Share-Token": secret}).json()["series"] == []
+    opened = [event for event in installation.all(AuditEvent) if event.action == "share.opened"]
+    assert [(event.subject, event.ip_address) for event in opened] == [
+        (f"share:{made['share']['id']}", "testclient")
+    ], "once, however often the page asks"
     assert secret not in installation.everything_stored()
     assert ada.delete(f"{address}/{made['share']['id']}").status_code == 204
     assert stranger.get("/api/shared/job", headers={"X-Share-Token": secret}).status_code == 404

@@ -1,13 +1,15 @@
 """What was requested and what the defaults add: kept apart in a job, and told with a plan."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from gpubloom.plan import Hardware, TrainConfig
+from gpubloom.plan import Hardware, TrainConfig, detect_hardware
+from gpubloom.plan.speedups import Speedup, device_name, store_speedup
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from tests.server.installation import Browser, Installation, Server
@@ -110,3 +112,43 @@ def test_a_demo_of_another_model_has_that_models_rate(
     body = {"project": NEW_PROJECT, "config": {"model": {"path": folder.name}}}
     config = ada.post("/api/jobs", json=body).json()["config"]
     assert (config["learning_rate"], config["batch_size"], config["max_steps"]) == (2e-5, 8, 450)
+
+
+def test_a_speedup_that_was_measured_on_the_machine_is_in_the_plan_and_in_the_job(
+    installation: Installation, member: User, ada: Browser, text: Path
+) -> None:
+    project = add_project(installation, member, training_data_path="corpus.txt")
+    config: dict[str, Any] = {"precision": "fp32", "processes": 1, "data": {"train_path": "corpus.txt"}}
+    body = {"project_id": str(project.id), "config": config}
+    before = ada.post("/api/plan", json=body).json()
+    assert before["plan"]["speedup"] is None
+    hardware = detect_hardware()
+    measured = Speedup(
+        machine=hardware.name,
+        device=device_name(hardware, on_gpu=False),
+        model="tiny",
+        parameters=before["plan"]["parameters"],
+        method="full",
+        precision="fp32",
+        batch_size=1,
+        context_length=64,
+        ratio=1.94,
+        lowest=1.9,
+        highest=2.0,
+        rounds=3,
+        step_seconds=0.1,
+        baseline_step_seconds=0.194,
+        versions={},
+        measured_at=datetime(2026, 11, 16, tzinfo=UTC),
+    )
+    store_speedup(installation.home, measured)
+    shown = ada.post("/api/plan", json=body).json()["plan"]["speedup"]
+    sentence = "1.9 × faster than transformers with checkpointing, measured on this machine on 2026-11-16"
+    assert (shown["ratio"], shown["sentence"]) == (1.94, sentence)
+    job = ada.post("/api/jobs", json=body).json()
+    assert job["plan"]["speedup"] == shown
+    # The job keeps what was known when it started.
+    (installation.home / "speedups.json").unlink()
+    assert ada.get(f"/api/jobs/{job['id']}").json()["plan"]["speedup"] == shown
+    other = {**body, "config": {**config, "precision": "bf16"}}
+    assert ada.post("/api/plan", json=other).json()["plan"]["speedup"] is None

@@ -1,5 +1,6 @@
 """Tasks about a model, through the API: what is queued, refused, counted and deleted. On both databases."""
 
+import asyncio
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -7,7 +8,10 @@ import pytest
 
 from gpubloom.plan import Gpu, Hardware
 from gpubloom.server.accounts.tables import User
+from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.ingest import store_checkpoints
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob, Worker
+from gpubloom.traincard import RunEvent
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job, add_project, add_training
 
@@ -259,6 +263,11 @@ def test_all_checkpoints_are_listed_with_what_they_came_from(
     assert (found["job_id"], found["job_name"], found["step"]) == (str(training.id), "Tune", 10)
     assert (found["best"], found["size"], found["metrics"]) == (True, 100, {"eval/loss": 1.5})
     assert (found["base_model"], found["dataset_name"], found["parameters"]) == ("tiny", None, 7)
+    # Saved by an earlier version.
+    assert found["details"] == {
+        **dict.fromkeys(("training_seconds", "parameters", "trained_parameters", "method", "precision")),
+        "optimizations": [],
+    }
     assert ada.get("/api/checkpoints", params={"search": "nothing"}).json()["total"] == 0
     assert ada.get("/api/checkpoints", params={"search": "tun", "best": True}).json()["total"] == 1
     assert ada.get(f"/api/jobs/{training.id}/checkpoints").json()["facts"] == {"parameters": 7}
@@ -273,3 +282,33 @@ def test_checkpoints_of_a_run_that_diverged_are_listed_with_what_is_no_number(
     assert answer.status_code == 200, answer.text
     (found,) = answer.json()["items"]
     assert (found["parameters"], found["tokens_per_second"]) == (None, "Infinity")
+
+
+def test_a_checkpoint_is_listed_with_what_its_run_said_of_it_and_without_what_it_cannot_mean(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    training = add_training(installation, member)
+    said = {
+        "training_seconds": 61.5,
+        "parameters": 1_000,
+        "trained_parameters": 10,
+        "precision": ["bf16"],
+        "optimizations": ["compiled layers", 3, "x" * 500],
+        "note": "mine",
+    }
+    fields = {"path": "checkpoints/step-00000020", "size": 5, "metadata": said}
+    event = RunEvent(1, 0, 9, 1.0, "checkpoint", 20, fields)
+    odd = RunEvent(1, 0, 10, 2.0, "checkpoint", 21, {"path": "checkpoints/step-00000021", "metadata": [1]})
+
+    async def store() -> None:
+        database = Database(installation.database_url)
+        async with database.write() as session:
+            await store_checkpoints(session, await session.get_one(TrainingJob, training.id), [event, odd])
+        await database.close()
+
+    asyncio.run(store())
+    found = {one["step"]: one["details"] for one in ada.get("/api/checkpoints").json()["items"]}
+    assert (found[20]["training_seconds"], found[20]["trained_parameters"]) == (61.5, 10)
+    assert (found[20]["precision"], found[21]["parameters"]) == (None, None)
+    assert found[20]["optimizations"] == ["compiled layers", "x" * 200]
+    assert ada.get(f"/api/jobs/{training.id}/checkpoints").json()["items"][0]["details"] in found.values()

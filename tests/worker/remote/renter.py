@@ -6,7 +6,10 @@ from uuid import UUID, uuid4
 from pydantic import SecretStr
 from sqlalchemy import select
 
+from gpubloom.scripts.task import script_task
 from gpubloom.server.clock import now
+from gpubloom.server.jobs.files import write_files
+from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.credentials import seal
 from gpubloom.server.rentals.tables import ProviderCredential, Rental
 from gpubloom.worker.remote_attempt import PollIntervals
@@ -78,6 +81,24 @@ class Renter(Machine):
         data = {**row.config["data"], "train_path": str(words)}
         self.installation.change(row, config={**row.config, "data": data})
         return job_id
+
+    def rent_script(self, files: dict[str, str], **task: Any) -> UUID:
+        """A script that waits for a machine at the toy service."""
+        example = self.job(self.rent(status="cancelled"))
+        job = TrainingJob(
+            id=uuid4(),
+            project_id=self.project.id,
+            user_id=self.user.id,
+            name="script",
+            kind="script",
+            config=script_task({"entry": "train.py", **task}).model_dump(mode="json"),
+            target=example.target,
+            offer=example.offer,
+            gpus=1,
+        )
+        write_files(self.run_dir(job.id), {name: text.encode() for name, text in files.items()})
+        self.installation.add(job)
+        return job.id
 
     def rentals(self, job_id: UUID | None = None) -> list[Rental]:
         with self.installation.session() as session:

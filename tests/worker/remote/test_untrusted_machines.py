@@ -1,16 +1,11 @@
 """What a rented machine sends is data of its job: no code, no configuration, nothing outside its folders."""
 
 import asyncio
-from typing import Any
-from uuid import UUID, uuid4
 
 import pytest
 
 from gpubloom.providers.base import Reservation
 from gpubloom.providers.local.sandbox import why_no_sandbox
-from gpubloom.scripts.task import script_task
-from gpubloom.server.jobs.files import write_files
-from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.run_directory import prepare_script
 from tests.worker.remote.renter import Renter
@@ -57,25 +52,6 @@ def test_what_a_training_wrote_beside_its_results_stays_on_its_machine_and_the_r
     assert not [name for name in ("cache.py", "notes.txt") if (renter.run_dir(job_id) / name).exists()]
 
 
-def rent_script(renter: Renter, files: dict[str, str], **task: Any) -> UUID:
-    """A script that waits for a machine at the toy service."""
-    example = renter.job(renter.rent(status="cancelled"))
-    job = TrainingJob(
-        id=uuid4(),
-        project_id=renter.project.id,
-        user_id=renter.user.id,
-        name="script",
-        kind="script",
-        config=script_task({"entry": "train.py", **task}).model_dump(mode="json"),
-        target=example.target,
-        offer=example.offer,
-        gpus=1,
-    )
-    write_files(renter.run_dir(job.id), {name: text.encode() for name, text in files.items()})
-    renter.installation.add(job)
-    return job.id
-
-
 def test_a_scripts_results_arrive_and_its_code_stays_as_its_owner_brought_it(renter: Renter) -> None:
     script = (
         "import os\n"
@@ -84,7 +60,7 @@ def test_a_scripts_results_arrive_and_its_code_stays_as_its_owner_brought_it(ren
         "    open(name, 'w').write('evil')\n"
     )
     files = {"train.py": script, "package/module.py": "x = 1\n"}
-    job_id = rent_script(renter, files, sandboxed=False)
+    job_id = renter.rent_script(files, sandboxed=False)
 
     async def scenario() -> str:
         async with renter.worker():
@@ -98,7 +74,7 @@ def test_a_scripts_results_arrive_and_its_code_stays_as_its_owner_brought_it(ren
 
 @pytest.mark.skipif(why_no_sandbox() is not None, reason="no sandbox here")
 def test_a_script_runs_in_the_sandbox_once_a_machine_has_sent_files_into_its_folder(renter: Renter) -> None:
-    job_id = rent_script(renter, {"train.py": "x = 1\n"}, sandboxed=False)
+    job_id = renter.rent_script({"train.py": "x = 1\n"}, sandboxed=False)
     renter.installation.change(renter.job(job_id), target="local", attempt=2)
     run_dir, confinement = renter.run_dir(job_id), Confinement(renter.settings.home)
     with Reservation([], [], {}) as nothing:

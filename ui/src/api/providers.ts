@@ -1,4 +1,4 @@
-/** Cloud providers: connections, rentals, spending and budgets. */
+/** Cloud providers: connections, rentals, spending, remaining credits and budgets. */
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { answerOf, api, queryClient } from "./client";
 import type { components } from "./schema";
@@ -9,6 +9,7 @@ export type Provider = Schemas["ConnectionOut"];
 export type Rental = Schemas["RentalOut"];
 export type Spending = Schemas["SpendingOut"];
 export type Budget = Schemas["BudgetOut"];
+export type Credit = Schemas["CreditOut"];
 type NewBudget = Schemas["BudgetIn"];
 
 const MOVING_EVERY = 10_000;
@@ -35,6 +36,11 @@ export const budgetsQuery = queryOptions({
   queryKey: ["budgets"],
   queryFn: ({ signal }) => answerOf(api.GET("/api/budgets", { signal })),
   refetchInterval: MOVING_EVERY,
+});
+
+export const creditsQuery = queryOptions({
+  queryKey: ["credits"],
+  queryFn: ({ signal }) => answerOf(api.GET("/api/credits", { signal })),
 });
 
 const at = (provider: string) => ({ path: { provider } });
@@ -69,6 +75,20 @@ export async function setBudget(body: NewBudget): Promise<Budget> {
 export async function removeBudget(id: string) {
   await answerOf(api.DELETE("/api/budgets/{budget_id}", { params: { path: { budget_id: id } } }));
   await forgetBudgets();
+}
+
+/** Offers count with the credits. */
+const forgetCredits = () => Promise.all([queryClient.invalidateQueries({ queryKey: creditsQuery.queryKey }), queryClient.invalidateQueries({ queryKey: ["offers"] })]);
+
+export async function stateCredit(provider: string, body: Schemas["CreditIn"]): Promise<Credit> {
+  const credit = await answerOf(api.PUT("/api/credits/{provider}", { params: at(provider), body }));
+  await forgetCredits();
+  return credit;
+}
+
+export async function removeCredit(provider: string) {
+  await answerOf(api.DELETE("/api/credits/{provider}", { params: at(provider) }));
+  await forgetCredits();
 }
 
 /** A service's name as it writes it itself; this machine has one, too. */

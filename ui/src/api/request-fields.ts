@@ -20,6 +20,11 @@ export const CredentialsIn = {
   "values": {"type":"object","maxProperties":20,"items":{"type":"string","maxLength":4000}},
 } as const;
 
+export const CreditIn = {
+  "amount": {"type":"number","minimum":0,"maximum":1000000},
+  "as_of": {"type":"string"},
+} as const;
+
 export const DatasetChange = {
   "format": {"type":"string","enum":["text","prompt_completion","alpaca","sharegpt","messages"]},
   "columns": {"type":"object","maxProperties":10,"items":{"type":"string","minLength":1,"maxLength":500}},

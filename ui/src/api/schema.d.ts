@@ -2291,6 +2291,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/credits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Credits
+         * @description List the credits that you stated, and what is left of each.
+         */
+        get: operations["list_credits_api_credits_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/credits/{provider}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * State Credit
+         * @description State the credit that is left at a provider. Offers there count as paid until it is used up.
+         */
+        put: operations["state_credit_api_credits__provider__put"];
+        post?: never;
+        /**
+         * Remove Credit
+         * @description Forget a stated credit. Offers of the provider then count with their full cost.
+         */
+        delete: operations["remove_credit_api_credits__provider__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}/move": {
         parameters: {
             query?: never;
@@ -3462,7 +3506,7 @@ export interface components {
             spot?: boolean;
             /**
              * Credits
-             * @description Remaining credits in US dollars, by provider name.
+             * @description Remaining credits in US dollars, by provider name. Providers that are not named here count with the credit that you stated at /api/credits.
              * @default {}
              */
             credits?: {
@@ -3641,6 +3685,66 @@ export interface components {
             values: {
                 [key: string]: string;
             };
+        };
+        /**
+         * CreditIn
+         * @description The credit that is left at a provider, as the provider shows it. Replaces what was stated earlier.
+         */
+        CreditIn: {
+            /** Amount */
+            amount: number;
+            /**
+             * As Of
+             * @description The day for which the amount holds (UTC); the cost of that day is subtracted. Empty or today: now.
+             */
+            as_of?: string | null;
+        };
+        /**
+         * CreditOut
+         * @description A stated credit, and what GPU Bloom has spent at the provider since.
+         */
+        CreditOut: {
+            /** Provider */
+            provider: string;
+            /** Title */
+            title: string;
+            /**
+             * Currency
+             * @default USD
+             * @constant
+             */
+            currency: "USD";
+            /** Amount */
+            amount: number;
+            /**
+             * Stated At
+             * Format: date-time
+             */
+            stated_at: string;
+            /** Spent */
+            spent: number;
+            /** Remaining */
+            remaining: number;
+        };
+        /**
+         * CreditUseOut
+         * @description What your remaining credit at the provider pays of the cost, and what you pay yourself.
+         */
+        CreditUseOut: {
+            /** Remaining */
+            remaining: number;
+            covered: components["schemas"]["Span"];
+            to_pay: components["schemas"]["Span"];
+        };
+        /**
+         * Credits
+         * @description The stated credits. `providers`: where a credit can be stated.
+         */
+        Credits: {
+            /** Items */
+            items: components["schemas"]["CreditOut"][];
+            /** Providers */
+            providers: components["schemas"]["SellerOut"][];
         };
         /**
          * CurveOut
@@ -4027,6 +4131,38 @@ export interface components {
         /** Detected[ScriptCheckpoints] */
         "Detected_ScriptCheckpoints_-Output": {
             value: components["schemas"]["ScriptCheckpoints-Output"];
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence-Output"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** Detected[StatedDuration] */
+        "Detected_StatedDuration_-Input": {
+            value: components["schemas"]["StatedDuration-Input"];
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence?: components["schemas"]["Evidence-Input"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Detected[StatedDuration] */
+        "Detected_StatedDuration_-Output": {
+            value: components["schemas"]["StatedDuration-Output"];
             /**
              * Confidence
              * @enum {string}
@@ -6029,6 +6165,11 @@ export interface components {
             hours: components["schemas"]["Span"];
             /** Reference Gpu */
             reference_gpu: string;
+            /**
+             * Hours Of Any Gpu
+             * @description The script states its hours without a GPU type: they are used for every GPU.
+             */
+            hours_of_any_gpu: boolean;
             /** Gpus */
             gpus: number;
             /** Multi Node */
@@ -6293,6 +6434,8 @@ export interface components {
             region: string | null;
             hourly: components["schemas"]["Span"];
             cost: components["schemas"]["CostOut"];
+            /** @description None: no credit is left at this provider. */
+            credit: components["schemas"]["CreditUseOut"] | null;
             hours: components["schemas"]["Span"];
             wait_hours: components["schemas"]["Span"];
             /** Relaunches */
@@ -7495,7 +7638,8 @@ export interface components {
         };
         /**
          * Requirements
-         * @description What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`.
+         * @description What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`,
+         *     unless they were stated without a GPU.
          */
         "Requirements-Input": {
             purpose: components["schemas"]["Detected_Literal__train____infer____other___-Input"];
@@ -7542,6 +7686,7 @@ export interface components {
             interactive: components["schemas"]["Detected_bool_-Input"];
             gpu_memory_gb: components["schemas"]["Detected_float_-Input"];
             duration_hours: components["schemas"]["Detected_float_-Input"];
+            stated_duration?: components["schemas"]["Detected_StatedDuration_-Input"] | null;
             /** Reference Gpu */
             reference_gpu?: string | null;
             operations?: components["schemas"]["Detected_float_-Input"] | null;
@@ -7555,7 +7700,8 @@ export interface components {
         };
         /**
          * Requirements
-         * @description What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`.
+         * @description What a script needs from a machine. Memory is per GPU; hours are for `gpus` GPUs of `reference_gpu`,
+         *     unless they were stated without a GPU.
          */
         "Requirements-Output": {
             purpose: components["schemas"]["Detected_Literal__train____infer____other___-Output"];
@@ -7602,6 +7748,7 @@ export interface components {
             interactive: components["schemas"]["Detected_bool_-Output"];
             gpu_memory_gb: components["schemas"]["Detected_float_-Output"];
             duration_hours: components["schemas"]["Detected_float_-Output"];
+            stated_duration: components["schemas"]["Detected_StatedDuration_-Output"] | null;
             /** Reference Gpu */
             reference_gpu: string | null;
             operations: components["schemas"]["Detected_float_-Output"] | null;
@@ -8051,6 +8198,13 @@ export interface components {
             /** Second Factors */
             second_factors: ("totp" | "passkey" | "recovery_code")[];
         };
+        /** SellerOut */
+        SellerOut: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+        };
         /**
          * ServeResult
          * @description Totals of a served model: requests and tokens.
@@ -8316,6 +8470,34 @@ export interface components {
              * @default []
              */
             ignored: string[];
+        };
+        /**
+         * StatedDuration
+         * @description Hours that a comment states. `gpu`: the GPU type that it names, if it names one; `gpus`: how many.
+         */
+        "StatedDuration-Input": {
+            /** Low Hours */
+            low_hours: number;
+            /** High Hours */
+            high_hours: number;
+            /** Gpu */
+            gpu?: string | null;
+            /** Gpus */
+            gpus?: number | null;
+        };
+        /**
+         * StatedDuration
+         * @description Hours that a comment states. `gpu`: the GPU type that it names, if it names one; `gpus`: how many.
+         */
+        "StatedDuration-Output": {
+            /** Low Hours */
+            low_hours: number;
+            /** High Hours */
+            high_hours: number;
+            /** Gpu */
+            gpu: string | null;
+            /** Gpus */
+            gpus: number | null;
         };
         /**
          * StorageOut
@@ -13093,7 +13275,7 @@ export interface operations {
                         spot?: boolean;
                         /**
                          * Credits
-                         * @description Remaining credits in US dollars, by provider name.
+                         * @description Remaining credits in US dollars, by provider name. Providers that are not named here count with the credit that you stated at /api/credits.
                          * @default {}
                          */
                         credits?: {
@@ -13292,7 +13474,7 @@ export interface operations {
                         spot?: boolean;
                         /**
                          * Credits
-                         * @description Remaining credits in US dollars, by provider name.
+                         * @description Remaining credits in US dollars, by provider name. Providers that are not named here count with the credit that you stated at /api/credits.
                          * @default {}
                          */
                         credits?: {
@@ -13777,6 +13959,102 @@ export interface operations {
             header?: never;
             path: {
                 budget_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_credits_api_credits_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Credits"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    state_credit_api_credits__provider__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                provider: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreditIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreditOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    remove_credit_api_credits__provider__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                provider: string;
             };
             cookie?: never;
         };

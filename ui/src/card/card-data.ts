@@ -49,7 +49,10 @@ export type Failure = {
   type: string | null;
   traceback: string | null;
   cause: string | null;
+  cause_title?: string | null;
   advice: string | null;
+  /** Ranks that went without a word, the first to go first. */
+  lost_ranks?: number[];
   rank: number | null;
   attempt: number | null;
   t: number | null;

@@ -22,7 +22,7 @@ const KNOWN_METRICS: Record<string, MetricSpec> = {
   learning_rate: METRICS.learningRate,
   grad_norm: METRICS.gradNorm,
   tokens_per_second: METRICS.tokensPerSecond,
-  samples_per_second: { title: "Samples per second", format: metricText, range: { from: 0 }, smoothed: true },
+  samples_per_second: METRICS.samplesPerSecond,
   accuracy: { title: "Accuracy", format: shareText, smoothed: true },
   step_seconds: { title: "Seconds per step", format: metricText, range: { from: 0 }, smoothed: true },
 };

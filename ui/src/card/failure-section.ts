@@ -25,12 +25,13 @@ export class FailureSection {
 }
 
 function parts(failure: Failure): HTMLElement[] {
-  const cause = causeText(failure.cause);
+  const cause = causeText(failure);
   const where = [
     ["Status", sentence(failure.status)],
     ["Time", timeText(failure.t)],
     ["Step", failure.step === null ? "–" : countText(failure.step)],
     ["Rank", failure.rank === null ? "–" : countText(failure.rank)],
+    ...(failure.lost_ranks?.length ? [["Lost ranks", failure.lost_ranks.map(countText).join(", ")] as const] : []),
     ["Attempt", failure.attempt === null ? "–" : countText(failure.attempt)],
   ] as const;
   const sections = [

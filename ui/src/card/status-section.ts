@@ -69,7 +69,7 @@ function notices(data: CardData): HTMLElement[] {
   const { failure, status } = data;
   if (failure) {
     const what = [failure.type, messageOf(failure)].filter(Boolean).join(": ") || `The run ended with status ${failure.status}.`;
-    const cause = causeText(failure.cause);
+    const cause = causeText(failure);
     items.push(notice("error", `${sentence(failure.status)}.`, cause ? `${sentence(cause)}. ${short(what)}` : short(what), element("a", { href: "#failure" }, "Failure summary")));
   }
   for (const finding of data.findings) {

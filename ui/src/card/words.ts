@@ -35,12 +35,5 @@ export function toneOf(status: string): "good" | "bad" | "live" | "still" {
   return BAD.has(status) ? "bad" : "still";
 }
 
-const CAUSES: Record<string, string> = {
-  gpu_out_of_memory: "the GPU ran out of memory",
-  host_out_of_memory: "the machine ran out of memory",
-  disk_full: "the disk is full",
-  lost_rank: "another training process stopped responding",
-  nan_loss: "the loss became NaN or infinite",
-};
-
-export const causeText = (cause: string | null) => (cause === null ? null : (CAUSES[cause] ?? cause.replaceAll("_", " ")));
+/** The likely cause in words. A snapshot of an older version has only its code. */
+export const causeText = (failure: { cause: string | null; cause_title?: string | null }) => failure.cause_title ?? failure.cause?.replaceAll("_", " ") ?? null;

@@ -42,5 +42,6 @@ export const METRICS = {
   loss: { title: "Loss", format: metricText, smoothed: true, mayBeLogarithmic: true },
   learningRate: { title: "Learning rate", format: metricText, range: { from: 0 } },
   gradNorm: { title: "Gradient norm", format: metricText, range: { from: 0 }, smoothed: true },
+  samplesPerSecond: { title: "Samples per second", format: metricText, range: { from: 0 }, smoothed: true },
   tokensPerSecond: { title: "Tokens per second", format: countText, range: { from: 0 }, smoothed: true },
 } satisfies Record<string, MetricSpec>;

@@ -40,6 +40,7 @@ const STEP_CHARTS: PageChartSpec[] = [
   small(METRICS.learningRate.title, "train/learning_rate", BLUE, METRICS.learningRate),
   small(METRICS.gradNorm.title, "train/grad_norm", VIOLET, METRICS.gradNorm),
   small(METRICS.tokensPerSecond.title, "train/tokens_per_second", TEAL, METRICS.tokensPerSecond),
+  small(METRICS.samplesPerSecond.title, "train/samples_per_second", TEAL, METRICS.samplesPerSecond),
   small("Step time", "train/step_seconds", AMBER, { range: { from: 0 }, smoothed: true, format: secondsText }),
   small("Eval accuracy", "eval/accuracy", GREEN, {
     format: shareText,

@@ -3,6 +3,8 @@ const TITLES: Record<string, string> = {
   stalled: "Stalled.",
   degraded: "Training process problem.",
   diverging: "Diverging.",
+  no_learning: "The loss does not fall.",
+  straggler: "One rank is slow.",
   data_starved: "Waiting for data.",
   throttled: "GPU throttled.",
   out_of_memory_soon: "Memory is running out.",

@@ -4,7 +4,6 @@ The thread that pumps the output only appends to a bounded buffer; everything el
 own, and no failure here reaches the run. A script that reports by itself is left alone.
 """
 
-import ast
 import contextlib
 import json
 import logging
@@ -12,12 +11,11 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from gpubloom.agent.progress.files import EventFiles, SavedFiles
 from gpubloom.agent.progress.formats import read_line
+from gpubloom.agent.progress.imports import knows_traincard
 from gpubloom.agent.progress.recorder import Course, Point, Recorder
 from gpubloom.agent.spec import JobSpec, Reason
 from gpubloom.traincard.layout import RunFiles
@@ -34,10 +32,6 @@ _RANK = re.compile(
     r"|\[\d{1,5},(?P<b>\d{1,5})\]<std(?:out|err)>:\s?"
     r"|\((?:[A-Za-z]\w{0,40} )?(?:pid|rank)=(?P<c>\d{1,9})[^)]{0,60}\)\s?)"
 )
-_LARGEST_SCRIPT = 1 << 20
-_MOST_MODULES = 20
-# With these, TrainCard is in the script; its Reporter may begin late.
-_OURS = {"gpubloom", "metaflow_traincard"}
 logger = logging.getLogger("gpubloom.agent")
 _TURN_SECONDS = 0.2
 # Of what comes in between two turns the newest is kept: reading must cost less than printing.
@@ -89,19 +83,6 @@ def clean(line: str) -> str | None:
     return line.strip() or None
 
 
-def knows_traincard(spec: JobSpec) -> bool:
-    """Whether the script, or a module beside it that it imports, imports TrainCard."""
-    named = [word for word in spec.command if word.endswith(".py")]
-    if not named:
-        return any(word.partition(".")[0] in _OURS for word in spec.command)
-    script = spec.working_folder / named[0]
-    imported = set(_imports(script))
-    siblings = [script.with_name(f"{name}.py") for name in sorted(imported)]
-    for module in [path for path in siblings if path.is_file()][:_MOST_MODULES]:
-        imported.update(_imports(module))
-    return bool(imported & _OURS)
-
-
 def is_reporting(spec: JobSpec) -> bool:
     """Whether a Reporter of this attempt is there, or was."""
     if RunLock.holder(spec.run_dir) is not None:
@@ -115,21 +96,6 @@ def is_reporting(spec: JobSpec) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(start, dict) and start.get("attempt") == spec.attempt
-
-
-def _imports(path: Path) -> Iterator[str]:
-    """Top-level names; nothing for what is no Python, which then cannot report either."""
-    try:
-        if path.stat().st_size > _LARGEST_SCRIPT:
-            return
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.partition(".")[0]
 
 
 class OutputFollower:
@@ -157,7 +123,8 @@ class OutputFollower:
     @classmethod
     def start(cls, spec: JobSpec, environment: dict[str, str]) -> "OutputFollower | None":
         """None: the output is not followed, because following is off or the script has its own Reporter."""
-        if environment.get("BLOOM_TRAINCARD", "").lower() == "off" or knows_traincard(spec):
+        is_off = environment.get("BLOOM_TRAINCARD", "").lower() == "off"
+        if is_off or spec.has_reporter or knows_traincard(spec):
             return None
         follower = cls(spec)
         follower._thread.start()

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from gpubloom.agent.progress.formats import ParsedLine
 from gpubloom.traincard.event_queue import DROPPABLE, EventQueue
-from gpubloom.traincard.failure import likely_cause
+from gpubloom.traincard.failure import cause_fields, evidence_of_text
 from gpubloom.traincard.layout import RunFiles
 from gpubloom.traincard.lock import RunLock
 from gpubloom.traincard.telemetry import Telemetry
@@ -224,10 +224,8 @@ class Recorder:
         self._put("system", {"values": {name: v for name, v in values.items() if name != "process/ram"}})
 
     def error(self, kind: str, message: str, trace: str) -> None:
-        fields: dict[str, Any] = {"type": kind, "message": message, "traceback": trace}
-        if cause := likely_cause(kind, message):
-            fields["cause"], fields["advice"] = cause
-        self._put("error", fields)
+        causes = cause_fields([evidence_of_text(kind, message)])
+        self._put("error", {"type": kind, "message": message, "traceback": trace, **causes})
 
     def end(self, status: str, message: str | None) -> None:
         self._put("end", {"status": status, "message": message})

@@ -9,8 +9,9 @@ of whole weights and moments; sharded.py reads and writes these. docs/checkpoint
 import json
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -88,6 +89,8 @@ class Progress:
     loss_scale: dict[str, float]
     # Checkpoints from before there were examples do not say it.
     trained_tokens: int = 0
+    # What people want to know of it (`training_metadata`); those of earlier versions do not say it either.
+    metadata: dict[str, Any] = field(default_factory=dict)
     # All of them were AdamW's, before there were others.
     optimizer: str = "adamw"
 

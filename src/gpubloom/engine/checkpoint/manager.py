@@ -131,7 +131,7 @@ class CheckpointManager:
         best = best_checkpoint(self.folder)
         self._reporter.checkpoint(
             save.path,
-            {"size": directory_size(save.path)},
+            {"size": directory_size(save.path), **save.progress.metadata},
             step=save.progress.step,
             metrics=save.progress.metrics,
             best=best is not None and best[0] == save.path,

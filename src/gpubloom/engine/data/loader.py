@@ -5,7 +5,8 @@ one size: what is missing in the last one is repeated where rows may repeat, and
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,6 +26,18 @@ class Batch:
     documents_ABT: Tensor | None = None
     # Positions that hold no token of the data.
     filling: int = 0
+    # Examples; of running text, rows.
+    samples: int = 0
+
+    def pinned(self) -> "Batch":
+        """The same batch in pinned memory."""
+        documents = None if self.documents_ABT is None else self.documents_ABT.pin_memory()
+        return replace(
+            self,
+            tokens_ABT=self.tokens_ABT.pin_memory(),
+            targets_ABT=self.targets_ABT.pin_memory(),
+            documents_ABT=documents,
+        )
 
     @property
     def token_count(self) -> int:
@@ -63,20 +76,35 @@ class Loader:
         self._shape = (accumulation, batch_size, rows.length)
         self._seed = seed
 
-    def rest_of_epoch(self) -> Iterator[Batch]:
-        """The batches that are left in this epoch. State moves on before a batch is handed out."""
+    def rest_of_epoch(self, gpu: torch.device | None = None) -> Iterator[Batch]:
+        """The batches that are left in this epoch. State moves on before a batch is handed out.
+
+        A thread makes the next batch while the present one is used. For a GPU, batches are in pinned memory.
+        """
         epoch = self.epoch
         generator = np.random.default_rng([self._seed, epoch])
         offset = int(generator.integers(self._rows.slack + 1))
         order = generator.permutation(len(self._rows))
         whole = self.steps_per_epoch * self.rows_per_step
         order = np.resize(order, whole) if self._rows.may_repeat else _filled(order, whole)
-        while self.epoch == epoch:
-            numbers = self._own(order[self.position * self.rows_per_step :][: self.rows_per_step])
-            self.position += 1
-            if self.position == self.steps_per_epoch:
-                self.epoch, self.position = epoch + 1, 0
-            yield _batch(self._rows.arrays(numbers, offset), self._shape)
+
+        def make(position: int) -> Batch:
+            numbers = self._own(order[position * self.rows_per_step :][: self.rows_per_step])
+            batch = _batch(self._rows.arrays(numbers, offset), self._shape)
+            return batch if gpu is None else batch.pinned()
+
+        # A thread that pins memory without a device of its own would open a context on the first GPU.
+        begin = (lambda: None) if gpu is None else (lambda: torch.cuda.set_device(gpu))
+        with ThreadPoolExecutor(1, thread_name_prefix="loader", initializer=begin) as thread:
+            upcoming = thread.submit(make, self.position)
+            while self.epoch == epoch:
+                batch = upcoming.result()
+                self.position += 1
+                if self.position == self.steps_per_epoch:
+                    self.epoch, self.position = epoch + 1, 0
+                else:
+                    upcoming = thread.submit(make, self.position)
+                yield batch
 
     def _own(self, numbers: Numbers) -> Numbers:
         """Micro-batch by micro-batch: together, processes see the rows that one with larger ones would."""
@@ -120,4 +148,4 @@ def _batch(rows: RowArrays, shape: tuple[int, int, int]) -> Batch:
         return torch.from_numpy(np.ascontiguousarray(array)).view(shape)
 
     documents = None if rows.documents is None else tensor(rows.documents)
-    return Batch(tensor(rows.tokens), tensor(rows.targets), documents, rows.filling)
+    return Batch(tensor(rows.tokens), tensor(rows.targets), documents, rows.filling, rows.samples)

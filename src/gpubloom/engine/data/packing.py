@@ -66,7 +66,7 @@ class PackedRows:
         shape = (len(numbers), self.length)
         tokens, documents = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         targets = np.full(shape, IGNORED, np.int64)
-        filling = 0
+        filling = samples = 0
         for index, number in enumerate(numbers):
             end, document = 0, 0
             # Of an empty row, nothing.
@@ -82,8 +82,9 @@ class PackedRows:
                 targets[index, begin : end - 1] = np.where(trained, ids[1:], IGNORED)
             documents[index, end:] = document + 1
             filling += self.length - end
+            samples += len(packed)
         # One example a row needs no mask: what fills a row stands behind everything that is trained.
-        return RowArrays(tokens, targets, documents if self.is_packed else None, filling)
+        return RowArrays(tokens, targets, documents if self.is_packed else None, filling, samples)
 
 
 def pack(examples: Examples, length: int, *, together: bool) -> PackedRows:

@@ -23,6 +23,8 @@ class RowArrays:
     # Which document of its row a position belongs to; None: every row is one document.
     documents: Numbers | None = None
     filling: int = 0
+    # Examples in these rows; of running text, each row is one.
+    samples: int = 0
 
 
 class Rows(Protocol):
@@ -70,4 +72,5 @@ class Windows:
         # One more token than the row is long: the last target.
         rows = self.tokens[starts[:, None] + np.arange(self.length + 1)].astype(np.int64)
         targets = np.where(missing[:, None], IGNORED, rows[:, 1:])
-        return RowArrays(rows[:, :-1], targets, filling=int(missing.sum()) * self.length)
+        absent = int(missing.sum())
+        return RowArrays(rows[:, :-1], targets, filling=absent * self.length, samples=len(numbers) - absent)

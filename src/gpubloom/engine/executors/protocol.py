@@ -4,7 +4,7 @@ Where weights, gradients and moments live between these calls is the executor's 
 they are handed out: as whole blocks, or as parts of each tensor.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from torch import Tensor
@@ -51,8 +51,11 @@ class Executor(Protocol):
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss and number of correct tokens, without a gradient."""
 
-    def last_step(self) -> StepMeasures | None:
-        """What the step before the present one waited for and sent, where that can be measured."""
+    def last_step(self) -> Callable[[], StepMeasures] | None:
+        """Reads what the step before the present one waited for and sent, where that can be measured.
+
+        To be called once the present step's loss is known; until then nothing is read.
+        """
 
     def continue_from(self, updates: int, loss_scale: dict[str, float]) -> None:
         """After somebody wrote a saved state into its tensors: takes up the counts that belong to it."""

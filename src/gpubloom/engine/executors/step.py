@@ -62,6 +62,27 @@ class StepMeasures:
         }
 
 
+class DeviceNumber:
+    """A number that the device will have computed, copied home as soon as it is known.
+
+    Reading it waits for that moment only: what was ordered later is not waited for.
+    """
+
+    def __init__(self, value: Tensor | float) -> None:
+        self._value = torch.as_tensor(value)
+        self._arrived: torch.cuda.Event | None = None
+        if self._value.is_cuda:
+            on_host = torch.empty((), dtype=self._value.dtype, pin_memory=True)
+            self._value = on_host.copy_(self._value.detach(), non_blocking=True)
+            self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._arrived.record()
+
+    def read(self) -> float:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return float(self._value)
+
+
 def rows_of(
     batch: Batch, model: BlockModel, device: torch.device
 ) -> tuple[list[Tensor], list[Tensor], list[Tables]]:
@@ -77,6 +98,40 @@ def rows_of(
         for tokens_BT, documents_BT in zip(tokens_ABT, documents_ABT, strict=True)
     ]
     return tokens_ABT, targets_ABT, each
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """What a step reads besides weights, on the device: one entry per micro-batch, and dropout's draws."""
+
+    tokens_ABT: list[Tensor]
+    targets_ABT: list[Tensor]
+    tables: list[Tables]
+    # One for each layer and micro-batch.
+    draws: Tensor | None
+
+    def by_layer(self, layers: int) -> list[list[Tables]]:
+        """What each layer is given for its micro-batches: the same for all, but for what chance decides."""
+        if self.draws is None:
+            return [self.tables] * layers
+        return [
+            [(*table, draw) for table, draw in zip(self.tables, self.draws[number], strict=True)]
+            for number in range(layers)
+        ]
+
+    def is_like(self, other: "StepInputs") -> bool:
+        return [each.shape for each in self._tensors()] == [each.shape for each in other._tensors()]
+
+    def load(self, other: "StepInputs") -> None:
+        """Copies the values of another step into these tensors."""
+        for mine, theirs in zip(self._tensors(), other._tensors(), strict=True):
+            if mine is not theirs:
+                mine.copy_(theirs, non_blocking=True)
+
+    def _tensors(self) -> list[Tensor]:
+        tables = {id(each): each for table in self.tables for each in table}
+        draws = () if self.draws is None else (self.draws,)
+        return [*self.tokens_ABT, *self.targets_ABT, *tables.values(), *draws]
 
 
 def begins_of(batch: Batch, group: Group) -> list[int]:
@@ -95,15 +150,25 @@ def tables_by_layer(
     training: bool,
     device: torch.device,
 ) -> list[list[Tables]]:
-    """What each layer is given for its micro-batches: the same for all, but for what chance decides."""
+    """What each layer is given for its micro-batches."""
+    draws = draws_of(model, begins, layers=layers, updates=updates, training=training, device=device)
+    return StepInputs([], [], tables, draws).by_layer(layers)
+
+
+def draws_of(
+    model: BlockModel,
+    begins: Sequence[int],
+    *,
+    layers: int,
+    updates: int,
+    training: bool,
+    device: torch.device,
+) -> Tensor | None:
+    """What chance decides in a step, for each layer and micro-batch; None without dropout."""
     if model.dropout is None:
-        return [tables] * layers
+        return None
     draws = model.dropout.draws(updates, layers, begins, training=training)
-    draws = draws.to(device, non_blocking=True)
-    return [
-        [(*table, draw) for table, draw in zip(tables, draws[number], strict=True)]
-        for number in range(layers)
-    ]
+    return (draws.pin_memory() if device.type == "cuda" else draws).to(device, non_blocking=True)
 
 
 def chunks(

@@ -208,18 +208,18 @@ def _shards(shapes: Sequence[Named], item_bytes: int, limit: int) -> Iterator[li
 
 
 def _name_of_base(found: ResolvedModel, named: Any) -> tuple[str | None, str | None, str | None]:
-    """The base as others can find it: its id on the hub where it came from one, else where it lies here."""
+    """The base as others can find it: its id on the hub where it came from one, else the folder's name."""
     base_model = str(found.base) if found.base is not None else named
     if base_model is None:
         return None, None, "The base model of the adapter is unknown."
     if match := _HUB_FOLDER.fullmatch(base_model):
         return f"{match['owner']}/{match['name']}", match["commit"], None
     return (
-        base_model,
+        Path(base_model).name,
         None,
         (
-            "The adapter refers to its base model by a folder on this machine: on another machine, set "
-            "base_model_name_or_path to the id of the base model."
+            "The base model came from a folder on this machine, so the adapter has the name of that folder "
+            "only: set base_model_name_or_path to the id or the folder of the base model."
         ),
     )
 

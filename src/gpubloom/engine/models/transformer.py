@@ -10,6 +10,7 @@ size, V vocabulary.
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -155,7 +156,9 @@ class Head(nn.Module):
 
 
 class TransformerLM(nn.Module):
-    """A decoder-only language model in the Llama architecture."""
+    """A decoder-only language model in the Llama architecture. `stream`: see `generate_tokens`."""
+
+    stream: Any = None
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()

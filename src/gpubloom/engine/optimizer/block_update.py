@@ -5,6 +5,7 @@ same code, so that every placement gives the same bits.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -43,6 +44,14 @@ class BlockUpdate:
     def description(self) -> str:
         """What computes updates in host memory."""
         return self._on_host.description
+
+    def together(self) -> AbstractContextManager[None]:
+        """Updates on the device that are asked for in here are ordered at its end."""
+        return self._on_device.together()
+
+    def prepare(self, step: AdamWStep, device: torch.device) -> None:
+        """Puts the numbers of a step where recorded updates find them; AdamW's only."""
+        self._on_device.prepare(step, device)
 
     def on_device(self, layout: MomentLayout, state: State, step: AdamWStep, scale: Tensor) -> None:
         """Ordered on the current stream; nothing waits for `scale`."""

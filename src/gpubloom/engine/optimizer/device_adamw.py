@@ -4,7 +4,9 @@ On a CPU it is that kernel, so that every placement gives the same bits. On a GP
 when compiled, and a few otherwise; the clipping factor stays on the device, so that nothing waits for it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +20,20 @@ _PIECE = 1 << 24
 _COMPILED_PIECE = 1 << 26
 # Norms and biases are not.
 _WORTH_COMPILING = 1 << 20
+# A model of up to so many trained elements is updated by one program.
+_TOGETHER_AT_MOST = 1 << 28
+
+
+class _Asked(NamedTuple):
+    """One call of `update`."""
+
+    master: Tensor
+    first: Tensor
+    second: Tensor
+    gradient: Tensor
+    copy: Tensor | None
+    step: AdamWStep
+    scale: Tensor
 
 
 class DeviceAdamW:
@@ -26,9 +42,37 @@ class DeviceAdamW:
     def __init__(self, device: torch.device, host: HostAdamW, *, compiled: bool) -> None:
         self._host = host if device.type == "cpu" else None
         self._compiled: Callable[..., None] | None = None
+        self._all_compiled: Callable[..., None] | None = None
+        self._asked: list[_Asked] | None = None
+        self._recorded_numbers: Tensor | None = None
         if compiled and self._host is None:
             # Of any length: one program for all blocks and pieces.
             self._compiled = torch.compile(_update, dynamic=True, fullgraph=True)
+            self._all_compiled = torch.compile(_update_all, dynamic=False, fullgraph=True)
+
+    def prepare(self, step: AdamWStep, device: torch.device) -> None:
+        """Puts the numbers of a step where recorded updates find them."""
+        if self._recorded_numbers is None:
+            self._recorded_numbers = torch.empty(2, 3, device=device)
+        self._recorded_numbers.copy_(_numbers(step, device), non_blocking=True)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Updates asked for in here are ordered at its end, by one program if they are small enough."""
+        if self._all_compiled is None:
+            yield
+            return
+        self._asked = []
+        try:
+            yield
+            asked = self._asked
+        finally:
+            self._asked = None
+        if sum(len(each.master) for each in asked) > _TOGETHER_AT_MOST:
+            for each in asked:
+                self.update(*each)
+        elif asked:
+            self._update_together(asked)
 
     @torch.no_grad()
     def update(
@@ -42,16 +86,13 @@ class DeviceAdamW:
         scale: Tensor,
     ) -> None:
         """One update in place, ordered on the current stream."""
+        if self._asked is not None:
+            self._asked.append(_Asked(master, first, second, gradient, copy, step, scale))
+            return
         if self._host is not None:
             self._host.update(master, first, second, gradient, copy, step, float(scale))
             return
-        correction1 = 1 - step.beta1**step.updates
-        correction2 = 1 - step.beta2**step.updates
-        # As tensors, so that a new value is no new program.
-        numbers = torch.tensor(
-            [1 - step.lr * step.weight_decay, step.lr / correction1, correction2**-0.5],
-            dtype=torch.float32,
-        ).to(master.device, non_blocking=True)
+        numbers = self._numbers(step, master.device)[_row(step)]
         constants = (step.beta1, step.beta2, step.eps)
         fast = self._compiled is not None and len(master) >= _WORTH_COMPILING
         update, size = (self._compiled, _COMPILED_PIECE) if fast else (_update, _PIECE)
@@ -68,6 +109,52 @@ class DeviceAdamW:
                 scale,
                 constants,
             )
+
+    @torch.no_grad()
+    def _update_together(self, asked: Sequence[_Asked]) -> None:
+        assert self._all_compiled is not None
+        # They differ in nothing but weight decay.
+        step = max((each.step for each in asked), key=lambda step: step.weight_decay)
+        self._all_compiled(
+            [each[:5] for each in asked],
+            tuple(_row(each.step) for each in asked),
+            self._numbers(step, asked[0].master.device),
+            asked[0].scale,
+            (step.beta1, step.beta2, step.eps),
+        )
+
+    def _numbers(self, step: AdamWStep, device: torch.device) -> Tensor:
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            assert self._recorded_numbers is not None, "prepare comes first"
+            return self._recorded_numbers
+        return _numbers(step, device).to(device, non_blocking=True)
+
+
+def _row(step: AdamWStep) -> int:
+    return 0 if step.weight_decay else 1
+
+
+def _numbers(step: AdamWStep, device: torch.device) -> Tensor:
+    """What differs from step to step, with weight decay and without, in memory that the device copies from.
+
+    As a tensor, so that a new value is no new program.
+    """
+    correction1 = 1 - step.beta1**step.updates
+    correction2 = 1 - step.beta2**step.updates
+    rate, root = step.lr / correction1, correction2**-0.5
+    rows = [[1 - step.lr * step.weight_decay, rate, root], [1.0, rate, root]]
+    return torch.tensor(rows, dtype=torch.float32, pin_memory=device.type == "cuda")
+
+
+def _update_all(
+    parts: Sequence[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]],
+    kinds: tuple[int, ...],
+    numbers: Tensor,
+    scale: Tensor,
+    constants: tuple[float, float, float],
+) -> None:
+    for part, kind in zip(parts, kinds, strict=True):
+        _update(*part, numbers[kind], scale, constants)
 
 
 def _update(

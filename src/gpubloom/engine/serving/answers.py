@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpubloom.engine.generate import GREEDY, Sampling, TextModel, Turn, generate_tokens
+from gpubloom.engine.decoding.sampling import GREEDY, Sampling
+from gpubloom.engine.generate import TextModel, Turn, generate_tokens
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 
 FinishReason = Literal["stop", "length", "gone"]
@@ -47,11 +48,17 @@ class Answer:
         tokens = generate_tokens(
             model, prompt, wanted.sampling, max_tokens=self._room, ends=formatter.ends, turn=turn
         )
+        self._tokens = tokens
         text = formatter.tokenizer.decode_stream(self._counted(tokens))
         self._pieces = self._until(wanted.stop, _without(wanted.lead, text))
 
     def __iter__(self) -> Iterator[str]:
         return self._pieces
+
+    def close(self) -> None:
+        """Ends the computation, if nobody waits for its next token; whoever waits ends it then."""
+        with contextlib.suppress(ValueError):
+            self._tokens.close()
 
     def _counted(self, tokens: Iterator[int]) -> Iterator[int]:
         for token in tokens:

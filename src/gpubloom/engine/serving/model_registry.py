@@ -9,11 +9,13 @@ from pathlib import Path
 
 import torch
 
+from gpubloom.engine.decoding.batcher import Batcher
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.llama_folder import load_model
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
+from gpubloom.engine.serving.batched_answers import batch_answers
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.errors import CodedError
 from gpubloom.hub.checking import read_header
@@ -39,11 +41,13 @@ class ModelRegistry:
         self.compute = compute
         self.names = (ONLY,) if found.base is None else (BASE, TUNED)
         self._loading = threading.Lock()
+        self._batchers: list[Batcher] = []
         _must_fit(found.base if found.is_adapter and found.base else found.folder, compute, found.four_bit)
         model = load_text(found, compute)
         self._models: dict[str, TextModel] = {self.default: model}
         if found.is_adapter and isinstance(model, PretrainedText):
             self._models[BASE] = model.without_adapter()
+        self._batch(*self._models.values())
         self.context_length = model.context_length
 
     @property
@@ -63,6 +67,7 @@ class ModelRegistry:
                     found = find_model(found.base)
                 _must_fit(found.folder, self.compute, four_bit=False)
                 self._models[name] = load_text(found, self.compute)
+                self._batch(self._models[name])
             return self._models[name]
 
     def get_alone(self, name: str) -> TextModel:
@@ -70,9 +75,22 @@ class ModelRegistry:
         with self._loading:
             if name not in self._models and name in self.names:
                 self._models.clear()
+                self.close()
                 if self.compute.device.type == "cuda":
                     torch.cuda.empty_cache()
         return self.get(name)
+
+    def close(self) -> None:
+        """Ends the answers that are being computed and frees their memory."""
+        for batcher in self._batchers:
+            batcher.close()
+        self._batchers.clear()
+
+    def _batch(self, *models: TextModel) -> None:
+        """Lets answers of models that share one set of weights advance together, where that is possible."""
+        batcher = batch_answers(models)
+        if batcher is not None:
+            self._batchers.append(batcher)
 
     def facts(self) -> dict[str, object]:
         """Loaded models, device, and the reasons for precision and weights."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-from gpubloom.engine.generate import Sampling
+from gpubloom.engine.decoding.sampling import Sampling
 from gpubloom.errors import CodedError
 from gpubloom.plan.tasks import SamplingSettings
 from gpubloom.plan.validation import InvalidConfig

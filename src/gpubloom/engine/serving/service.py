@@ -135,6 +135,7 @@ class Service:
             try:
                 yield ParsedRequest(request, name, answer)
             finally:
+                answer.close()
                 self._count(answer, time.perf_counter() - started)
 
     def _model(self, name: str) -> TextModel:

@@ -23,8 +23,9 @@ from gpubloom.sandbox.options import Limits, Mount, Options
 from gpubloom.sandbox.owners import user_of
 from gpubloom.traincard.nvml import opened_nvml
 
-WORK_INSIDE = "/job/work"
-HOME_INSIDE = "/job/home"
+RUN_INSIDE = "/job"
+WORK_INSIDE = f"{RUN_INSIDE}/work"
+HOME_INSIDE = f"{RUN_INSIDE}/home"
 
 _PROBE_SECONDS = 20.0
 _SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -76,14 +77,21 @@ class Sandbox:
     network: bool = False
     gpus: tuple[str, ...] = ()
 
-    def of_a_script(self, work: Path, home: Path, environment: Mapping[str, str]) -> Options:
-        """It sees its work folder and a home, and writes to both."""
-        for folder in (work, home):
+    def of_a_script(
+        self, work: Path, home: Path, environment: Mapping[str, str], *, reports: Sequence[Path] = ()
+    ) -> Options:
+        """It sees its work folder and a home, and writes to both. `reports`: the folders of the run directory
+        that its Reporter writes."""
+        shown = {WORK_INSIDE: work, HOME_INSIDE: home}
+        shown |= {f"{RUN_INSIDE}/{folder.name}": folder for folder in reports}
+        for folder in shown.values():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         mounts = (
             *self._common(),
-            Mount("bind", WORK_INSIDE, str(work.resolve()), writable=True, owned=True),
-            Mount("bind", HOME_INSIDE, str(home.resolve()), writable=True, owned=True),
+            *(
+                Mount("bind", inside, str(folder.resolve()), writable=True, owned=True)
+                for inside, folder in shown.items()
+            ),
         )
         return self._options("script", mounts, WORK_INSIDE, {**_environment(), **environment})
 

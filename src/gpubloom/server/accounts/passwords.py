@@ -8,6 +8,7 @@ A new password ends what the old one let in: other sessions, links to reset it, 
 owner keeps them.
 """
 
+import contextlib
 from uuid import UUID
 
 import anyio
@@ -44,6 +45,8 @@ _DEVICE = Rate("sign-in-device", limit=10, seconds=15 * 60)
 # Per email address: guesses from many machines. Beyond it, each try takes longer.
 _ACCOUNT = Rate("sign-in-account", limit=100, seconds=60 * 60)
 _SLOW_SECONDS = 3.0
+# Refusals by these rates are recorded once per IP address, so that nobody can fill the audit log.
+_RECORDED = Rate("sign-in-limited", limit=1, seconds=15 * 60)
 
 
 async def _slow_down() -> None:
@@ -60,15 +63,18 @@ async def check_credentials(
     async with database.read() as session:
         user = await find_by_email(session, email)
         known = user is not None and device is not None and await is_known_device(session, user.id, device)
-    if known:
-        assert device is not None
-        rate, key = _DEVICE, (email, fingerprint(device))
+    ip = ip_address or "unknown"
+    rate, key = (_DEVICE, (email, fingerprint(device))) if known and device else (_PAIR, (email, ip))
+    try:
+        if not known:
+            await _IP_ADDRESS.count(database, ip)
         await rate.count(database, *key)
-    else:
-        ip = ip_address or "unknown"
-        rate, key = _PAIR, (email, ip)
-        await _IP_ADDRESS.count(database, ip)
-        await rate.count(database, *key)
+    except TooManyRequests:
+        with contextlib.suppress(TooManyRequests):
+            await _RECORDED.count(database, ip)
+            await _record_refusal(database, user, ip_address, "rate_limited")
+        raise
+    if not known:
         try:
             await _ACCOUNT.count(database, email)
         except TooManyRequests:

@@ -69,7 +69,7 @@ class Readers:
     """
 
     def __init__(self) -> None:
-        self._reads = Share("previews", READS_PER_PERSON)
+        self._reads = Share("previews and script checks", READS_PER_PERSON)
         self._own: dict[UUID, anyio.CapacityLimiter] = {}
         self._common = anyio.CapacityLimiter(MOST_READERS)
 

@@ -13,7 +13,7 @@ from gpubloom.server.db.database import ReadSession
 from gpubloom.server.db.pages import AskedPage
 from gpubloom.server.jobs.schemas import CheckpointOfJob, CheckpointPage
 from gpubloom.server.jobs.service import visible_to
-from gpubloom.server.jobs.summary import read_summary
+from gpubloom.server.jobs.summary import CheckpointDetails, read_summary
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
@@ -81,6 +81,7 @@ def _shown(
         metrics=checkpoint.metrics,
         best=checkpoint.best,
         saved_at=checkpoint.saved_at,
+        details=CheckpointDetails.of(checkpoint.details),
         job_id=job.id,
         job_name=job.name,
         job_status=job.status,

@@ -21,6 +21,7 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.accounts.shares import HOLDS_DOWNLOAD
 from gpubloom.server.audit import record
 from gpubloom.server.db.database import CurrentDatabase
+from gpubloom.server.jobs.adapter_base import with_named_base
 from gpubloom.server.jobs.files import FoundFile, artifacts, model_files, run_directory
 from gpubloom.server.jobs.schemas import ModelFile, ModelFiles
 from gpubloom.server.jobs.service import get_job
@@ -124,38 +125,39 @@ async def _record_download(
 RECORDED = Depends(_record_download, scope="function")
 
 
+async def _model_files(
+    job_id: OwnJobId, principal: CurrentPrincipal, settings: CurrentSettings, database: CurrentDatabase
+) -> list[FoundFile]:
+    found = await anyio.to_thread.run_sync(model_files, settings, job_id)
+    if not found:
+        raise NotFound("This job has no finished model.", code="no_model_yet")
+    return await with_named_base(database, principal.id, found)
+
+
+OwnModelFiles = Annotated[list[FoundFile], Depends(_model_files)]
+
+
 @router.get("/model")
-async def list_model_files(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
+async def list_model_files(job_id: OwnJobId, files: OwnModelFiles) -> ModelFiles:
     """List the files of the finished model."""
-    return _listed(await _model_files(settings, job_id), _archive_name("model", job_id))
+    return _listed(files, _archive_name("model", job_id))
 
 
 @router.get("/model/archive", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED])
-async def download_archive(
-    job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
-) -> StreamingResponse:
+async def download_archive(job_id: OwnJobId, files: OwnModelFiles, range_: Range = None) -> StreamingResponse:
     """Download the whole model as one tar archive. A Range header continues an interrupted download."""
-    return _archive(await _model_files(settings, job_id), _archive_name("model", job_id), range_)
+    return _archive(files, _archive_name("model", job_id), range_)
 
 
 @router.get(
     "/model/files/{path:path}", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED]
 )
-async def download_file(
-    job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
-) -> StreamingResponse:
+async def download_file(path: str, files: OwnModelFiles, range_: Range = None) -> StreamingResponse:
     """Download one file of the model. `GET /jobs/{job_id}/model` lists the names."""
-    file = _named(await _model_files(settings, job_id), path)
+    file = _named(files, path)
     if file is None:
         raise NotFound("The model has no file with this name.", code="file_not_found")
     return _whole_or_part(file, range_)
-
-
-async def _model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
-    found = await anyio.to_thread.run_sync(model_files, settings, job_id)
-    if not found:
-        raise NotFound("This job has no finished model.", code="no_model_yet")
-    return found
 
 
 @router.get("/artifacts")

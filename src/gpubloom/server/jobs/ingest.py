@@ -16,6 +16,7 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.jobs.metrics import LEVELS, WIDTHS, PointRange, merged
+from gpubloom.server.jobs.summary import CheckpointDetails
 from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricSeries, NonFinite, TrainingJob
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.number_encoding import encode_number
@@ -237,6 +238,8 @@ async def _store_checkpoint(session: AsyncSession, job: TrainingJob, event: RunE
     row.step = event.step or 0
     row.size = size if type(size) is int and 0 <= size < 1 << 63 else None
     row.metrics = metrics if isinstance(metrics, dict) else {}
+    # A script may say anything of a checkpoint; what is known is kept, and is small.
+    row.details = CheckpointDetails.of(event.fields.get("metadata")).model_dump(mode="json")
     row.best = best
     row.saved_at = datetime.fromtimestamp(event.t, UTC)
     row.removed = False

@@ -6,7 +6,7 @@ rented machines come from `rentals`, which stands above; `TakesOffers` is what a
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Protocol, cast
@@ -41,6 +41,7 @@ from gpubloom.plan.config import folder_context_length
 from gpubloom.plan.data_files import find_tokenizer_files
 from gpubloom.plan.families import read_decoder
 from gpubloom.plan.hardware import GIBIBYTE, Gpu, kind_of, peak_flops
+from gpubloom.plan.speedups import with_speedup
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.inputs import NO_INPUTS, Inputs
@@ -296,9 +297,14 @@ async def live_machines(session: AsyncSession) -> list[tuple[Hardware, datetime]
 
 
 async def decide(
-    machines: list[Hardware], config: TrainConfig, *, gpu_type: str | None, host_memory: int | None
+    machines: list[Hardware],
+    config: TrainConfig,
+    *,
+    gpu_type: str | None,
+    host_memory: int | None,
+    home: Path | None = None,
 ) -> Launch:
-    """Where the job can run; raises CannotRun with the reason when nowhere."""
+    """Where the job can run; raises CannotRun with the reason when nowhere. `home` may hold measurements."""
     # A worker registers a moment after the server starts; until then this machine is what there is.
     candidates = machines or [await anyio.to_thread.run_sync(detect_hardware)]
     if gpu_type is not None:
@@ -321,7 +327,11 @@ async def decide(
     first: tuple[Hardware, ValueError] | None = None
     for machine in candidates:
         try:
-            return _launch(_data_file(config, machine, gpu_type), machine, tokens)
+            launch = _launch(_data_file(config, machine, gpu_type), machine, tokens)
+            if home is None:
+                return launch
+            measured = await anyio.to_thread.run_sync(with_speedup, launch.plan, launch.config, machine, home)
+            return replace(launch, plan=measured)
         except ValueError as refusal:
             first = first or (machine, refusal)
     assert first is not None, "there is always a machine to try"

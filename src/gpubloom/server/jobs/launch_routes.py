@@ -95,7 +95,13 @@ async def plan_job(
     try:
         config, machines = await _configure(body, principal, database, settings, name="plan", project=project)
         defaults = defaults_for(config, body.config)
-        launch = await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
+        launch = await decide(
+            machines,
+            config,
+            gpu_type=body.gpu_type,
+            host_memory=body.host_memory,
+            home=settings.home,
+        )
     except InvalidInput as refusal:
         found = refusal if isinstance(refusal, CannotRun) else None
         return PlanAnswer(
@@ -191,7 +197,9 @@ async def _decide(
     config, machines = await _configure(
         body, principal, database, settings, name=name, project=project, offer=offer
     )
-    return await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
+    # What was measured here says nothing about a machine that is rented.
+    home = settings.home if offer is None else None
+    return await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory, home=home)
 
 
 async def _configure(

@@ -309,7 +309,7 @@ async def read_new(session: AsyncSession, ranges: Sequence[PointRange]) -> dict[
 _ROW_COLUMNS = {
     "loss": "train/loss",
     "learning_rate": "train/learning_rate",
-    "throughput": "train/tokens_per_second",
+    "throughput": "train/samples_per_second",
 }
 _ROW_SYSTEM = {
     "gpu_utilization": "system/gpu/0/utilization",

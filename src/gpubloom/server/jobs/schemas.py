@@ -5,14 +5,14 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
 from gpubloom.offers.prices import Granularity, PriceKind
 from gpubloom.plan import NearestFit, Needs, Plan, TrainConfig, limits
 from gpubloom.plan.tasks import SweepSettings, Task, TaskResult
 from gpubloom.scripts.task import ScriptTask
 from gpubloom.server.jobs.states import Kind, Status, Want
-from gpubloom.server.jobs.summary import RunSummary, RunWarning
+from gpubloom.server.jobs.summary import CheckpointDetails, RunSummary, RunWarning
 from gpubloom.server.projects.schemas import CamelProjectIn, ProjectIn
 from gpubloom.server.schema import CAMEL_CASE, Line, MetricNumber, Schema, Span, Writable, described_as
 
@@ -165,6 +165,7 @@ class CheckpointOut(Schema):
     metrics: dict[str, JsonValue]
     best: bool
     saved_at: datetime
+    details: Annotated[CheckpointDetails, BeforeValidator(CheckpointDetails.of)]
 
 
 class Checkpoints(Schema):
@@ -420,7 +421,9 @@ class MetricRow(Schema):
     gpu_utilization: float | None
     cpu_utilization: float | None
     memory_usage: int | None
-    throughput: float | None
+    throughput: float | None = Field(
+        description="Samples per second. Null for runs that do not report samples."
+    )
     epoch: int | None
     step: int
 

@@ -1,14 +1,15 @@
 """Read-only links to a job: made and revoked by its owner, opened by anybody who has one.
 
 The secret travels in a header, never in an address that a log could keep. It has 256 random bits, so
-guessing needs no limit.
+guessing needs no limit. The audit log says who opened a link: once an hour for each IP address.
 """
 
+import contextlib
 from pathlib import PurePath
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, Request
 from pydantic import JsonValue
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -16,20 +17,24 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.config import DataConfig
 from gpubloom.server.accounts.mail import page_link
-from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
-from gpubloom.server.audit import record
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, client_address
+from gpubloom.server.audit import record, record_apart
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.metrics import read_curves
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import CurveOut, Curves, JobOut, NewShare, ShareOut, Shares
 from gpubloom.server.jobs.tables import JobShare, TrainingJob
-from gpubloom.server.problems import Conflict, NotFound
+from gpubloom.server.problems import Conflict, NotFound, TooManyRequests
 from gpubloom.server.projects.tables import Project
+from gpubloom.server.security.rates import Rate
 from gpubloom.server.security.secrets import fingerprint, new_secret
 
 router = APIRouter(prefix="/jobs/{job_id}/shares", tags=["sharing"])
 public_router = APIRouter(prefix="/shared", tags=["sharing"])
+
+# A page that is open asks every few seconds.
+_RECORDED = Rate("share-opened", limit=1, seconds=60 * 60)
 
 
 @router.get("")
@@ -92,12 +97,14 @@ def _record(
 
 
 async def _shared_job(
-    database: CurrentDatabase, x_share_token: Annotated[str, Header(min_length=1, max_length=256)]
+    request: Request,
+    database: CurrentDatabase,
+    x_share_token: Annotated[str, Header(min_length=1, max_length=256)],
 ) -> tuple[TrainingJob, Project]:
     async with database.read() as session:
         row = (
             await session.execute(
-                select(TrainingJob, Project)
+                select(TrainingJob, Project, JobShare.id)
                 .join(JobShare, JobShare.job_id == TrainingJob.id)
                 .join(Project, Project.id == TrainingJob.project_id)
                 .where(JobShare.fingerprint == fingerprint(x_share_token))
@@ -105,7 +112,21 @@ async def _shared_job(
         ).one_or_none()
     if row is None:
         raise NotFound("This link is invalid or was revoked.", code="link_invalid")
-    return row[0], row[1]
+    job, project, share_id = row
+    ip_address = client_address(request)
+    with contextlib.suppress(TooManyRequests):
+        await _RECORDED.count(database, str(share_id), ip_address or "unknown")
+        await record_apart(
+            database,
+            "share.opened",
+            actor=None,
+            subject=f"share:{share_id}",
+            ip_address=ip_address,
+            project=project.id,
+            name=job.name,
+            job=str(job.id),
+        )
+    return job, project
 
 
 SharedJob = Annotated[tuple[TrainingJob, Project], Depends(_shared_job)]

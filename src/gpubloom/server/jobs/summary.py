@@ -29,6 +29,8 @@ _MOST_MARKS = 200
 # The whole log is in the job's output.
 MOST_WARNINGS = 20
 _LONGEST_WARNING = 1_000
+_LONGEST_NAME = 200
+_MOST_OPTIMIZATIONS = 20
 
 
 class Tolerant(BaseModel):
@@ -151,6 +153,96 @@ class RunWarning(Tolerant):
     attempt: Whole = 1
 
 
+def _only_texts(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    return [storable(text)[:_LONGEST_NAME] for text in value if isinstance(text, str)][:_MOST_OPTIMIZATIONS]
+
+
+def _only_name(value: Any) -> Any:
+    return storable(value)[:_LONGEST_NAME] if isinstance(value, str) else value
+
+
+Name = Annotated[str, BeforeValidator(_only_name)]
+
+
+class CheckpointDetails(Tolerant):
+    """What a run said of a checkpoint. Older runs and most scripts say nothing."""
+
+    training_seconds: Number | None = Field(
+        None, description="Training time up to this checkpoint, in seconds, without pauses."
+    )
+    parameters: Whole | None = Field(None, description="Parameters of the model, without adapters.")
+    trained_parameters: Whole | None = Field(None, description="Parameters that the run trains.")
+    method: Name | None = Field(None, description="full, lora or qlora.")
+    precision: Name | None = Field(None, description="Number format of the computation.")
+    optimizations: Annotated[list[str], BeforeValidator(_only_texts)] = Field(
+        [], description="What made the run faster or smaller, in words."
+    )
+
+    @classmethod
+    def of(cls, metadata: Any) -> "CheckpointDetails":
+        """From the metadata of an event, which may be anything."""
+        if isinstance(metadata, cls):
+            return metadata
+        return cls.model_validate(metadata if isinstance(metadata, Mapping) else {})
+
+
+class RankState(Tolerant):
+    """One training process of a run."""
+
+    rank: Whole = 0
+    host: Name | None = Field(None, description="The machine of the process.")
+    state: Name = Field("", description="alive, silent, dead, or how the process ended.")
+    last_seen: Number | None = Field(None, description="Time of its last event, in seconds since 1970.")
+    step: Whole | None = Field(None, description="The newest step of the process.")
+    step_seconds: Number | None = Field(None, description="Median time of its last steps, in seconds.")
+
+
+class RankValue(Tolerant):
+    """The value of one rank."""
+
+    rank: Whole = 0
+    value: Number | None = None
+
+
+class RankSpread(Tolerant):
+    """How far ranks lie apart in a series that several of them report."""
+
+    name: Name = Field("", description="The series.")
+    mean: Number | None = None
+    lowest: RankValue = RankValue()
+    highest: RankValue = RankValue()
+    spread: Number | None = Field(None, description="The highest value above the lowest, as a fraction.")
+
+
+class NodeGpu(Tolerant):
+    """A GPU of a machine."""
+
+    index: Whole = 0
+    name: Name | None = None
+
+
+class Node(Tolerant):
+    """A machine of a run."""
+
+    host: Name | None = None
+    ranks: list[Whole] = Field([], description="The ranks that run on this machine.")
+    gpus: Annotated[list[NodeGpu], BeforeValidator(_only_objects)] = []
+    last: Annotated[dict[str, MetricNumber], BeforeValidator(_only_numbers)] = Field(
+        {}, description="The newest telemetry of this machine."
+    )
+
+
+class Processes(Tolerant):
+    """The processes and machines of a run. Empty lists: the run has one process on one machine."""
+
+    ranks: Annotated[list[RankState], BeforeValidator(_only_objects)] = []
+    rank_variance: Annotated[list[RankSpread], BeforeValidator(_only_objects)] = []
+    nodes: Annotated[list[Node], BeforeValidator(_only_objects)] = []
+    left_out: Whole = Field(0, description="Number of further ranks that are only in the run directory.")
+
+
 class SummaryFields(Tolerant):
     """The parts of a summary that are replaced as a whole."""
 
@@ -163,6 +255,7 @@ class SummaryFields(Tolerant):
     eta_seconds: Number | None = Field(
         None, description="Estimated seconds left, from the speed of the last minutes."
     )
+    world_size: Whole | None = Field(None, description="Number of training processes.")
     restart_count: Whole = Field(0, description="How often the run was restarted.")
     resumed_from_step: Whole | None = Field(None, description="The step from which this attempt resumed.")
     control_version: Whole | None = Field(
@@ -182,6 +275,9 @@ class SummaryFields(Tolerant):
     )
     findings: Annotated[list[Finding], BeforeValidator(_only_objects)] = Field(
         [], description="Problems of the run, worst first."
+    )
+    processes: Processes = Field(
+        Processes(), description="Each rank and each machine. Empty for a run of one process."
     )
     cost: Cost | None = Field(None, description="The cost of the job. None if nothing was rented.")
 
@@ -218,6 +314,7 @@ _FROM_RUN = (
     "epoch",
     "epochs",
     "eta_seconds",
+    "world_size",
     "restart_count",
     "resumed_from_step",
     "control_version",

@@ -185,6 +185,8 @@ class Checkpoint(Identified, Table):
     path: Mapped[str]
     size: Mapped[int | None] = mapped_column(BigInteger)
     metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    # The event's `metadata`, a name that the mapping keeps for itself. None: saved by an earlier version.
+    details: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     best: Mapped[bool] = mapped_column(default=False)
     saved_at: Mapped[datetime]
     removed: Mapped[bool] = mapped_column(default=False)

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpubloom.errors import code_of
-from gpubloom.scripts import Requirements, ScriptProblem, detect, from_notebook, is_notebook
+from gpubloom.scripts import Requirements, ScriptProblem, is_notebook
 from gpubloom.scripts.task import checked_path
 from gpubloom.server.ml_jobs.schemas import NewMlJob
 from gpubloom.server.problems import InvalidInput
+from gpubloom.server.scripts.reading import ScriptReader
 
 _USUAL_NAMES = ("train.py", "main.py", "run.py")
 _READ_ENDINGS = (".py", ".json", ".toml", ".yaml", ".yml")
@@ -41,23 +42,39 @@ def read_folder(body: NewMlJob) -> Folder:
         raise InvalidInput.for_field(
             "entry", f"The entry {entry} is not among the files.", code="entry_not_found"
         )
-    text = _text(files[entry])
-    if entry.endswith(".ipynb") or (not entry.endswith(".py") and text is not None and is_notebook(text)):
-        return _from_notebook(files, entry)
-    if text is not None and entry.endswith(".py") and is_notebook(text):
-        try:
-            return Folder(
-                {**files, entry: from_notebook(text).encode()},
-                entry,
-                ("The notebook was converted to a script.",),
-            )
-        except ScriptProblem as problem:
-            raise InvalidInput.for_field("code", str(problem), code=problem.code) from None
     return Folder(files, entry)
 
 
-def read_requirements(folder: Folder, arguments: list[str]) -> Requirements:
-    """The requirements of the script. Takes some CPU time."""
+async def as_script(folder: Folder, reader: ScriptReader) -> Folder:
+    """The folder with its notebook as a script, if the file to run is a notebook."""
+    files, entry = folder.files, folder.entry
+    text = _text(files[entry]) or ""
+    is_script = entry.endswith(".py")
+    if not entry.endswith(".ipynb") and not is_notebook(text):
+        return folder
+    name = entry if is_script else f"{entry.rpartition('.')[0] or entry}.py"
+    if not is_script and name in files:
+        raise InvalidInput.for_field(
+            "entry",
+            f"{entry} would be converted to {name}, but a file with this name already exists.",
+            code="duplicate_file",
+        )
+    try:
+        script = await reader.script_of(text)
+    except ScriptProblem as problem:
+        raise InvalidInput.for_field(
+            "code" if is_script else "entry", str(problem), code=problem.code
+        ) from None
+    note = (
+        "The notebook was converted to a script."
+        if is_script
+        else f"{entry} was converted to the script {name}."
+    )
+    return Folder({**files, name: script.encode()}, name, (note,))
+
+
+async def read_requirements(folder: Folder, arguments: list[str], reader: ScriptReader) -> Requirements:
+    """The requirements of the script."""
     text = _text(folder.files[folder.entry])
     if text is None:
         raise InvalidInput.for_field("entry", f"{folder.entry} is not UTF-8 text.", code="not_utf8")
@@ -69,7 +86,7 @@ def read_requirements(folder: Folder, arguments: list[str]) -> Requirements:
         if (other := _text(content)) is not None:
             siblings[name] = other
     try:
-        return detect(text, files=siblings, arguments=arguments)
+        return await reader.requirements(text, siblings, arguments)
     except ScriptProblem as problem:
         raise InvalidInput.for_field("entry", str(problem), code=problem.code) from None
 
@@ -114,23 +131,6 @@ def _found_entry(files: Mapping[str, bytes]) -> str:
             "entry", "There is no train.py. Set entry to the file to run.", code="entry_missing"
         )
     return scripts[0]
-
-
-def _from_notebook(files: Mapping[str, bytes], entry: str) -> Folder:
-    text = _text(files[entry])
-    try:
-        script = from_notebook(text or "")
-    except ScriptProblem as problem:
-        raise InvalidInput.for_field("entry", str(problem), code=problem.code) from None
-    name = f"{entry.rpartition('.')[0] or entry}.py"
-    if name in files:
-        raise InvalidInput.for_field(
-            "entry",
-            f"{entry} would be converted to {name}, but a file with this name already exists.",
-            code="duplicate_file",
-        )
-    note = f"{entry} was converted to the script {name}."
-    return Folder({**files, name: script.encode()}, name, (note,))
 
 
 def _checked(field: str, path: str) -> str:

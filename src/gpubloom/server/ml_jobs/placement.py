@@ -1,7 +1,7 @@
 """Where a script job runs: on the server's machine or on a rented machine, and the reasons."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -20,6 +20,7 @@ from gpubloom.server.jobs.launch import TakesOffers
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.ml_jobs.schemas import NewMlJob, Overrides
 from gpubloom.server.problems import InvalidInput
+from gpubloom.server.rentals.provider_credits import remaining_credits
 
 _FREE = Span.of(0.0)
 _MOST_TRIED = 12
@@ -144,7 +145,8 @@ def _machine_for(request: PlacementRequest) -> Hardware | None:
 
 async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
     """The best offer that can be taken: those of services that are not connected cannot."""
-    made = await anyio.to_thread.run_sync(_offers, request, request.body.provider)
+    stated = await remaining_credits(session, request.principal.id)
+    made = await anyio.to_thread.run_sync(_offers, request, request.body.provider, stated)
     able = [offer for offer in made if offer.unattended]
     if not able:
         where = f"{request.body.provider} has" if request.body.provider else "There is"
@@ -181,7 +183,8 @@ async def _take(
     taken = OfferTaken.model_validate(wanted)
     taken_offer = await request.offer_service.take(session, request.principal, taken)
     if offer is None:
-        made = await anyio.to_thread.run_sync(_offers, request, taken.provider)
+        stated = await remaining_credits(session, request.principal.id)
+        made = await anyio.to_thread.run_sync(_offers, request, taken.provider, stated)
         same = [each for each in made if _is(each, taken)]
         offer = same[0] if same else None
     if offer is None:
@@ -206,9 +209,9 @@ def _is(offer: Offer, taken: OfferTaken) -> bool:
     )
 
 
-def _offers(request: PlacementRequest, provider: str | None) -> Sequence[Offer]:
+def _offers(request: PlacementRequest, provider: str | None, stated: Mapping[str, float]) -> Sequence[Offer]:
     providers = () if provider is None else (provider,)
-    asked: Constraints = request.body.constraints.constraints(providers, _engines())
+    asked: Constraints = request.body.constraints.constraints(providers, _engines(), stated)
     try:
         need = Need.from_requirements(request.found)
     except ValueError as problem:

@@ -1,4 +1,7 @@
-"""The HTTP routes of script jobs. A folder may have megabytes: read in a thread, once the caller is known."""
+"""The HTTP routes of script jobs.
+
+A folder may have megabytes: it is decoded in a thread, once the caller is known. A confined process reads it.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -22,7 +25,7 @@ from gpubloom.server.jobs.service import get_job
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.ml_jobs import service
-from gpubloom.server.ml_jobs.folder import Folder, read_folder, read_requirements
+from gpubloom.server.ml_jobs.folder import Folder, as_script, read_folder, read_requirements
 from gpubloom.server.ml_jobs.placement import Placement, PlacementRequest, apply_overrides, decide
 from gpubloom.server.ml_jobs.schemas import (
     MlJobStatus,
@@ -34,9 +37,10 @@ from gpubloom.server.ml_jobs.schemas import (
     Templates,
 )
 from gpubloom.server.ml_jobs.service import SandboxChoice
-from gpubloom.server.offers import CurrentPrices
 from gpubloom.server.problems import MalformedRequest, invalid_fields
+from gpubloom.server.rentals.price_book import CurrentPrices
 from gpubloom.server.schema import Span
+from gpubloom.server.scripts.reading import CurrentScriptReader
 
 router = APIRouter(prefix="/ml-jobs", tags=["script jobs"])
 
@@ -94,12 +98,11 @@ async def _prepare(
     database: CurrentDatabase,
     prices: CurrentPrices,
     offer_service: CurrentOfferService,
+    reader: CurrentScriptReader,
 ) -> Prepared:
-    body, folder = await anyio.to_thread.run_sync(_read, await request.body())
-    found = await anyio.to_thread.run_sync(
-        read_requirements, folder, body.arguments, limiter=request.app.state.script_readers
-    )
-    found = apply_overrides(found, body.requirements)
+    body, sent = await anyio.to_thread.run_sync(_read, await request.body())
+    folder = await as_script(sent, reader)
+    found = apply_overrides(await read_requirements(folder, body.arguments, reader), body.requirements)
     async with database.read() as session:
         machines = [hardware for hardware, _ in await live_machines(session)]
         placement = await decide(

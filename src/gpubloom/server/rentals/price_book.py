@@ -5,8 +5,10 @@ The worker asks, together with its look for forgotten machines; making an offer 
 """
 
 from datetime import datetime, timedelta
+from typing import Annotated, cast
 
 import structlog
+from fastapi import Depends, Request
 from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -15,7 +17,7 @@ from gpubloom.offers import PriceRow, PriceTable
 from gpubloom.offers.prices import PricesProblem
 from gpubloom.providers.cloud import CloudProvider
 from gpubloom.server.clock import now
-from gpubloom.server.db.database import Database
+from gpubloom.server.db.database import Database, ReadSession
 from gpubloom.server.rentals.tables import LivePrices
 
 log = structlog.get_logger("bloom")
@@ -70,3 +72,11 @@ class PriceBook:
             # Stored by another version of ours.
             log.warning("ignored the live prices of providers", reason=str(problem))
             return self._shipped
+
+
+async def _prices_of(request: Request, session: ReadSession) -> PriceTable:
+    book = cast("PriceBook", request.app.state.prices)
+    return await book.current(session)
+
+
+CurrentPrices = Annotated[PriceTable, Depends(_prices_of)]

@@ -1,6 +1,6 @@
 """The JSON of providers, rented machines and budgets. Amounts are in US dollars."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -119,6 +119,41 @@ class SpendingOut(Schema):
     total: float
     hourly_now: float
     by_provider: list[ProviderSpending]
+
+
+class CreditIn(Schema):
+    """The credit that is left at a provider, as the provider shows it. Replaces what was stated earlier."""
+
+    amount: _Amount
+    as_of: date | None = Field(
+        None,
+        description="The day for which the amount holds (UTC); the cost of that day is subtracted. "
+        "Empty or today: now.",
+    )
+
+
+class CreditOut(Schema):
+    """A stated credit, and what GPU Bloom has spent at the provider since."""
+
+    provider: str
+    title: str
+    currency: Literal["USD"] = "USD"
+    amount: float
+    stated_at: datetime
+    spent: float
+    remaining: float
+
+
+class SellerOut(Schema):
+    name: str
+    title: str
+
+
+class Credits(Schema):
+    """The stated credits. `providers`: where a credit can be stated."""
+
+    items: list[CreditOut]
+    providers: list[SellerOut]
 
 
 class BudgetIn(Schema):

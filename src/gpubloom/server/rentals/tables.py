@@ -55,6 +55,17 @@ class ProviderCredential(Table):
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
+class ProviderCredit(Table):
+    """US dollars that a person said are left at a provider, at the moment for which they said it."""
+
+    __tablename__ = "provider_credits"
+
+    user_id: Mapped[UUID] = mapped_column(ForeignKey(User.id, ondelete="CASCADE"), primary_key=True)
+    provider: Mapped[str] = mapped_column(String(32), primary_key=True)
+    amount: Mapped[float] = mapped_column(Double)
+    stated_at: Mapped[datetime]
+
+
 class Rental(Identified, Table):
     """One machine for one attempt. It outlives its job's row: money that was spent stays spent."""
 
@@ -67,6 +78,8 @@ class Rental(Identified, Table):
     job_name: Mapped[str]
     attempt: Mapped[int]
     provider: Mapped[str] = mapped_column(String(32))
+    # Whose bill it is on, as named in the price table: the cloud behind SkyPilot. None: `provider` itself.
+    seller: Mapped[str | None] = mapped_column(String(32))
     # The name that the machine carries at the service.
     key: Mapped[str] = mapped_column(String(64), unique=True)
     instance_id: Mapped[str | None]

@@ -1,8 +1,9 @@
 """Child processes that look at strangers' files and run their templates, so that the server need not.
 
-A child gets one JSON request on its input and answers with lines of JSON. It knows no secrets: there are
-none in its environment. It can be ended at any moment. Before it touches what strangers made, it confines
-itself to its own inputs with `confine_reader`, by the policy in its request (`sandbox`).
+A child gets one JSON request on its input and answers with lines of JSON; a kept child gets several, all of
+one person. It knows no secrets: there are none in its environment. It can be ended at any moment. Before it
+touches what strangers made, it confines itself to its own inputs with `confine_reader`, by the policy in its
+request (`sandbox`).
 """
 
 import asyncio
@@ -11,8 +12,9 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any
+from typing import Any, Self
 
 from gpubloom.sandbox.landlock import Policy, landlock_version
 
@@ -77,16 +79,7 @@ async def started(
     module: str, request: dict[str, Any], *, buffered: int = _LONGEST_LINE
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A child of one of our modules that has its request; it is gone when the block ends."""
-    _check_confinement(request["sandbox"])
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", module),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=_environment() | {"MALLOC_ARENA_MAX": "2", "TOKENIZERS_PARALLELISM": "false"},
-        start_new_session=True,
-        limit=buffered,
-    )
+    child = await _spawned(module, request["sandbox"], buffered)
     try:
         assert child.stdin is not None
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -95,11 +88,80 @@ async def started(
         child.stdin.close()
         yield child
     finally:
-        if child.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-        # Shielded: a child that was ended must also be waited for when this task is.
-        await asyncio.shield(asyncio.ensure_future(child.wait()))
+        await _ended(child)
+
+
+async def _spawned(module: str, policy: Policy, buffered: int) -> asyncio.subprocess.Process:
+    _check_confinement(policy)
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", module),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=_environment() | {"MALLOC_ARENA_MAX": "2", "TOKENIZERS_PARALLELISM": "false"},
+        start_new_session=True,
+        limit=buffered,
+    )
+
+
+async def _ended(child: asyncio.subprocess.Process) -> None:
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    # Shielded: a child that was ended must also be waited for when this task is.
+    await asyncio.shield(asyncio.ensure_future(child.wait()))
+
+
+class KeptChild:
+    """A child that answers one line for each line it is asked, one question at a time.
+
+    After a failed question it must be ended: its answer could come late.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.busy_seconds = 0.0
+
+    @classmethod
+    async def start(cls, module: str, setup: dict[str, Any], *, longest_answer: int) -> Self:
+        """`setup` is the first line of its input, with the policy as `sandbox`."""
+        child = cls(await _spawned(module, setup["sandbox"], longest_answer))
+        child._write(setup)
+        return child
+
+    async def ask(self, request: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+        """The answer. Raises if the child fails or takes too long."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    self._write(request)
+                    await self._process.stdin.drain()
+                if line := await self._process.stdout.readline():
+                    answer = json.loads(line)
+                else:
+                    raise ChildFailed(_how_it_ended(await self._process.wait()))
+        except TimeoutError as error:
+            raise ChildTookTooLong(f"The process took longer than {seconds:,.0f} seconds.") from error
+        except (ValueError, RecursionError) as error:
+            raise ChildFailed("The process sent an unreadable answer.") from error
+        if not isinstance(answer, dict):
+            raise ChildFailed("The process sent an unreadable answer.")
+        self.busy_seconds += time.monotonic() - began
+        return answer
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.returncode is None
+
+    async def end(self) -> None:
+        await _ended(self._process)
+
+    def _write(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
 
 async def answers(
@@ -115,16 +177,18 @@ async def answers(
                 status = await child.wait()
         except TimeoutError as error:
             raise ChildTookTooLong(f"The process took longer than {seconds:,.0f} seconds.") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ChildFailed("The process sent an unreadable answer.") from error
     if status == -signal.SIGPROF:
         raise TemplateTookTooLong("The chat template runs too long and was stopped.")
     if status != 0:
-        raise ChildFailed(
-            f"The process was ended by signal {-status}."
-            if status < 0
-            else f"The process ended with exit code {status}."
-        )
+        raise ChildFailed(_how_it_ended(status))
+
+
+def _how_it_ended(status: int) -> str:
+    if status < 0:
+        return f"The process was ended by signal {-status}."
+    return f"The process ended with exit code {status}."
 
 
 async def answer(module: str, request: dict[str, Any], *, seconds: float) -> dict[str, Any]:

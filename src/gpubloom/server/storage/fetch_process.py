@@ -7,22 +7,28 @@ folder `staging` of its request alone; a model is then in its folder `FETCHED`.
 """
 
 import json
+import os
 import shutil
 import sys
 import time
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpubloom.datasets import NotADataset
+from gpubloom.egress.policy import VARIABLE
 from gpubloom.hub.fetching import fetch_dataset, fetch_model
 from gpubloom.hub.problems import HubProblem
-from gpubloom.hub.repositories import ANONYMOUS
-from gpubloom.sandbox.landlock import Limits, confine_reader
+from gpubloom.hub.repositories import ANONYMOUS, hub_endpoint
+from gpubloom.sandbox.landlock import Limits, close_network, confine_reader
 
 FETCHED = "fetched"
 # Joining the files of a dataset may write them in a longer form.
 _SPARE_BYTES = 1 << 30
 _CPU_SECONDS = 24 * 3600
+_DNS, _HTTP, _TLS = 53, 80, 443
 _TELL_EVERY_SECONDS = 0.5
 # The library speaks to people with a terminal.
 _FOR_PEOPLE_WITH_A_BROWSER = {
@@ -82,6 +88,8 @@ def _fetch_dataset(request: dict[str, Any]) -> dict[str, Any]:
         revision=request["revision"],
         token=request["token"] or ANONYMOUS,
         progress=_Telling(request["most_bytes"]),
+        # What strangers wrote is read without a network.
+        before_joining=lambda: close_network(request["sandbox"]),
     )
     found.path.replace(folder / f"data{found.path.suffix}")
     shutil.rmtree(target, ignore_errors=True)
@@ -96,12 +104,29 @@ def _fetch_dataset(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _confine(request: dict[str, Any]) -> None:
-    """From here on, this process writes to its target and talks to the hub."""
+    """From here on, this process writes to its target and talks to the hub.
+
+    The kernel knows ports, not names: `hub.repositories` checks whom the connections go to.
+    """
     staging = Path(request["staging"])
     staging.mkdir(parents=True, exist_ok=True, mode=0o700)
     largest = max(0, request["most_bytes"]) + _SPARE_BYTES
     limits = Limits(_CPU_SECONDS, file_bytes=largest, nice=True)
-    confine_reader([], [staging], limits=limits, policy=request["sandbox"], network=True)
+    confine_reader(
+        [], [staging], limits=limits, policy=request["sandbox"], network=True, ports=_ports(os.environ)
+    )
+
+
+def _ports(environment: Mapping[str, str]) -> set[int]:
+    """The ports of the hub, of TLS, of a proxy and of name servers. None: the operator allows more addresses,
+    whose ports are not known."""
+    if environment.get(VARIABLE):
+        return set()
+    named = {_DNS, _TLS}
+    for address in (hub_endpoint(), *urllib.request.getproxies().values()):
+        parts = urllib.parse.urlsplit(address if "://" in address else f"http://{address}")
+        named.add(parts.port or (_TLS if parts.scheme == "https" else _HTTP))
+    return named
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.traincard.adapters.control_handler import ControlHandler, interval, optimizer_setters
+from gpubloom.traincard.checkpoints import training_metadata
 from gpubloom.traincard.reporter import Reporter
 
 # Evaluating or saving a large model is silent for a while; observers are told to wait longer.
@@ -92,11 +93,14 @@ class Session:
         self.every: dict[str, int | None] = {}
         self._evaluated: tuple[int, dict[str, Any]] = (-1, {})
         self._saved: list[Path] = []
+        self._facts: Mapping[str, Any] = {}
+        self._began = time.perf_counter()
         self.checkpoints = Path(reporter.run_dir) / "checkpoints"
         self.is_over = False
 
     def begin(self, facts: Mapping[str, Any], step: int) -> None:
         """Training begins after `step`; above 0 it continues an earlier one."""
+        self._facts, self._began = facts, time.perf_counter()
         self.reporter.describe(facts)
         if step:
             self.reporter.resumed(step)
@@ -153,9 +157,20 @@ class Session:
         """A checkpoint is written. Those that the framework deletes to make room are noticed soon after."""
         if self.reporter.rank == 0:
             metrics = self._evaluated[1] if self._evaluated[0] == step else None
-            self.reporter.checkpoint(path, step=step, metrics=metrics, best=best or None)
+            self.reporter.checkpoint(path, self._metadata(), step=step, metrics=metrics, best=best or None)
             self._saved.append(path)
         self._go_on()
+
+    def _metadata(self) -> dict[str, Any]:
+        """Of this attempt: what the framework saved before is its own."""
+        if "parameters" not in self._facts:
+            return {}
+        return training_metadata(
+            seconds=time.perf_counter() - self._began,
+            parameters=self._facts["parameters"],
+            trained_parameters=self._facts["trainable_parameters"],
+            precision=self._facts.get("precision"),
+        )
 
     def end(self) -> None:
         """Training is over: completed, or whatever the run was told."""

@@ -8,8 +8,11 @@ from gpubloom.traincard.diagnosis.rules import (
     data_starved,
     degraded,
     diverging,
+    missing_ranks,
+    no_learning,
     out_of_memory_soon,
     stalled,
+    straggler,
     throttled,
 )
 from gpubloom.traincard.reading import Reading
@@ -19,10 +22,10 @@ __all__ = ["Finding", "Limits", "diagnose"]
 Diagnosis = Callable[[Reading, float, Limits], Iterator[Finding]]
 
 # A loss that is not a number is also worth knowing when the run is over; a hot GPU only while it trains.
-_ALWAYS: tuple[Diagnosis, ...] = (diverging,)
+_ALWAYS: tuple[Diagnosis, ...] = (diverging, no_learning)
 _UNTIL_THE_END: tuple[Diagnosis, ...] = (degraded, *_ALWAYS)
 _WHILE_IT_LIVES: tuple[Diagnosis, ...] = (
-    stalled, data_starved, throttled, out_of_memory_soon, *_UNTIL_THE_END,
+    stalled, missing_ranks, straggler, data_starved, throttled, out_of_memory_soon, *_UNTIL_THE_END,
 )  # fmt: skip
 _ORDER = {"critical": 0, "warning": 1, "info": 2}
 

@@ -1,9 +1,10 @@
 """The rules of diagnosis: each looks at a Reading and yields findings, one sentence and what it rests on.
 
 Data-starved: the device waits for batches. Degraded: a rank died, failed, or broke its promise to say
-something. Diverging: the loss is no longer a number, or far above where it was. Out of memory soon: memory
-grows step by step and will not be enough. Stalled: the loop has shown no sign of moving for longer than it
-announced. Throttled: a GPU works slower than it could, because of heat or power.
+something. Diverging: the loss is no longer a number, or far above where it was. No learning: the loss has
+not fallen at all. Out of memory soon: memory grows step by step and will not be enough. Stalled: the loop has
+shown no sign of moving for longer than it announced. Straggler: the others wait for one rank. Throttled: a
+GPU works slower than it could, because of heat or power.
 """
 
 import math
@@ -18,7 +19,16 @@ from gpubloom.traincard.number_encoding import decode_number
 from gpubloom.traincard.ranks import RankReading
 from gpubloom.traincard.reading import Point, Reading
 
-Kind = Literal["stalled", "degraded", "diverging", "data_starved", "throttled", "out_of_memory_soon"]
+Kind = Literal[
+    "stalled",
+    "degraded",
+    "diverging",
+    "no_learning",
+    "data_starved",
+    "straggler",
+    "throttled",
+    "out_of_memory_soon",
+]
 Severity = Literal["critical", "warning", "info"]
 
 
@@ -50,6 +60,7 @@ class Limits:
     slow_clock: float = 0.75
     memory_full: float = 0.95
     memory_seconds_left: float = 900.0
+    straggler: float = 1.3
 
 
 def duration(seconds: float) -> str:
@@ -208,6 +219,48 @@ def degraded(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
             yield Finding("degraded", "critical", sentence, {**evidence, **more}, rank.last_seen)
 
 
+def missing_ranks(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
+    """Several ranks report, but not all. Where rank 0 alone reports, the others were never meant to."""
+    state = reading.state
+    there = {rank.rank for rank in reading.ranks.values() if rank.attempt == state.attempt}
+    # Processes of a large run start one after the other.
+    begun = min((rank.started_at or now for rank in reading.ranks.values()), default=now)
+    if not 1 < len(there) < state.world_size or now - begun < limits.stall_seconds:
+        return
+    absent = sorted(set(range(state.world_size)) - there)
+    named = ", ".join(str(rank) for rank in absent[:8]) + (" …" if len(absent) > 8 else "")
+    yield Finding(
+        "degraded",
+        "warning",
+        f"Only {len(there)} of {state.world_size} ranks report. Missing: {named}. Check that these "
+        "processes run.",
+        {"world_size": state.world_size, "reporting": len(there), "missing": absent[:64]},
+        None,
+    )
+
+
+def straggler(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
+    """One rank whose own work takes much longer than that of the others, which wait for it."""
+    times = {
+        rank.rank: median(rank.step_seconds)
+        for rank in reading.ranks.values()
+        if rank.attempt == reading.state.attempt and len(rank.step_seconds) >= _FEWEST_STEPS
+    }
+    if len(times) < 3:  # Of two nobody can say which one is unusual.
+        return
+    slowest = max(times, key=lambda rank: times[rank])
+    usual = median(seconds for rank, seconds in times.items() if rank != slowest)
+    if usual > 0 and times[slowest] > limits.straggler * usual:
+        yield Finding(
+            "straggler",
+            "warning",
+            f"{_who(reading.ranks[slowest], reading)} takes {times[slowest]:.3g} s for a step; the others "
+            f"take {usual:.3g} s. Check its GPU, its data and what else runs on its machine.",
+            {"rank": slowest, "step_seconds": times[slowest], "others": usual},
+            None,
+        )
+
+
 def _who(rank: RankReading, reading: Reading) -> str:
     if rank.rank == 0 and reading.state.world_size == 1:
         return "The training process"
@@ -245,6 +298,31 @@ def diverging(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]
             )
             if found:
                 yield found
+
+
+_FEWEST_FOR_LEARNING = 500
+
+
+def no_learning(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
+    """The training loss of a whole run lies where it began, within its own noise."""
+    curves = reading.curves.attempts("train/loss", 0)
+    values = [value for number in sorted(curves) for value in curves[number].value if math.isfinite(value)]
+    steps = reading.state.step or 0
+    if steps < _FEWEST_FOR_LEARNING or len(values) < 20 or reading.state.resumed_from_step:
+        return
+    tenth = len(values) // 10
+    begin, end = median(values[:tenth]), median(values[-tenth:])
+    noise = _DEVIATION_OF_MEDIAN_DISTANCE * median(abs(value - median(values)) for value in values)
+    if abs(begin) > 1e-3 and begin - end < max(0.01 * abs(begin), 0.1 * noise):
+        yield Finding(
+            "no_learning",
+            "warning",
+            f"train/loss has not fallen in {steps:,} steps: {begin:.4g} at the beginning, {end:.4g} now. "
+            "Check that the learning rate is not too low or too high, that parameters are trained, and that "
+            "labels fit the rows.",
+            {"first": begin, "last": end, "steps": steps},
+            None,
+        )
 
 
 def _not_a_number(name: str, points: list[Point]) -> Finding | None:

@@ -75,7 +75,7 @@ class Run:
         self.reporter = reporter
         self.project, self.name, self.id = project, name, name
         self.dir = str(reporter.run_dir)
-        latest = load_latest(reporter.run_dir) or {}
+        latest = load_latest(reporter.events_dir) or {}
         self.step: int = latest.get("step") or 0
         self.resumed = self.step > 0
         self._waiting: dict[str, Any] = {}

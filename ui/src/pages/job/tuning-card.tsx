@@ -51,7 +51,7 @@ function shareText(summary: RunSummary): string | null {
 /** What makes this run faster or smaller, in words: what the run says is in force, and packing, which is a choice. */
 export function optimizationsOf(job: Job): string[] {
   const data = job.config?.data;
-  const optimizations = (text(job.summary.facts.optimizations) ?? "").split(", ").filter(Boolean);
+  const optimizations = (text(job.summary.facts.optimizations) ?? "").split("; ").filter(Boolean);
   return data?.kind === "examples" && data.packing ? ["packing", ...optimizations] : optimizations;
 }
 

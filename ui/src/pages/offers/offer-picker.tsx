@@ -12,7 +12,7 @@ import { Loaded, SkeletonRows } from "@/components/loaded";
 import { Badge, Notice, TextWithCode } from "@/components/notice";
 import { ConnectDialog } from "@/pages/providers/connect-dialog";
 import { counted, moneyRange } from "@/text/numbers";
-import { bestOfEach, cautionsOf, connectionOf, dateText, gpuText, hoursRange, keyOf, LOCAL, offerLine, type OfferSelection, offerTitle } from "./offer-selection";
+import { bestOfEach, cautionsOf, connectionOf, creditText, dateText, gpuText, hoursRange, keyOf, LOCAL, offerLine, type OfferSelection, offerTitle } from "./offer-selection";
 
 type OfferPickerProps = {
   selection: OfferSelection;
@@ -90,7 +90,12 @@ function OneOffer({ group, offer, checked, onChoose, provider, back, instead }: 
       title={offerTitle(offer)}
       line={offerLine(offer)}
       price={moneyRange(offer.cost.total)}
-      priceNote={assumed ? "assumed price" : <span className={offer.stale ? "text-warning" : undefined}>price as of {dateText(offer.read_on)}</span>}
+      priceNote={
+        <>
+          {creditText(offer) && <span className="mr-2 text-teal-pale">{creditText(offer)}</span>}
+          {assumed ? "assumed price" : <span className={offer.stale ? "text-warning" : undefined}>price as of {dateText(offer.read_on)}</span>}
+        </>
+      }
       recommended={offer.recommended}
       checked={checked}
       onChoose={onChoose}
@@ -265,6 +270,7 @@ function OfferDetails({ offer }: { offer: Offer }) {
           ["Startup", moneyRange(startUp)],
           ["Disk", moneyRange(storage)],
           ["Network", moneyRange(network)],
+          ...(offer.credit ? ([["Covered by credit", moneyRange(offer.credit.covered)], ["You pay", moneyRange(offer.credit.to_pay)]] as const) : []),
           ["Hours", hoursRange(offer.hours)],
           ["Memory per GPU", `${offer.memory_gb} GB`],
           ["Price as of", `${dateText(offer.read_on)}${offer.stale ? ", more than 30 days ago" : ""}`],

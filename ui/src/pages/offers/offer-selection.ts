@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { machinesQuery } from "@/api/jobs";
 import { type Provider, providersQuery } from "@/api/providers";
 import { type Offer, offersQuery, type OffersRequest, type Span } from "@/api/scripts";
-import { hourlyText, hoursText } from "@/text/numbers";
+import { hourlyText, hoursText, moneyText } from "@/text/numbers";
 
 /** What tells one offer from another, and what a job is started with. */
 export type OfferChoice = Pick<Offer, "provider" | "gpu" | "gpus" | "kind" | "region">;
@@ -45,6 +45,12 @@ export function offerLine(offer: Offer): string {
   if (offer.region) parts.push(offer.region);
   if (offer.relaunches > 0) parts.push(offer.relaunches === 1 ? "the job will restart once from a checkpoint" : `the job will restart ${offer.relaunches} times from a checkpoint`);
   return parts.join(" · ");
+}
+
+/** "covered by credit", or how much of the likely cost is; null without a credit. */
+export function creditText({ credit }: Pick<Offer, "credit">): string | null {
+  if (!credit) return null;
+  return credit.to_pay.likely === 0 ? "covered by credit" : `${moneyText(credit.covered.likely)} covered by credit`;
 }
 
 /** Cautions of an offer, without those that its price already shows. */

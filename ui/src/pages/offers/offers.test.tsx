@@ -11,7 +11,7 @@ import type { Offer } from "@/api/scripts";
 import type { Machine } from "@/api/types";
 import { serveFrom } from "@/test-server";
 import { byReason, localCautions, OfferPicker } from "./offer-picker";
-import { bestOfEach, keyOf, LOCAL, offerLine, resolve, useOfferSelection } from "./offer-selection";
+import { bestOfEach, creditText, keyOf, LOCAL, offerLine, resolve, useOfferSelection } from "./offer-selection";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
 configure({ asyncUtilTimeout: 10_000 });
@@ -29,6 +29,7 @@ const offer = (change: Partial<Offer>): Offer => ({
   region: null,
   hourly: { low: 0.95, likely: 0.95, high: 0.95 },
   cost,
+  credit: null,
   hours: span(3),
   wait_hours: span(0.1),
   relaunches: 0,
@@ -80,6 +81,12 @@ describe("the selected offer", () => {
 
 it("says on one line what an offer costs, takes and means", () => {
   expect(offerLine(offer({ relaunches: 2, availability: "queued" }))).toBe("$0.95 / h on demand · about 3 h · starts in about 6 m · may have to wait in a queue · the job will restart 2 times from a checkpoint");
+});
+
+it("says what a credit covers", () => {
+  expect(creditText(a10)).toBeNull();
+  expect(creditText(offer({ credit: { remaining: 50, covered: span(2), to_pay: { low: 0, likely: 0, high: 0 } } }))).toBe("covered by credit");
+  expect(creditText(offer({ credit: { remaining: 1.5, covered: { low: 1, likely: 1.5, high: 1.5 }, to_pay: { low: 0, likely: 0.6, high: 2.7 } } }))).toBe("$1.50 covered by credit");
 });
 
 it("shows the best of each service first", () => {

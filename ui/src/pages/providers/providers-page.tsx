@@ -1,4 +1,4 @@
-/** The providers page: spending, connections, rentals and budgets. */
+/** The providers page: spending, connections, rentals, remaining credits and budgets. */
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { providersQuery, type Spending, spendingQuery, useProviderTitle } from "@/api/providers";
@@ -10,6 +10,7 @@ import { safeNextPath } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { moneyText } from "@/text/numbers";
 import { BudgetsCard } from "./budgets-card";
+import { CreditsCard } from "./credits-card";
 import { ProviderCard } from "./provider-card";
 import { RentalsCard } from "./rentals-card";
 
@@ -59,6 +60,7 @@ export function ProvidersPage() {
       </section>
       <div className="mt-5 grid gap-3.5">
         {!connected && <RentalsCard connected={false} />}
+        <CreditsCard />
         <BudgetsCard />
       </div>
     </>

@@ -5,10 +5,11 @@ import userEvent from "@testing-library/user-event";
 import type { ReactNode } from "react";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { queryClient } from "@/api/client";
-import type { Budget, Provider } from "@/api/providers";
+import type { Budget, Credit, Provider } from "@/api/providers";
 import { serveFrom } from "@/test-server";
 import { BudgetsCard } from "./budgets-card";
 import { ConnectDialog } from "./connect-dialog";
+import { CreditsCard } from "./credits-card";
 import { capabilityRows, ProviderCard } from "./provider-card";
 import { ReconcileButton } from "./rentals-card";
 
@@ -124,5 +125,35 @@ describe("the check for machines without a job", () => {
   it("names the providers that it could not check", async () => {
     const notice = await runCheck({ ended: [], unseen: [{ provider: "lambda", reason: "It did not answer in time." }] });
     await waitFor(() => expect(notice.textContent).toBe("Lambda could not be checked: It did not answer in time."));
+  });
+});
+
+describe("remaining credits", () => {
+  const credit: Credit = { provider: "modal", title: "Modal", currency: "USD", amount: 30, stated_at: "2026-11-01T00:00:00Z", spent: 4.5, remaining: 25.5 };
+  const providers = [
+    { name: "modal", title: "Modal" },
+    { name: "lambda", title: "Lambda" },
+  ];
+
+  it("are stated for a provider that has none yet", async () => {
+    const sent = serveFrom(({ method }) => ({ body: method === "GET" ? { items: [credit], providers } : { ...credit, provider: "lambda", title: "Lambda", remaining: 12 } }));
+    show(<CreditsCard />);
+    expect(await screen.findByText("$25.50")).toBeDefined();
+    expect(screen.getByText("$30 stated for 1 Nov 2026, $4.50 spent by your jobs since")).toBeDefined();
+    await userEvent.click(screen.getByRole("button", { name: "State a credit" }));
+    expect([...screen.getByLabelText<HTMLSelectElement>("Provider").options].map(({ text }) => text)).toEqual(["Lambda"]);
+    await userEvent.type(screen.getByLabelText("Credit left, in US dollars"), "12");
+    await userEvent.click(screen.getByRole("button", { name: "Save" }));
+    await waitFor(() => expect(sent.some(({ method }) => method === "PUT")).toBe(true));
+    expect(sent.find(({ method }) => method === "PUT")).toEqual({ method: "PUT", path: "/api/credits/lambda", body: { amount: 12, as_of: null } });
+  });
+
+  it("begin with what is left when they are changed", async () => {
+    const sent = serveFrom(({ method }) => ({ body: method === "GET" ? { items: [credit], providers } : credit }));
+    show(<CreditsCard />);
+    await userEvent.click(await screen.findByRole("button", { name: "Change the credit at Modal" }));
+    expect(screen.getByLabelText<HTMLInputElement>("Credit left, in US dollars").value).toBe("25.50");
+    await userEvent.click(screen.getByRole("button", { name: "Save" }));
+    await waitFor(() => expect(sent.find(({ method }) => method === "PUT")?.body).toEqual({ amount: 25.5, as_of: null }));
   });
 });

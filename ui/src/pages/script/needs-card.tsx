@@ -50,6 +50,12 @@ export function withOverrides(requirements: Requirements, { gpus, memory, hours 
   };
 }
 
+/** Hours that a comment states without a GPU are not those of the reference GPU. */
+function hoursLabel({ reference_gpu: gpu, stated_duration: comment, duration_hours: { evidence } }: Requirements): string {
+  const isUnnamed = comment !== null && comment.value.gpu === null && evidence.length > 0;
+  return gpu && !isUnnamed ? `Hours on ${gpu}` : "Hours";
+}
+
 /** One thing a script needs: what, how sure, why, and the lines that say so. */
 type NeedRow = { name: string; value: string; confidence: Confidence; reason: string | null; evidence: Evidence[] };
 
@@ -142,7 +148,7 @@ function Values({ requirements, overrides, mistakes, onOverride, onShow }: Value
       <div className="grid gap-3 sm:grid-cols-3 lg:grid-cols-1">
         {figure("gpus", "GPUs", requirements.gpus, String(requirements.gpus.value))}
         {figure("memory", "Memory per GPU, in GB", requirements.gpu_memory_gb, String(requirements.gpu_memory_gb.value))}
-        {figure("hours", requirements.reference_gpu ? `Hours on ${requirements.reference_gpu}` : "Hours", requirements.duration_hours, hoursDetected(requirements.duration_hours.value))}
+        {figure("hours", hoursLabel(requirements), requirements.duration_hours, hoursDetected(requirements.duration_hours.value))}
       </div>
       <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)} className="group border-t border-line pt-3">
         <summary className="flex w-max cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">

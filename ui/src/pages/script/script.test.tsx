@@ -123,6 +123,7 @@ const requirements = {
   interactive: detected(false),
   gpu_memory_gb: detected(10.5, 4, "derived"),
   duration_hours: detected(3, 6, "derived"),
+  stated_duration: null,
   reference_gpu: "A10",
   operations: null,
   checkpoints: detected({ saves_with: "torch.save", folder: "out", resumes_with: null, resume_arguments: [] }, 8),

@@ -7,7 +7,7 @@ placement's business and never changes a result. `LayerInputs` holds the inputs 
 Shape letters: A micro-batches, B rows, T positions, D hidden size, N positions of any rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -25,31 +25,31 @@ from gpubloom.engine.executors.blocks.functions import (
 )
 from gpubloom.engine.executors.blocks.gradients import GradientFlow, Sum
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
+from gpubloom.engine.executors.blocks.step_graph import WARM_UP, StepGraph
 from gpubloom.engine.executors.blocks.store import make_stores
 from gpubloom.engine.executors.blocks.updates import Updates
 from gpubloom.engine.executors.blocks.weights import WeightFlow
 from gpubloom.engine.executors.step import (
     ExecutorOptions,
+    StepInputs,
     StepMeasures,
     adamw_step,
     begins_of,
     chunks,
+    draws_of,
     gradient_factor,
     pieces,
     rows_of,
-    tables_by_layer,
 )
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.host_memory import release_torch_pinned
 from gpubloom.engine.loss import LossScale
 from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
 from gpubloom.engine.optimizer.block_update import BlockUpdate
+from gpubloom.engine.optimizer.host import AdamWStep
 from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.config import OptimizerName
 from gpubloom.plan.placement import Placement
-
-# The first compiles the layers, the second what an update needs.
-_STEPS_THAT_COMPILE = 2
 
 
 class LayerInputs:
@@ -156,6 +156,7 @@ class BlockExecutor:
         self._last: tuple[list[tuple[Mark, Mark]], float, int, int] | None = None
         self._clip_norm = optimizer.clip_norm
         self._weight_decay = optimizer.weight_decay
+        self._graph = StepGraph(options.say) if self._may_be_recorded() else None
         # Buffers are zeroed by the compute lane; from here on other lanes write to them.
         self.device.compute.mark().wait_on_host()
 
@@ -171,8 +172,14 @@ class BlockExecutor:
         """Mean loss over all targets of the step, on the device; leaves the step's gradient behind."""
         self._end_step()
         self._stepping = True
-        tokens_ABT, targets_ABT, tables = rows_of(batch, self.model, self.device.torch)
-        by_layer = self._by_layer(batch, tables, training=True)
+        inputs = self._inputs_of(batch, training=True)
+        if self._graph is not None:
+            return self._graph.forward_backward(inputs, self._forward_backward)
+        return self._forward_backward(inputs)
+
+    def _forward_backward(self, inputs: StepInputs) -> Tensor:
+        tokens_ABT, targets_ABT, tables = inputs.tokens_ABT, inputs.targets_ABT, inputs.tables
+        by_layer = dict(zip(self._layers, inputs.by_layer(len(self._layers)), strict=True))
         self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
         kept: dict[int, list[Kept]] = {}
         x_ABTD = self._embed(tokens_ABT, tables)
@@ -190,6 +197,12 @@ class BlockExecutor:
 
     def optimizer_step(self, lr: float) -> Tensor:
         """Clips by global norm and orders the update; returns the norm before clipping, on the device."""
+        if self._graph is not None and self._graph.is_used:
+            self.updates += 1
+            step = adamw_step(self._optimizer, lr, self._weight_decay, self.updates)
+            self._updates.wait_until_unneeded()
+            self._update.prepare(step, self.device.torch)
+            return self._graph.update(lambda: self._clip_and_update(step))
         norm = self.gradients.norm() * self._scale.inverse
         scale = gradient_factor(norm, self._clip_norm, self._scale.inverse)
         if self._scale.accepts(norm):
@@ -197,7 +210,7 @@ class BlockExecutor:
             step = adamw_step(self._optimizer, lr, self._weight_decay, self.updates)
             self._updates.order(step, scale)
             self.weights.forget()
-            if self.device.is_gpu and self.updates <= _STEPS_THAT_COMPILE:
+            if self.device.is_gpu and self.updates <= WARM_UP:
                 release_torch_pinned()
         elif self.placement.share_gradients:
             # The gradient that is not used has overwritten weights in host memory.
@@ -205,14 +218,21 @@ class BlockExecutor:
             self.weights_changed()
         return norm
 
-    def last_step(self) -> StepMeasures | None:
-        """Of the step before the present one; ask after the present step's loss has been read."""
+    def _clip_and_update(self, step: AdamWStep) -> Tensor:
+        """All on the device, and without loss scaling."""
+        norm = self.gradients.norm()
+        self._updates.order(step, gradient_factor(norm, self._clip_norm, 1.0))
+        return norm
+
+    def last_step(self) -> Callable[[], StepMeasures] | None:
         if self._last is None or not self.device.is_gpu:
             return None
         waits, blocked, bytes_in, bytes_out = self._last
-        return StepMeasures.of(self.timeline.seconds(waits), blocked, bytes_in, bytes_out)
+        return lambda: StepMeasures.of(self.timeline.seconds(waits), blocked, bytes_in, bytes_out)
 
     def tune(self, *, weight_decay: float, clip_norm: float) -> None:
+        if self._graph is not None and (weight_decay, clip_norm) != (self._weight_decay, self._clip_norm):
+            self._graph.forget()
         self._weight_decay = weight_decay
         self._clip_norm = clip_norm
 
@@ -220,10 +240,10 @@ class BlockExecutor:
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss and number of correct tokens, without a gradient."""
         self._end_step()
-        tokens_ABT, targets_ABT, tables = rows_of(batch, self.model, self.device.torch)
-        by_layer = self._by_layer(batch, tables, training=False)
+        inputs = self._inputs_of(batch, training=False)
+        targets_ABT, by_layer = inputs.targets_ABT, [[], *inputs.by_layer(len(self._layers))]
         self.weights.begin([0, *self._layers, self._head])
-        x_ABTD = self._embed(tokens_ABT, tables)
+        x_ABTD = self._embed(inputs.tokens_ABT, inputs.tables)
         for index in self._layers:
             functions = self._evaluating_functions[self.stores[index].spec.kind]
             with self.weights.use(index) as bound:
@@ -315,17 +335,29 @@ class BlockExecutor:
             case str() as reason:
                 self._options.say(f"the layers are not compiled and run slower: {reason}")
 
-    def _by_layer(self, batch: Batch, tables: list[Tables], *, training: bool) -> dict[int, list[Tables]]:
-        found = tables_by_layer(
+    def _inputs_of(self, batch: Batch, *, training: bool) -> StepInputs:
+        draws = draws_of(
             self.model,
-            tables,
             begins_of(batch, self._options.group),
             layers=len(self._layers),
             updates=self.updates,
             training=training,
             device=self.device.torch,
         )
-        return dict(zip(self._layers, found, strict=True))
+        return StepInputs(*rows_of(batch, self.model, self.device.torch), draws)
+
+    def _may_be_recorded(self) -> bool:
+        """Whether a step runs on the device alone, and asks nothing of it before it is over."""
+        return (
+            self.device.is_gpu
+            and self.placement.cuda_graph
+            # Of the others a recorded step would keep the learning rate.
+            and self._optimizer.name == "adamw"
+            and self._options.group.size == 1
+            and not self._scale.state()
+            and not self.placement.offload_inputs
+            and all(store.rests_on_device for store in self.stores)
+        )
 
     @torch.no_grad()
     def _embed(self, tokens_ABT: Sequence[Tensor], tables: Sequence[Tables]) -> list[Tensor]:

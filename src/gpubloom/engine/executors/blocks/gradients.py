@@ -58,6 +58,8 @@ class GradientFlow:
         self._several = several
         self._group = group
         self._squares = device.empty(len(stores), torch.float32)
+        # Gradients that rest on the device, of which the norm is taken when all are there.
+        self._unmeasured: dict[int, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
         self._passing: dict[str, list[tuple[Tensor, Mark | None]]] = {}
         self.bytes_sent = 0
@@ -80,13 +82,21 @@ class GradientFlow:
         target = self._target(store) if total.dtype != store.dtype else total
         if target is not total:
             target.copy_(total)
-        self._squares[index] = torch.linalg.vector_norm(target, dtype=torch.float32).square()
+        if self._device.is_gpu and store.placement.state != "host":
+            self._unmeasured[index] = target
+        else:
+            self._squares[index] = torch.linalg.vector_norm(target, dtype=torch.float32).square()
         if store.placement.state == "host":
             self._send(index, target)
 
     def norm(self) -> Tensor:
         """The global norm, on the device."""
-        return self._squares.sum().sqrt()
+        squares = self._squares
+        if self._unmeasured:
+            # All in one kernel: one after the other, each would take longer to start than to run.
+            norms = torch._foreach_norm(list(self._unmeasured.values()), 2, torch.float32)
+            squares = torch.cat((squares, torch.stack(norms).square()))
+        return squares.sum().sqrt()
 
     def _target(self, store: BlockStore) -> Tensor:
         """Where a gradient rests, or for one that leaves the device, a buffer on its way out."""

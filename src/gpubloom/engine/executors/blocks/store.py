@@ -81,6 +81,11 @@ class BlockStore:
         return self.placement.weights == "cast" and not self.has_adapters and self.dtype != torch.float32
 
     @property
+    def rests_on_device(self) -> bool:
+        """Whether all of it is always there."""
+        return self.placement.state == "device" and not self.is_streamed and not self.is_cast
+
+    @property
     def heavy_length(self) -> int:
         """Elements of the heavy weights when decoded."""
         return self.frozen.length if self.has_adapters else self.trained.length

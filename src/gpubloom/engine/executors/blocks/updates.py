@@ -88,6 +88,9 @@ class Updates:
     def order(self, step: AdamWStep, scale: Tensor) -> None:
         """Updates all blocks with the gradients they hold, multiplied by `scale` (on the device)."""
         device = self._device
+        if all(store.placement.state == "device" for store in self._stores):
+            self._update_all_on_device(step, scale)
+            return
         scale_ready = device.compute.mark()
         device.copy_out.wait(scale_ready)
         # Pinned: a copy into any other memory would make this thread wait for the whole lane.
@@ -100,20 +103,37 @@ class Updates:
         order = _PendingUpdate(
             step, scale, scale_on_host, scale_ready, device.copy_out.mark(), self.may_change
         )
-        for index, store in enumerate(self._stores):
-            if store.trained.length == 0:
-                continue
-            match store.placement.state:
-                case "device":
-                    self._update_on_device(index, order)
-                case "link":
-                    self._through_device[index] = order
-                case "host" if self._queue is None:
-                    self._update_on_host(index, order)
-                case "host":
-                    # A new one: who waits for the update before must not be made to wait for this one.
-                    self._done[index] = threading.Event()
-                    self._queue.put((index, order, self._done[index]))
+        with self._optimizer.together():
+            for index, store in enumerate(self._stores):
+                if store.trained.length:
+                    self._order_block(index, store, order)
+
+    def _update_all_on_device(self, step: AdamWStep, scale: Tensor) -> None:
+        """Nobody else needs to know the scale, and nothing is waited for."""
+        self.wait_until_unneeded()
+        with self._optimizer.together():
+            for index, store in enumerate(self._stores):
+                if store.trained.length:
+                    self._update_on_device(index, step, scale)
+
+    def wait_until_unneeded(self) -> None:
+        """Until nobody needs the present state of any block."""
+        for index in range(len(self._stores)):
+            self.may_change(index)
+
+    def _order_block(self, index: int, store: BlockStore, order: _PendingUpdate) -> None:
+        match store.placement.state:
+            case "device":
+                order.may_change(index)
+                self._update_on_device(index, order.step, order.scale)
+            case "link":
+                self._through_device[index] = order
+            case "host" if self._queue is None:
+                self._update_on_host(index, order)
+            case "host":
+                # A new one: who waits for the update before must not be made to wait for this one.
+                self._done[index] = threading.Event()
+                self._queue.put((index, order, self._done[index]))
 
     def is_done(self, index: int) -> bool:
         """Whether `wait` would return at once."""
@@ -197,8 +217,7 @@ class Updates:
             for _ in range(_BLOCKS_AT_ONCE):
                 self._queue.put(None)
 
-    def _update_on_device(self, index: int, order: _PendingUpdate) -> None:
-        order.may_change(index)
+    def _update_on_device(self, index: int, step: AdamWStep, scale: Tensor) -> None:
         store = self._stores[index]
         copy: Tensor | None = None
         if store.has_adapters:
@@ -207,7 +226,7 @@ class Updates:
             copy = store.heavy_home.view(store.dtype)
         with self._timeline.span(self._device.compute, "update", index):
             state = State(*_state_of(store), store.gradient, copy)
-            self._optimizer.on_device(store.moments, state, order.step, order.scale)
+            self._optimizer.on_device(store.moments, state, step, scale)
 
     def _update_on_host(self, index: int, order: _PendingUpdate) -> None:
         order.may_change(index)

@@ -67,12 +67,13 @@ class WeightFlow:
     def use(self, index: int) -> Iterator[Bound]:
         """The next block of the announced order; its weights may be used until the end of the block."""
         assert self._order[self._position] == index
-        store = self._stores[index]
-        with self._timeline.waiting():
-            self._send_ahead(wait_for_next=True)
-            slot = self._slot_of(index)
-            if slot is not None:
-                self._device.compute.wait(slot.filled)
+        store, slot = self._stores[index], None
+        if not self._rests_on_device(index):
+            with self._timeline.waiting():
+                self._send_ahead(wait_for_next=True)
+                slot = self._slot_of(index)
+                if slot is not None:
+                    self._device.compute.wait(slot.filled)
         yield store.bound(self._heavy(store, slot))
         if slot is not None:
             slot.free = self._device.compute.mark()

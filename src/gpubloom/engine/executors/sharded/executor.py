@@ -5,7 +5,7 @@ gathered when they are needed and released afterwards; gradients are reduced and
 dropout, clipping and updates are those of the block executor, so the mathematics is the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -180,7 +180,7 @@ class ShardedExecutor:
             found: tuple[Tensor, Tensor] = self._root("evaluate", tokens_ABT, tables, by_layer, targets_ABT)
             return found
 
-    def last_step(self) -> StepMeasures | None:
+    def last_step(self) -> Callable[[], StepMeasures] | None:
         return None
 
     @property

@@ -1,25 +1,22 @@
 """The HTTP routes of user scripts: their requirements, and conversion from and to notebooks.
 
-Nothing is run and nothing is kept. Reading a script takes some CPU time: in a thread, two at a time.
+Nothing is run and nothing is kept. A confined process reads the text.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import Awaitable
 from typing import Annotated, Literal, TypeVar
 
-import anyio
-import anyio.to_thread
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import Field
 
-from gpubloom.providers.colab.notebook import colab_notebook
-from gpubloom.scripts import Requirements, ScriptProblem, detect, from_notebook, to_notebook
+from gpubloom.scripts import Requirements, ScriptProblem
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.schema import Schema, Storable
+from gpubloom.server.scripts.read_process import MOST_CHARACTERS
+from gpubloom.server.scripts.reading import CurrentScriptReader
 
 # A notebook with its outputs is longer than its script; the body as a whole is limited as well.
-_MOST_CHARACTERS = 1_000_000
-SourceText = Annotated[str, Field(max_length=_MOST_CHARACTERS), Storable]
+SourceText = Annotated[str, Field(max_length=MOST_CHARACTERS), Storable]
 Word = Annotated[str, Field(max_length=1_000), Storable]
 FileName = Annotated[str, Field(min_length=1, max_length=300), Storable]
 
@@ -55,46 +52,41 @@ class NotebookText(Schema):
 
 router = APIRouter(tags=["scripts"])
 
-MOST_AT_ONCE = 2
 Result = TypeVar("Result")
 
 
 @router.post("/requirements")
-async def find_requirements(request: Request, body: ScriptIn) -> Requirements:
+async def find_requirements(reader: CurrentScriptReader, body: ScriptIn) -> Requirements:
     """Inspect a script or notebook without running it. Every finding has its line and its confidence."""
-    return await _read(
-        request, "script", lambda: detect(body.script, files=body.files, arguments=body.arguments)
-    )
+    return await _about("script", reader.requirements(body.script, body.files, body.arguments))
 
 
 @router.post("/scripts/to-notebook")
-async def make_notebook(request: Request, body: ScriptText) -> NotebookText:
+async def make_notebook(reader: CurrentScriptReader, body: ScriptText) -> NotebookText:
     """Convert a script to a notebook, with a cell per group of statements."""
-    return NotebookText(notebook=await _read(request, "script", lambda: to_notebook(body.script)))
+    return NotebookText(notebook=await _about("script", reader.notebook_of(body.script)))
 
 
 @router.post("/scripts/from-notebook")
-async def make_script(request: Request, body: NotebookText) -> ScriptText:
+async def make_script(reader: CurrentScriptReader, body: NotebookText) -> ScriptText:
     """Convert a notebook to a script. Lines that are not Python become comments."""
-    return ScriptText(script=await _read(request, "notebook", lambda: from_notebook(body.notebook)))
+    return ScriptText(script=await _about("notebook", reader.script_of(body.notebook)))
 
 
 @router.post("/scripts/colab-notebook")
-async def make_colab_notebook(request: Request, body: ColabNotebookIn) -> NotebookText:
+async def make_colab_notebook(reader: CurrentScriptReader, body: ColabNotebookIn) -> NotebookText:
     """Create a Colab notebook that mounts Drive, installs packages, checks for a GPU, runs the script and
     saves its results.
     """
-    files = {**body.files, body.entry: body.script}
-
-    def make() -> str:
-        made = colab_notebook(files, body.entry, body.arguments, body.packages, name=body.name, gpu=body.gpu)
-        return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
-
-    return NotebookText(notebook=await _read(request, "script", make))
+    made = reader.colab_notebook(
+        files={**body.files, body.entry: body.script},
+        **body.model_dump(include={"entry", "arguments", "packages", "name", "gpu"}),
+    )
+    return NotebookText(notebook=await _about("script", made))
 
 
-async def _read(request: Request, field: str, read: Callable[[], Result]) -> Result:
+async def _about(field: str, reading: Awaitable[Result]) -> Result:
     try:
-        return await anyio.to_thread.run_sync(read, limiter=request.app.state.script_readers)
+        return await reading
     except ScriptProblem as problem:
         raise InvalidInput.for_field(field, str(problem), code=problem.code) from None

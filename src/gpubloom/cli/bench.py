@@ -1,0 +1,130 @@
+"""`bloom models bench`: measures the engine beside PEFT on this machine, and keeps the result.
+
+The measurement runs in a child process. The form, the job page and `bloom plan` show it for runs with the
+same method and precision and a model of about the same size.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpubloom.cli.output import refuse
+from gpubloom.errors import InputError, read_error_line
+
+if TYPE_CHECKING:
+    from gpubloom.plan.speedups import Speedup
+
+_NEEDED = ("transformers", "peft")
+# What a machine finishes in a few minutes, by whether it has a GPU.
+_SHAPES = {True: "qwen2.5-1.5b", False: "qwen2.5-0.5b"}
+_ROWS = {True: (4, 1_024), False: (1, 128)}
+
+
+def bench(
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            help="Model size: tiny, 0.5b, 1.5b, 7b, llama3-8b … [default: 1.5b on a GPU, 0.5b on a CPU]",
+            show_default=False,
+        ),
+    ] = None,
+    method: Annotated[str, typer.Option(help="Method to measure: lora or full.")] = "lora",
+    batch_size: Annotated[
+        int | None, typer.Option(help="Rows per step. [default: 4 on a GPU, 1 on a CPU]", min=1)
+    ] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Tokens per row. [default: 1024 on a GPU, 128 on a CPU]", min=2)
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds. In each round both sides train in turn.", min=1, max=100)
+    ] = 5,
+    steps: Annotated[int, typer.Option(help="Steps of each side per round.", min=1, max=1_000)] = 4,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure how much faster the engine is than PEFT on this machine.
+
+    Trains models with random weights: the engine and PEFT with gradient checkpointing, in turns. The result
+    is the median of all rounds. It is kept and shown for similar runs. Use a quiet machine.
+    """
+    from gpubloom.hub.fetching import default_home
+    from gpubloom.plan import detect_hardware
+    from gpubloom.plan.speedups import store_speedup
+
+    try:
+        on_gpu = device != "cpu" and bool(detect_hardware().gpus)
+        rows, tokens = _ROWS[on_gpu]
+        found = _measure(
+            {
+                "shape": shape or _SHAPES[on_gpu],
+                "method": _known(method),
+                "batch_size": batch_size or rows,
+                "context_length": length or tokens,
+                "rounds": rounds,
+                "steps": steps,
+                "device": device,
+            }
+        )
+        kept = store_speedup(default_home(), found)
+    except (ValueError, OSError) as problem:
+        refuse(problem)
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2))
+        return
+    for line in _lines(found):
+        typer.echo(line)
+    typer.echo(f"Saved in {kept}.")
+
+
+def _known(method: str) -> str:
+    if method not in {"lora", "full"}:
+        raise InputError("invalid_option", f"--method {method} cannot be measured: use lora or full.")
+    return method
+
+
+def _measure(options: dict[str, Any]) -> "Speedup":
+    from gpubloom.cli.child_process import child_environment, must_have_torch
+    from gpubloom.plan.speedups import Speedup
+
+    must_have_torch()
+    for name in _NEEDED:
+        if importlib.util.find_spec(name) is None:
+            raise InputError(
+                "not_installed",
+                f"The baseline requires {name}, which is not installed. Run: pip install 'gpubloom[trl]'.",
+            )
+    typer.echo(f"Measuring {options['shape']}, {options['method']}. This takes a few minutes.", err=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "gpubloom.backends.bench", json.dumps(options)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=child_environment(),
+        check=False,
+    )
+    if done.returncode == 0:
+        return Speedup.model_validate_json(done.stdout.strip().splitlines()[-1])
+    said = done.stderr.strip().splitlines() or ["no output"]
+    if done.returncode == 2:
+        raise read_error_line(said[-1])
+    raise InputError("measuring_failed", f"The measurement failed: {said[-1]}")
+
+
+def _lines(found: "Speedup") -> list[str]:
+    tokens = found.batch_size * found.context_length
+    sides = (("GPU Bloom", found.step_seconds), (found.baseline, found.baseline_step_seconds))
+    width = max(len(name) for name, _ in sides)
+    return [
+        f"{found.model}, {found.method}, {found.precision}, {found.batch_size} × {found.context_length} "
+        f"tokens on {found.device}",
+        *(
+            f"  {name:<{width}}  {seconds:.3f} s per step  {tokens / seconds:,.0f} tokens/s"
+            for name, seconds in sides
+        ),
+        f"{found.sentence}.",
+        f"{found.rounds} rounds: {found.lowest:.2f} to {found.highest:.2f} ×, median {found.ratio:.2f} ×.",
+    ]

@@ -1,0 +1,438 @@
+"""Triton kernels of one decode step on a GPU. `operations.py` has the same in torch, which is the reference.
+
+One row reads every weight once and computes little, so a step takes as long as the weights take to arrive.
+What surrounds a matrix therefore happens in the kernel that reads it: the norm before it, bias, adapter, gate
+and residual after it. Sizes of tiles are fixed: nothing is tuned while a model is served.
+
+Shape letters as in `operations.py`. Pointers are of contiguous tensors.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_TILE = 64
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when it is compiled
+    x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, norm_ptr, residual_ptr, low_ptr, up_ptr, out_ptr,
+    outputs, inputs, eps,
+    NF4: tl.constexpr, BIAS: tl.constexpr, NORM: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr,
+    RANK: tl.constexpr, RANK_TILE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_N outputs for one row: the products of a tile are added up where they are, and reduced once."""
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    in_n = n < outputs
+    row = n.to(tl.int64)
+    total = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
+    second = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
+    squares = tl.zeros((BLOCK_K,), dtype=tl.float32)
+    if NF4:
+        # A word of 32 bits holds eight weights of one block, the first in the upper half of its lowest byte.
+        # BLOCK_K counts words.
+        words_in_row = inputs // 8
+        for start in range(0, words_in_row, BLOCK_K):
+            w = start + tl.arange(0, BLOCK_K)
+            in_k = w < words_in_row
+            here = in_n[:, None] & in_k[None, :]
+            at = row[:, None] * words_in_row + w[None, :]
+            scale_at = row[:, None] * (words_in_row // 8) + (w // 8)[None, :]
+            packed = tl.load(weight_ptr + at, mask=here, other=0)
+            scale = tl.load(absmax_ptr + scale_at, mask=here, other=0.0)
+            part = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
+            if GATED:
+                below = outputs.to(tl.int64)
+                packed_2 = tl.load(weight_ptr + below * words_in_row + at, mask=here, other=0)
+                scale_2 = tl.load(absmax_ptr + below * (words_in_row // 8) + scale_at, mask=here, other=0.0)
+                part_2 = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
+            for j in tl.static_range(8):
+                x = tl.load(x_ptr + 8 * w + j, mask=in_k, other=0.0).to(tl.float32)
+                if NORM:
+                    squares += x * x
+                    x = x * tl.load(norm_ptr + 8 * w + j, mask=in_k, other=0.0).to(tl.float32)
+                shift: tl.constexpr = 8 * (j // 2) + 4 * (1 - j % 2)
+                part += tl.load(codes_ptr + ((packed >> shift) & 15)) * x[None, :]
+                if GATED:
+                    part_2 += tl.load(codes_ptr + ((packed_2 >> shift) & 15)) * x[None, :]
+            total += scale * part
+            if GATED:
+                second += scale_2 * part_2
+    else:
+        for start in range(0, inputs, BLOCK_K):
+            k = start + tl.arange(0, BLOCK_K)
+            in_k = k < inputs
+            x = tl.load(x_ptr + k, mask=in_k, other=0.0).to(tl.float32)
+            if NORM:
+                squares += x * x
+                x = x * tl.load(norm_ptr + k, mask=in_k, other=0.0).to(tl.float32)
+            here = in_n[:, None] & in_k[None, :]
+            at = row[:, None] * inputs + k[None, :]
+            total += tl.load(weight_ptr + at, mask=here, other=0.0).to(tl.float32) * x[None, :]
+            if GATED:
+                at += outputs.to(tl.int64) * inputs
+                second += tl.load(weight_ptr + at, mask=here, other=0.0).to(tl.float32) * x[None, :]
+    y = tl.sum(total, axis=1)
+    z = tl.sum(second, axis=1)
+    if NORM:
+        root = 1.0 / tl.sqrt(tl.sum(squares, axis=0) / inputs + eps)
+        y *= root
+        z *= root
+    if BIAS:
+        y += tl.load(bias_ptr + n, mask=in_n, other=0.0).to(tl.float32)
+        if GATED:
+            z += tl.load(bias_ptr + outputs + n, mask=in_n, other=0.0).to(tl.float32)
+    if RANK > 0:
+        r = tl.arange(0, RANK_TILE)
+        low_rank = tl.load(low_ptr + r, mask=r < RANK, other=0.0).to(tl.float32)
+        here = in_n[:, None] & (r < RANK)[None, :]
+        at = row[:, None] * RANK + r[None, :]
+        y += tl.sum(tl.load(up_ptr + at, mask=here, other=0.0).to(tl.float32) * low_rank[None, :], axis=1)
+        if GATED:
+            at += outputs.to(tl.int64) * RANK
+            z += tl.sum(tl.load(up_ptr + at, mask=here, other=0.0).to(tl.float32) * low_rank[None, :], axis=1)
+    if GATED:
+        y = y / (1.0 + tl.exp(-y)) * z
+    if RESIDUAL:
+        y += tl.load(residual_ptr + n, mask=in_n, other=0.0).to(tl.float32)
+    tl.store(out_ptr + n, y.to(out_ptr.dtype.element_ty), mask=in_n)
+
+
+def matvec(
+    x_1D: Tensor,
+    weight: Tensor,
+    *,
+    outputs: int,
+    absmax: Tensor | None = None,
+    codes: Tensor | None = None,
+    bias: Tensor | None = None,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    residual_1N: Tensor | None = None,
+    low_1R: Tensor | None = None,
+    up_NR: Tensor | None = None,
+    gated: bool = False,
+    tile: tuple[int, int, int] | None = None,
+) -> Tensor:
+    """One row times a matrix; `tile` is outputs, inputs (or words) and warps of one program."""
+    inputs = x_1D.shape[1]
+    if absmax is not None:
+        weight = weight.view(torch.int32)
+    out_1N = torch.empty(1, outputs, dtype=x_1D.dtype, device=x_1D.device)
+    block_n, block_k, warps = tile or _tile(outputs, inputs, packed=absmax is not None)
+    rank = 0 if up_NR is None else up_NR.shape[1]
+    _matvec_kernel[(triton.cdiv(outputs, block_n),)](
+        x_1D,
+        weight,
+        x_1D if absmax is None else absmax,
+        x_1D if codes is None else codes,
+        x_1D if bias is None else bias,
+        x_1D if norm is None else norm,
+        x_1D if residual_1N is None else residual_1N,
+        x_1D if low_1R is None else low_1R,
+        x_1D if up_NR is None else up_NR,
+        out_1N,
+        outputs,
+        inputs,
+        eps,
+        NF4=absmax is not None,
+        BIAS=bias is not None,
+        NORM=norm is not None,
+        RESIDUAL=residual_1N is not None,
+        GATED=gated,
+        RANK=rank,
+        RANK_TILE=triton.next_power_of_2(max(1, rank)),
+        BLOCK_N=block_n,
+        BLOCK_K=block_k,
+        num_warps=warps,
+    )
+    return out_1N
+
+
+def _tile(outputs: int, inputs: int, *, packed: bool) -> tuple[int, int, int]:
+    """What was fastest on an H200 for the matrices of a 7B model."""
+    if packed:
+        return 4, 64, 2
+    return (2, 1024, 4) if outputs >= 4096 and inputs < 8192 else (1, 1024, 4)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _nf4_matmul_kernel(
+    x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, out_ptr, rows, outputs, inputs,
+    BIAS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_N outputs for a few rows; the weights in upper and lower halves of bytes one after the other."""
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    m = tl.arange(0, BLOCK_M)
+    bytes_in_row = inputs // 2
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for start in range(0, bytes_in_row, BLOCK_K):
+        b = start + tl.arange(0, BLOCK_K)
+        in_k = b < bytes_in_row
+        in_x = (m < rows)[:, None] & in_k[None, :]
+        x_at = m[:, None] * inputs + 2 * b[None, :]
+        even = tl.load(x_ptr + x_at, mask=in_x, other=0.0)
+        odd = tl.load(x_ptr + x_at + 1, mask=in_x, other=0.0)
+        here = (n < outputs)[:, None] & in_k[None, :]
+        at = n.to(tl.int64)[:, None] * bytes_in_row + b[None, :]
+        packed = tl.load(weight_ptr + at, mask=here, other=0).to(tl.int32)
+        scale = tl.load(absmax_ptr + (at // 32), mask=here, other=0.0)
+        high = (tl.load(codes_ptr + (packed >> 4)) * scale).to(even.dtype)
+        low = (tl.load(codes_ptr + (packed & 15)) * scale).to(even.dtype)
+        total += tl.dot(even, tl.trans(high), input_precision=PRECISION)
+        total += tl.dot(odd, tl.trans(low), input_precision=PRECISION)
+    if BIAS:
+        total += tl.load(bias_ptr + n, mask=n < outputs, other=0.0).to(tl.float32)[None, :]
+    to = out_ptr + m[:, None] * outputs + n[None, :]
+    tl.store(to, total.to(out_ptr.dtype.element_ty), mask=(m < rows)[:, None] & (n < outputs)[None, :])
+
+
+def nf4_matmul(
+    x_BD: Tensor,
+    weight: Tensor,
+    absmax: Tensor,
+    codes: Tensor,
+    bias: Tensor | None,
+    *,
+    outputs: int,
+    tile: tuple[int, int, int] = (32, 64, 4),
+) -> Tensor:
+    """A few rows times a packed matrix; `tile` is outputs, bytes and warps of one program."""
+    rows, inputs = x_BD.shape
+    out = torch.empty(rows, outputs, dtype=x_BD.dtype, device=x_BD.device)
+    block_n, block_k, warps = tile
+    _nf4_matmul_kernel[(triton.cdiv(outputs, block_n),)](
+        x_BD,
+        weight,
+        absmax,
+        codes,
+        x_BD if bias is None else bias,
+        out,
+        rows,
+        outputs,
+        inputs,
+        BIAS=bias is not None,
+        BLOCK_M=max(16, triton.next_power_of_2(rows)),
+        BLOCK_N=block_n,
+        BLOCK_K=block_k,
+        PRECISION="ieee" if x_BD.dtype == torch.float32 else "tf32",
+        num_warps=warps,
+    )
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _rotate_kernel(
+    qkv_ptr, cos_ptr, sin_ptr, q_norm_ptr, k_norm_ptr, position_ptr, where_ptr, q_ptr, k_ptr, v_ptr,
+    eps, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, HALF_TILE: tl.constexpr,
+    NORM: tl.constexpr,
+):  # fmt: skip
+    """One head of one row: normed, rotated and, if it is a key or a value, written to its place."""
+    row, head = tl.program_id(0), tl.program_id(1)
+    half: tl.constexpr = SIZE // 2
+    i = tl.arange(0, HALF_TILE)
+    here = i < half
+    at = qkv_ptr + (row * (HEADS + 2 * KV_HEADS) + head) * SIZE + i
+    first = tl.load(at, mask=here, other=0.0).to(tl.float32)
+    second = tl.load(at + half, mask=here, other=0.0).to(tl.float32)
+    if head < HEADS + KV_HEADS:
+        if NORM:
+            root = 1.0 / tl.sqrt(
+                (tl.sum(first * first, axis=0) + tl.sum(second * second, axis=0)) / SIZE + eps
+            )
+            norm = q_norm_ptr if head < HEADS else k_norm_ptr
+            first = first * root * tl.load(norm + i, mask=here, other=0.0).to(tl.float32)
+            second = second * root * tl.load(norm + half + i, mask=here, other=0.0).to(tl.float32)
+        position = tl.load(position_ptr + row)
+        cos = tl.load(cos_ptr + position * SIZE + i, mask=here, other=0.0)
+        sin = tl.load(sin_ptr + position * SIZE + i, mask=here, other=0.0)
+        turned = first * cos - second * sin
+        second = second * cos + first * sin
+        first = turned
+    if head < HEADS:
+        to = q_ptr + (row * HEADS + head) * SIZE + i
+    else:
+        where = tl.load(where_ptr + row)
+        if head < HEADS + KV_HEADS:
+            to = k_ptr + (where * KV_HEADS + head - HEADS) * SIZE + i
+        else:
+            to = v_ptr + (where * KV_HEADS + head - HEADS - KV_HEADS) * SIZE + i
+    tl.store(to, first.to(q_ptr.dtype.element_ty), mask=here)
+    tl.store(to + half, second.to(q_ptr.dtype.element_ty), mask=here)
+
+
+def rotate_and_store(
+    qkv: Tensor,
+    rotary: tuple[Tensor, Tensor],
+    norms: tuple[Tensor, Tensor] | None,
+    eps: float,
+    positions_B: Tensor,
+    where_B: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    heads: int,
+) -> Tensor:
+    """Queries of shape (B, N, H); keys and values go to their places in the pool."""
+    rows = qkv.shape[0]
+    kv_heads, size = keys.shape[-2:]
+    q_BNH = torch.empty(rows, heads, size, dtype=qkv.dtype, device=qkv.device)
+    _rotate_kernel[(rows, heads + 2 * kv_heads)](
+        qkv,
+        *rotary,
+        *(norms or (qkv, qkv)),
+        positions_B,
+        where_B,
+        q_BNH,
+        keys,
+        values,
+        eps,
+        HEADS=heads,
+        KV_HEADS=kv_heads,
+        SIZE=size,
+        HALF_TILE=triton.next_power_of_2(size // 2),
+        NORM=norms is not None,
+        num_warps=1,
+    )
+    return q_BNH
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _attend_kernel(
+    q_ptr, k_ptr, v_ptr, table_ptr, position_ptr, out_ptr, most_ptr, sum_ptr, scale, blocks_in_row,
+    GROUP: tl.constexpr, GROUP_TILE: tl.constexpr, SIZE: tl.constexpr, SIZE_TILE: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The heads that share keys, over one part of a row's positions: unfinished sums for `_join_kernel`."""
+    row, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    kv_heads = tl.num_programs(1)
+    length = tl.load(position_ptr + row).to(tl.int32) + 1
+    part = tl.cdiv(tl.cdiv(length, SPLITS), TILE) * TILE
+    begin = split * part
+    end = tl.minimum(begin + part, length)
+    g = tl.arange(0, GROUP_TILE)
+    h = tl.arange(0, SIZE_TILE)
+    head = kv_head * GROUP + g
+    q_at = (row * kv_heads * GROUP + head[:, None]) * SIZE + h[None, :]
+    in_q = (g < GROUP)[:, None] & (h < SIZE)[None, :]
+    q = tl.load(q_ptr + q_at, mask=in_q, other=0.0)
+    most = tl.full((GROUP_TILE,), float("-inf"), dtype=tl.float32)
+    weights = tl.zeros((GROUP_TILE,), dtype=tl.float32)
+    total = tl.zeros((GROUP_TILE, SIZE_TILE), dtype=tl.float32)
+    for start in range(begin, end, TILE):
+        p = start + tl.arange(0, TILE)
+        seen = p < end
+        block = tl.load(table_ptr + row * blocks_in_row + p // BLOCK, mask=seen, other=0).to(tl.int64)
+        at = ((block * BLOCK + p % BLOCK) * kv_heads + kv_head) * SIZE
+        in_kv = seen[:, None] & (h < SIZE)[None, :]
+        k = tl.load(k_ptr + at[:, None] + h[None, :], mask=in_kv, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+        scores = tl.where(seen[None, :], scores, float("-inf"))
+        new_most = tl.maximum(most, tl.max(scores, axis=1))
+        shrink = tl.exp(most - new_most)
+        share = tl.exp(scores - new_most[:, None])
+        v = tl.load(v_ptr + at[:, None] + h[None, :], mask=in_kv, other=0.0)
+        total = total * shrink[:, None] + tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
+        weights = weights * shrink + tl.sum(share, axis=1)
+        most = new_most
+    to = (row * kv_heads * GROUP + head) * SPLITS + split
+    tl.store(most_ptr + to, most, mask=g < GROUP)
+    tl.store(sum_ptr + to, weights, mask=g < GROUP)
+    tl.store(out_ptr + to[:, None] * SIZE + h[None, :], total, mask=in_q)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _join_kernel(
+    part_ptr, most_ptr, sum_ptr, out_ptr,
+    SIZE: tl.constexpr, SIZE_TILE: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(0).to(tl.int64)
+    s = tl.arange(0, SPLITS)
+    h = tl.arange(0, SIZE_TILE)
+    most = tl.load(most_ptr + head * SPLITS + s)
+    share = tl.exp(most - tl.max(most, axis=0))
+    weights = tl.sum(tl.load(sum_ptr + head * SPLITS + s) * share, axis=0)
+    parts = tl.load(
+        part_ptr + (head * SPLITS + s[:, None]) * SIZE + h[None, :], mask=(h < SIZE)[None, :], other=0.0
+    )
+    out = tl.sum(parts * share[:, None], axis=0) / weights
+    tl.store(out_ptr + head * SIZE + h, out.to(out_ptr.dtype.element_ty), mask=h < SIZE)
+
+
+def attend(
+    q_BNH: Tensor, keys: Tensor, values: Tensor, tables_BM: Tensor, positions_B: Tensor, scale: float
+) -> Tensor:
+    """Each row's newest position over all of its own; (B, N·H). Reads only the blocks that are in use."""
+    rows, heads, size = q_BNH.shape
+    block, kv_heads = keys.shape[1:3]
+    # About two programs for each multiprocessor; a power of two, as ranges in Triton are.
+    splits = min(64, max(1, triton.next_power_of_2(264 // (rows * kv_heads))))
+    device = q_BNH.device
+    parts = torch.empty(rows, heads, splits, size, dtype=torch.float32, device=device)
+    most = torch.empty(rows, heads, splits, dtype=torch.float32, device=device)
+    weights = torch.empty_like(most)
+    out = torch.empty(rows, heads * size, dtype=q_BNH.dtype, device=device)
+    sizes: dict[str, Any] = {"SIZE": size, "SIZE_TILE": max(16, triton.next_power_of_2(size))}
+    _attend_kernel[(rows, kv_heads, splits)](
+        q_BNH,
+        keys,
+        values,
+        tables_BM,
+        positions_B,
+        parts,
+        most,
+        weights,
+        scale,
+        tables_BM.shape[1],
+        GROUP=heads // kv_heads,
+        GROUP_TILE=max(16, triton.next_power_of_2(heads // kv_heads)),
+        BLOCK=block,
+        TILE=_TILE,
+        SPLITS=splits,
+        PRECISION="ieee" if q_BNH.dtype == torch.float32 else "tf32",
+        num_warps=4,
+        **sizes,
+    )
+    _join_kernel[(rows * heads,)](parts, most, weights, out, SPLITS=splits, num_warps=2, **sizes)
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _norm_kernel(x_ptr, weight_ptr, out_ptr, size, eps, TILE: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, TILE)
+    x = tl.load(x_ptr + row * size + i, mask=i < size, other=0.0).to(tl.float32)
+    root = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / size + eps)
+    weight = tl.load(weight_ptr + i, mask=i < size, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row * size + i, (x * root * weight).to(out_ptr.dtype.element_ty), mask=i < size)
+
+
+def rms_norm(x_BD: Tensor, weight: Tensor, eps: float) -> Tensor:
+    out = torch.empty_like(x_BD)
+    size = x_BD.shape[1]
+    _norm_kernel[(x_BD.shape[0],)](
+        x_BD, weight, out, size, eps, TILE=triton.next_power_of_2(size), num_warps=8
+    )
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gate_kernel(x_ptr, out_ptr, size, TILE: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    here = i < size
+    gate = tl.load(x_ptr + row * 2 * size + i, mask=here, other=0.0).to(tl.float32)
+    up = tl.load(x_ptr + row * 2 * size + size + i, mask=here, other=0.0).to(tl.float32)
+    y = gate / (1.0 + tl.exp(-gate)) * up
+    tl.store(out_ptr + row * size + i, y.to(out_ptr.dtype.element_ty), mask=here)
+
+
+def silu_gate(x_BF2: Tensor) -> Tensor:
+    """silu(first half) · second half."""
+    rows, size = x_BF2.shape[0], x_BF2.shape[1] // 2
+    out = torch.empty(rows, size, dtype=x_BF2.dtype, device=x_BF2.device)
+    _gate_kernel[(rows, triton.cdiv(size, 1024))](x_BF2, out, size, TILE=1024, num_warps=4)
+    return out

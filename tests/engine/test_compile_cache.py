@@ -1,0 +1,70 @@
+"""The folder of compiled programs: one per version, the tenant's where there is one, removed when unused."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpubloom.engine.compile_cache import use_compile_cache
+
+_CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    # Set first, so that it is taken back after the test.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+
+
+def test_programs_are_kept_in_the_users_cache_and_asking_twice_gives_one_folder(tmp_path: Path) -> None:
+    folder = use_compile_cache(_CPU)
+    assert folder is not None
+    assert folder.parent == tmp_path / "gpubloom"
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(folder)
+    assert use_compile_cache(_CPU) == folder
+
+
+def test_a_tenants_folder_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "tenant"))
+    folder = use_compile_cache(_CPU)
+    assert folder is not None
+    assert folder.parent == tmp_path / "tenant"
+
+
+def test_a_folder_that_nobody_used_for_long_is_removed(tmp_path: Path) -> None:
+    long_ago = time.time() - 31 * 86_400
+    for name, used in (("programs-old", long_ago), ("programs-new", time.time()), ("others", long_ago)):
+        folder = tmp_path / "gpubloom" / name
+        folder.mkdir(parents=True)
+        (folder / "last-used").touch()
+        os.utime(folder / "last-used", (used, used))
+    kept = use_compile_cache(_CPU)
+    assert kept is not None
+    left = {path.name for path in (tmp_path / "gpubloom").iterdir()}
+    assert left == {"programs-new", "others", kept.name}
+
+
+def test_a_second_process_finds_what_the_first_compiled() -> None:
+    program = """
+import torch
+from gpubloom.engine.compile_cache import use_compile_cache
+use_compile_cache(torch.device("cpu"))
+from torch._dynamo.utils import counters
+torch.compile(lambda x: (x * 2).sin() + 1)(torch.ones(8))
+print(counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"])
+"""
+    hits = [
+        int(
+            subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        )
+        for _ in range(2)
+    ]
+    assert hits[0] == 0
+    assert hits[1] > 0
