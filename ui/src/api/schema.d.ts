@@ -3249,6 +3249,43 @@ export interface components {
             keep_last: number;
         };
         /**
+         * CheckpointDetails
+         * @description What a run said of a checkpoint. Older runs and most scripts say nothing.
+         */
+        CheckpointDetails: {
+            /**
+             * Training Seconds
+             * @description Training time up to this checkpoint, in seconds, without pauses.
+             */
+            training_seconds: number | null;
+            /**
+             * Parameters
+             * @description Parameters of the model, without adapters.
+             */
+            parameters: number | null;
+            /**
+             * Trained Parameters
+             * @description Parameters that the run trains.
+             */
+            trained_parameters: number | null;
+            /**
+             * Method
+             * @description full, lora or qlora.
+             */
+            method: string | null;
+            /**
+             * Precision
+             * @description Number format of the computation.
+             */
+            precision: string | null;
+            /**
+             * Optimizations
+             * @description What made the run faster or smaller, in words.
+             * @default []
+             */
+            optimizations: string[];
+        };
+        /**
          * CheckpointOfJob
          * @description A checkpoint and the job that saved it.
          */
@@ -3277,6 +3314,7 @@ export interface components {
              * Format: date-time
              */
             saved_at: string;
+            details: components["schemas"]["CheckpointDetails"];
             /**
              * Job Id
              * Format: uuid
@@ -3333,6 +3371,7 @@ export interface components {
              * Format: date-time
              */
             saved_at: string;
+            details: components["schemas"]["CheckpointDetails"];
         };
         /** CheckpointPage */
         CheckpointPage: {
@@ -5739,7 +5778,10 @@ export interface components {
             cpuUtilization: number | null;
             /** Memoryusage */
             memoryUsage: number | null;
-            /** Throughput */
+            /**
+             * Throughput
+             * @description Samples per second. Null for runs that do not report samples.
+             */
             throughput: number | null;
             /** Epoch */
             epoch: number | null;
@@ -6403,6 +6445,46 @@ export interface components {
             share: components["schemas"]["ShareOut"];
         };
         /**
+         * Node
+         * @description A machine of a run.
+         */
+        Node: {
+            /** Host */
+            host: string | null;
+            /**
+             * Ranks
+             * @description The ranks that run on this machine.
+             * @default []
+             */
+            ranks: number[];
+            /**
+             * Gpus
+             * @default []
+             */
+            gpus: components["schemas"]["NodeGpu"][];
+            /**
+             * Last
+             * @description The newest telemetry of this machine.
+             * @default {}
+             */
+            last: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+        };
+        /**
+         * NodeGpu
+         * @description A GPU of a machine.
+         */
+        NodeGpu: {
+            /**
+             * Index
+             * @default 0
+             */
+            index: number;
+            /** Name */
+            name: string | null;
+        };
+        /**
          * NotebookText
          * @description A notebook file: its JSON as a string.
          */
@@ -6887,6 +6969,12 @@ export interface components {
              * @default false
              */
             share_gradients?: boolean;
+            /**
+             * Cuda Graph
+             * @description The kernels of a step are recorded once and started together. Needs every block on the device.
+             * @default false
+             */
+            cuda_graph?: boolean;
         };
         /**
          * Plan
@@ -6966,6 +7054,8 @@ export interface components {
             seconds: number | null;
             /** Assumptions */
             assumptions: string[];
+            /** @description How much faster than PEFT such a run was, if it was measured on this machine. */
+            speedup: components["schemas"]["Speedup"] | null;
         };
         /**
          * PlanAnswer
@@ -6990,7 +7080,7 @@ export interface components {
              */
             options: components["schemas"]["NearestFit"][];
             /** @description If the job cannot start here because of its data or because no such machine is connected: its plan on the machine that was asked for. */
-            elsewhere: components["schemas"]["MachinePlan"] | null;
+            requested_machine: components["schemas"]["MachinePlan"] | null;
             /**
              * Defaults
              * @description The values that the job would use for the fields that the config leaves out.
@@ -7192,6 +7282,33 @@ export interface components {
             };
             /** First */
             first: components["schemas"]["RowProblemOut"][];
+        };
+        /**
+         * Processes
+         * @description The processes and machines of a run. Empty lists: the run has one process on one machine.
+         */
+        Processes: {
+            /**
+             * Ranks
+             * @default []
+             */
+            ranks: components["schemas"]["RankState"][];
+            /**
+             * Rank Variance
+             * @default []
+             */
+            rank_variance: components["schemas"]["RankSpread"][];
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: components["schemas"]["Node"][];
+            /**
+             * Left Out
+             * @description Number of further ranks that are only in the run directory.
+             * @default 0
+             */
+            left_out: number;
         };
         /** ProfileChange */
         ProfileChange: {
@@ -7515,6 +7632,87 @@ export interface components {
              * @default []
              */
             ignored: string[];
+        };
+        /**
+         * RankSpread
+         * @description How far ranks lie apart in a series that several of them report.
+         */
+        RankSpread: {
+            /**
+             * Name
+             * @description The series.
+             * @default
+             */
+            name: string;
+            /** Mean */
+            mean: number | null;
+            /**
+             * @default {
+             *       "rank": 0
+             *     }
+             */
+            lowest: components["schemas"]["RankValue"];
+            /**
+             * @default {
+             *       "rank": 0
+             *     }
+             */
+            highest: components["schemas"]["RankValue"];
+            /**
+             * Spread
+             * @description The highest value above the lowest, as a fraction.
+             */
+            spread: number | null;
+        };
+        /**
+         * RankState
+         * @description One training process of a run.
+         */
+        RankState: {
+            /**
+             * Rank
+             * @default 0
+             */
+            rank: number;
+            /**
+             * Host
+             * @description The machine of the process.
+             */
+            host: string | null;
+            /**
+             * State
+             * @description alive, silent, dead, or how the process ended.
+             * @default
+             */
+            state: string;
+            /**
+             * Last Seen
+             * @description Time of its last event, in seconds since 1970.
+             */
+            last_seen: number | null;
+            /**
+             * Step
+             * @description The newest step of the process.
+             */
+            step: number | null;
+            /**
+             * Step Seconds
+             * @description Median time of its last steps, in seconds.
+             */
+            step_seconds: number | null;
+        };
+        /**
+         * RankValue
+         * @description The value of one rank.
+         */
+        RankValue: {
+            /**
+             * Rank
+             * @default 0
+             */
+            rank: number;
+            /** Value */
+            value: number | null;
         };
         /**
          * Reconciled
@@ -7873,6 +8071,11 @@ export interface components {
              */
             eta_seconds: number | null;
             /**
+             * World Size
+             * @description Number of training processes.
+             */
+            world_size: number | null;
+            /**
              * Restart Count
              * @description How often the run was restarted.
              * @default 0
@@ -7929,6 +8132,16 @@ export interface components {
              * @default []
              */
             findings: components["schemas"]["Finding"][];
+            /**
+             * @description Each rank and each machine. Empty for a run of one process.
+             * @default {
+             *       "ranks": [],
+             *       "rank_variance": [],
+             *       "nodes": [],
+             *       "left_out": 0
+             *     }
+             */
+            processes: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost: components["schemas"]["Cost"] | null;
             /**
@@ -8426,6 +8639,86 @@ export interface components {
             high: number;
         };
         /**
+         * Speedup
+         * @description The engine beside a baseline on one machine, in turns, by the median of the rounds' ratios.
+         */
+        Speedup: {
+            /**
+             * Machine
+             * @description Name of the machine.
+             */
+            machine: string;
+            /**
+             * Device
+             * @description The GPU, or the CPU and its cores.
+             */
+            device: string;
+            /**
+             * Model
+             * @description The shape of the model.
+             */
+            model: string;
+            /** Parameters */
+            parameters: number;
+            /**
+             * Method
+             * @enum {string}
+             */
+            method: "full" | "lora";
+            /** Precision */
+            precision: string;
+            /** Batch Size */
+            batch_size: number;
+            /** Context Length */
+            context_length: number;
+            /**
+             * Ratio
+             * @description Step time of the baseline divided by that of the engine.
+             */
+            ratio: number;
+            /**
+             * Lowest
+             * @description The lowest ratio of a round.
+             */
+            lowest: number;
+            /**
+             * Highest
+             * @description The highest ratio of a round.
+             */
+            highest: number;
+            /** Rounds */
+            rounds: number;
+            /**
+             * Step Seconds
+             * @description Median step time of the engine.
+             */
+            step_seconds: number;
+            /**
+             * Baseline Step Seconds
+             * @description Median step time of the baseline.
+             */
+            baseline_step_seconds: number;
+            /** Versions */
+            versions: {
+                [key: string]: string;
+            };
+            /**
+             * Measured At
+             * Format: date-time
+             */
+            measured_at: string;
+            /**
+             * Baseline
+             * @description What the engine is compared with.
+             */
+            readonly baseline: string;
+            /**
+             * Sentence
+             * @description Such as "1.9 × faster than PEFT with checkpointing, measured on this machine on 2026-11-16".
+             */
+            readonly sentence: string;
+        };
+        /**
          * SpendingOut
          * @description The amounts spent. Days and months begin at midnight UTC.
          */
@@ -8570,6 +8863,11 @@ export interface components {
              */
             eta_seconds?: number | null;
             /**
+             * World Size
+             * @description Number of training processes.
+             */
+            world_size?: number | null;
+            /**
              * Restart Count
              * @description How often the run was restarted.
              */
@@ -8620,6 +8918,8 @@ export interface components {
              * @description Problems of the run, worst first.
              */
             findings?: components["schemas"]["Finding"][];
+            /** @description Each rank and each machine. Empty for a run of one process. */
+            processes?: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost?: components["schemas"]["Cost"] | null;
             /**
