@@ -3,6 +3,7 @@
     python bench/engine.py                              six sizes and batches in all modes
     python bench/engine.py 7b:64:stream 1.5b:8:torch    some of them: SIZE:ROWS:MODE
     python bench/engine.py 14b:8:auto --fixed-batch     the same batch again and again: the loss must fall
+    python bench/engine.py 26b:8:auto --state 8bit      any size, AdamW's moments in 8 bits
     python bench/engine.py 32b:1:auto --method qlora --gpu-budget 12
     python bench/engine.py 1.5b:1:stream --length 131072 --gpu-budget 24
 
@@ -34,6 +35,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--length", type=int, default=1_024)
     parser.add_argument("--method", default="full", choices=["full", "lora", "qlora"])
+    parser.add_argument("--optimizer", default="adamw", choices=["adamw", "muon", "adafactor"])
+    parser.add_argument("--state", default="fp32", choices=["fp32", "bf16", "8bit"])
     parser.add_argument("--gpu-budget", type=float, help="GB")
     parser.add_argument("--fixed-batch", action="store_true")
     parser.add_argument("--trace", type=Path, help="folder for a timeline of two steps, as JSON")
@@ -64,7 +67,7 @@ def measure(row: str, options: argparse.Namespace) -> dict[str, Any]:
     size, rows, mode = row.split(":")
     run = _torch if mode == "torch" else _engine
     try:
-        return {"row": row, **run(f"qwen2.5-{size}", int(rows), mode, options)}
+        return {"row": row, **run(_shape_name(size), int(rows), mode, options)}
     except (RuntimeError, ValueError) as problem:
         return {"row": row, "failed": str(problem).splitlines()[0]}
     finally:
@@ -174,12 +177,19 @@ def _config_and_model(size: str, rows: int, mode: str, options: argparse.Namespa
             "method": options.method,
             "memory": {"mode": mode, "gpu_budget_gb": options.gpu_budget},
             "model": {"preset": "tiny", "context_length": options.length},
-            "optimizer": {"weight_decay": 0.01, "beta2": 0.999},
+            "optimizer": {"name": options.optimizer, "state": options.state, "weight_decay": 0.01}
+            | ({} if options.optimizer == "adafactor" else {"beta2": 0.999}),
         }
     )
     blocks = open_model(named_config(size))
     model = Model(blocks, RandomWeights(blocks, 0), named_shape(size), blocks.config.to_dict())
     return config, model if options.method == "full" else model.with_adapters(config)
+
+
+def _shape_name(size: str) -> str:
+    from gpubloom.plan import SHAPES
+
+    return f"qwen2.5-{size}" if f"qwen2.5-{size}" in SHAPES else size
 
 
 def _tokens(rows: int, length: int, seed: int) -> Any:

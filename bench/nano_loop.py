@@ -53,7 +53,7 @@ class NanoModel(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        positions = torch.arange(tokens.shape[1])
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.tokens(tokens) + self.positions(positions)
         for layer in self.layers:
             x = layer(x)

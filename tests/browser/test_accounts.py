@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import DESKTOP, EVERY_SIZE, NewPage
+from tests.browser.conftest import DESKTOP, EVERY_SIZE, NewPage, flaws_on_every_screen
 from tests.browser.people import PASSWORD, set_up
 from tests.live_server import LiveServer, live_server
 from tests.openid_provider import openid_provider
+from tests.server.test_pictures import image_file
 
 PERSON = {"sub": "ada", "email": "ada@example.org", "email_verified": True, "name": "Ada"}
 
@@ -108,3 +109,31 @@ def test_an_account_at_an_openid_provider_is_linked_used_and_unlinked(
 def _agree(page: Page) -> None:
     """Agree at the provider, as its one person."""
     page.get_by_role("button", name="ada", exact=True).click()
+
+
+@EVERY_SIZE
+def test_a_picture_is_added_shown_and_removed(
+    new_page: NewPage, own_server: LiveServer, size: tuple[int, int]
+) -> None:
+    page = new_page(size)
+    set_up(page, own_server)
+    page.goto("/settings")
+    expect(page.get_by_role("button", name="Add a picture")).to_be_visible()
+    page.get_by_label("Choose a picture").set_input_files(
+        {"name": "me.svg", "mimeType": "image/png", "buffer": b"<svg onload='alert(1)'/>"}
+    )
+    expect(page.get_by_role("alert")).to_contain_text("PNG, JPEG, WebP or GIF")
+    photo = {"name": "me.png", "mimeType": "image/png", "buffer": image_file("PNG", (800, 600))}
+    page.get_by_label("Choose a picture").set_input_files(photo)  # type: ignore[arg-type]
+    expect(page.get_by_role("button", name="Remove picture")).to_be_visible()
+    pictures = page.locator("img[src^='/api/users/']")
+    expect(pictures.first).to_be_visible()
+    assert pictures.first.evaluate("image => image.decode().then(() => image.naturalWidth)") == 256
+    assert flaws_on_every_screen(page) == []
+
+    page.goto("/settings?tab=people")
+    expect(page.get_by_role("main").locator("img[src^='/api/users/']")).to_be_visible()
+    page.goto("/settings")
+    page.get_by_role("button", name="Remove picture").click()
+    expect(page.get_by_role("button", name="Add a picture")).to_be_visible()
+    expect(pictures).to_have_count(0)

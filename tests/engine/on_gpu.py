@@ -61,6 +61,7 @@ def placement(*layers: BlockPlacement, of: ModelShape = SMALL, **more: Any) -> P
 
 PLACEMENTS = {
     "resident, kept": placement(KEPT),
+    "resident, recorded": placement(KEPT, cuda_graph=True),
     "resident, computed again": placement(DEVICE),
     "cast": placement(CAST, slots=2),
     "streamed through two slots": placement(HOST, slots=2),
@@ -80,13 +81,15 @@ def executor_of(
     precision: Any = "bf16",
     accumulation: int = 1,
     compiled: bool = False,
+    optimizer: OptimizerConfig = OPTIMIZER,
+    device: str = "cuda",
 ) -> Iterator[BlockExecutor]:
     executor = BlockExecutor(
         LlamaBlocks(of),
         RandomLlama(of, seed=1),
         placement,
-        OPTIMIZER,
-        choose_compute("cuda", precision),
+        optimizer,
+        choose_compute(device, precision),
         ExecutorOptions(
             accumulation=accumulation, compiled=compiled, threads=min(8, len(os.sched_getaffinity(0)))
         ),

@@ -163,6 +163,22 @@ def test_the_same_placement_gives_the_same_bits_every_time(reproducible: None, n
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_recorded_step_gives_the_bits_of_one_that_is_not(reproducible: None, compiled: bool) -> None:
+    outcomes = []
+    for recorded in (False, True):
+        case = placement(KEPT, cuda_graph=recorded)
+        with executor_of(SMALL, case, accumulation=2, compiled=compiled) as executor:
+            losses = train(executor, SMALL, range(6), accumulation=2)
+            evaluated, _ = executor.evaluate(batch_of(99, SMALL))
+            # Settings are part of a recording, and it follows them.
+            executor.tune(weight_decay=0.0, clip_norm=0.1)
+            losses += train(executor, SMALL, range(6, 9), accumulation=2)
+            assert (executor._graph is not None and executor._graph.is_used) == recorded
+            outcomes.append((losses, float(evaluated), digests(executor)))
+    assert outcomes[0] == outcomes[1]
+
+
 def test_fp32_streamed_from_a_master_on_the_device_sees_every_update(reproducible: None) -> None:
     odd = placement(BlockPlacement(weights="stream"), slots=2)
     losses = []

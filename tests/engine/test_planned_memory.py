@@ -75,8 +75,9 @@ CASES = [
     *((name, method, "bf16") for name in FROZEN for method in ("lora", "qlora")),
 ]
 OPTIMIZERS = [
-    *((name, "full", optimizer) for name in PLACEMENTS for optimizer in ("muon", "adafactor")),
-    *(("frozen and streamed", "lora", optimizer) for optimizer in ("muon", "adafactor")),
+    *((name, "full", {"name": other}) for name in PLACEMENTS for other in ("muon", "adafactor")),
+    *(("frozen and streamed", "lora", {"name": other}) for other in ("muon", "adafactor")),
+    *((name, "full", {"state": state}) for name in PLACEMENTS for state in ("bf16", "8bit")),
 ]
 
 
@@ -95,10 +96,10 @@ def test_weights_gradients_and_states_are_predicted_within_two_percent(
 
 
 @pytest.mark.parametrize(("name", "method", "optimizer"), OPTIMIZERS)
-def test_states_of_other_optimizers_are_predicted_as_well(
-    buffers: tuple[Buffers, Buffers], name: str, method: str, optimizer: str
+def test_states_of_other_optimizers_and_formats_are_predicted_as_well(
+    buffers: tuple[Buffers, Buffers], name: str, method: str, optimizer: dict[str, str]
 ) -> None:
-    assert_planned(buffers, name, method, "bf16", 1, {"name": optimizer})
+    assert_planned(buffers, name, method, "bf16", 1, optimizer)
 
 
 def assert_planned(

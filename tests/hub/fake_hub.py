@@ -147,6 +147,20 @@ class _Handler(BaseHTTPRequestHandler):
             200, about | {"gated": found.gated, "tags": [], "downloads": 0, "likes": 0, "disabled": False}
         )
 
+    def tree(self, kinds: str, repo: str, revision: str) -> None:
+        found = self._repo(kinds.rstrip("s"), repo)
+        if found is None:
+            return
+        number = _number(found, revision)
+        files = {} if number is None else found.commits[number]
+        self._json(
+            200,
+            [
+                {"type": "file", "path": name, "size": len(content), "oid": _blob(content)}
+                for name, content in sorted(files.items())
+            ],
+        )
+
     def resolve(self, repo: str, revision: str, file: str, kinds: str | None = None) -> None:
         found = self._repo((kinds or "models/").rstrip("s/"), repo)
         if found is None:
@@ -287,6 +301,7 @@ class _Handler(BaseHTTPRequestHandler):
 _KINDS = r"(?P<kinds>models|datasets)"
 _ROUTES: list[tuple[tuple[str, ...], str, Any]] = [
     (("GET",), rf"/api/{_KINDS}/{_REPO}(?:/revision/(?P<revision>.+))?", _Handler.info),
+    (("GET",), rf"/api/{_KINDS}/{_REPO}/tree/(?P<revision>[^/]+)", _Handler.tree),
     (
         ("GET", "HEAD"),
         rf"/(?:(?P<kinds>datasets)/)?{_REPO}/resolve/(?P<revision>[^/]+)/(?P<file>.+)",

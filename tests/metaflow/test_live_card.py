@@ -24,7 +24,7 @@ _WATCH = """() => {
 }"""
 
 
-def _open(chromium: Browser, address: str) -> tuple[Page, list[str]]:
+def open_viewer(chromium: Browser, address: str) -> tuple[Page, list[str]]:
     page = chromium.new_page()
     page.set_default_timeout(TIMEOUT * 1000)
     loads: list[str] = []
@@ -35,7 +35,7 @@ def _open(chromium: Browser, address: str) -> tuple[Page, list[str]]:
     return page, loads
 
 
-def _card_frame(page: Page, flow: Flow) -> Frame:
+def card_frame(page: Page, flow: Flow) -> Frame:
     """The frame of the step's training card; the viewer may have chosen another card first."""
     wanted = next(
         path.stem.split("-")[-1] for path in flow.cards_root.glob("**/cards/train-traincard-*.html")
@@ -60,7 +60,7 @@ def _updates(frame: Frame, count: int) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _training(flow: Flow, *options: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def training(flow: Flow, *options: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A step that trains until the file is there: a browser takes its time on a busy machine."""
     seen_enough = flow.folder / "seen-enough"
     with flow.start("run", "--until", str(seen_enough), *options) as running:
@@ -75,8 +75,8 @@ def _watch_to_the_end(
 ) -> None:
     wait_until(lambda: list(flow.cards_root.glob("**/cards/train-traincard-*.html")))
     with flow.server() as address:
-        page, loads = _open(chromium, address)
-        frame = _card_frame(page, flow)
+        page, loads = open_viewer(chromium, address)
+        frame = card_frame(page, flow)
         before = len(loads)
         seen = _updates(frame, 3)
         expect(frame.locator("h1 .badge")).to_have_text("Running")
@@ -99,18 +99,18 @@ def test_a_running_step_updates_its_card_in_place_every_few_seconds(
     chromium: Browser, tmp_path: Path
 ) -> None:
     flow = Flow("training", tmp_path)
-    with _training(flow) as (running, seen_enough):
+    with training(flow) as (running, seen_enough):
         _watch_to_the_end(chromium, flow, running, seen_enough)
 
 
 @pytest.mark.long
 def test_a_failing_step_shows_its_failure_on_the_open_page(chromium: Browser, tmp_path: Path) -> None:
     flow = Flow("training", tmp_path)
-    with _training(flow, "--fail", "always") as (running, seen_enough):
+    with training(flow, "--fail", "always") as (running, seen_enough):
         wait_until(lambda: list(flow.cards_root.glob("**/cards/train-traincard-*.html")))
         with flow.server() as address:
-            page, loads = _open(chromium, address)
-            frame = _card_frame(page, flow)
+            page, loads = open_viewer(chromium, address)
+            frame = card_frame(page, flow)
             before = len(loads)
             seen_enough.touch()
             failure = frame.locator("#failure")
@@ -130,7 +130,7 @@ def test_a_step_with_an_s3_datastore_shows_its_live_card(
 ) -> None:
     flow = Flow("training", tmp_path, **on_s3(s3))
     flow.cards_root = s3.folder / "bucket/metaflow/mf.cards"
-    with _training(flow) as (running, seen_enough):
+    with training(flow) as (running, seen_enough):
         _watch_to_the_end(chromium, flow, running, seen_enough)
     stored = list((s3.folder / "bucket/metaflow/TrainingFlow").glob("*/start/*/traincard/*"))
     assert {"events.jsonl", "latest.json"} <= {path.name for path in stored}

@@ -11,7 +11,7 @@ from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.placement import resident, streamed
 from tests.errors import raises
 
-LAYERS, D, F, V, ROWS, LENGTH = 6, 512, 1_024, 5_000, 4, 256
+LAYERS, D, F, V, ROWS, LENGTH = 6, 512, 1_024, 10_000, 4, 256
 N = ROWS * LENGTH
 SHAPE: DecoderShape = decoder_shape(
     {
@@ -172,3 +172,12 @@ def test_with_dropout_every_adapter_has_its_inputs_to_itself() -> None:
     ]
     # q, k, v, o, gate and up read the hidden state, down what lies between.
     assert found[1] - found[0] == pytest.approx(LAYERS * N * (6 * D + F) * 3, abs=10)
+
+
+def test_a_recorded_step_leaves_room_for_evaluations_beside_it() -> None:
+    placement = resident(LAYERS, tied=False)
+    recorded = placement.model_copy(update={"cuda_graph": True})
+    more = predicted(recorded).activations - predicted(placement).activations
+    # Two layers' inputs, half of what a backward pass works on, and logits of 512 tokens with their softmax.
+    working = 2 * N * (6 * D + 2 * D + 5.5 * F)
+    assert more == pytest.approx(2 * 2 * N * D + working / 2 + 512 * V * (2 + 4 + 4), abs=10)

@@ -217,6 +217,8 @@ def test_prices_come_from_the_service_with_where_machines_are_free(service: Lamb
     ("description", "expected"),
     [
         ("Tesla V100 (16 GB)", ("V100", 16)),
+        ("A6000 (48 GB)", ("RTX A6000", 48)),
+        ("RTX A6000 (48 GB)", ("RTX A6000", 48)),
         ("NVIDIA GH200 (96 GB)", ("GH200", 96)),
         ("B200 (180 GB SXM6)", ("B200", 180)),
         ("N/A", None),

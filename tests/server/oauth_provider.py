@@ -27,6 +27,8 @@ class FakeProvider:
     challenge: str = ""
     token_requests: list[dict[str, str]] = field(default_factory=list)
     broken: bool = False
+    # What lies at /picture, for everybody; an address instead leads there.
+    picture: bytes | str = b""
 
     def address(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
@@ -66,10 +68,24 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         provider = self.server.provider
+        if self.path == "/picture":
+            self._show(provider.picture)
+            return
         if provider.broken or self.headers["Authorization"] != "Bearer provider-token":
             self._answer({"message": "Bad credentials"}, 401)
         else:
             self._answer(provider.emails if self.path == "/emails" else provider.profile)
+
+    def _show(self, picture: bytes | str) -> None:
+        if isinstance(picture, str):
+            self.send_response(302)
+            self.send_header("Location", picture)
+            picture = b""
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(picture)))
+        self.end_headers()
+        self.wfile.write(picture)
 
     def log_message(self, *_: object) -> None:
         pass

@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 from sqlalchemy import MetaData, create_engine, make_url, select
 from sqlalchemy.pool import NullPool
@@ -20,6 +21,7 @@ from gpubloom.traincard import Reporter
 from tests.server.bringing import announce, send
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_dataset, add_job, add_model, add_project, add_training
+from tests.server.rentals.machines import add_artifact
 
 # Of names, which a share link may show, and of bytes, which it may not.
 NAME = "owned-by-ada"
@@ -111,6 +113,8 @@ def make_tenant(server: Server, installation: Installation, name: str, *, label:
     shared = tenant.browser.post(f"/api/jobs/{tenant.training}/shares").json()
     tenant.share_secret = shared["link"].partition("#token=")[2]
     tenant.ids["share_id"] = shared["share"]["id"]
+    kept = add_artifact(installation, UUID(tenant.training), path=f"{label}/w.bin")
+    tenant.ids["artifact_id"] = str(kept)
     return tenant
 
 

@@ -3,20 +3,23 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pyotp
 import pytest
+from pydantic import SecretStr
 
 from gpubloom.server.accounts.tables import LinkedAccount, User
 from gpubloom.server.audit import AuditEvent
+from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import JobShare
 from gpubloom.server.ml_jobs import service as ml_jobs
-from gpubloom.server.rentals.tables import Budget
+from gpubloom.server.rentals.tables import Budget, ProviderCredit
 from tests.server.bringing import announce, on_sqlite
 from tests.server.installation import PASSWORD, Browser, Installation, Server
 from tests.server.jobs.recorded import add_dataset, add_job, add_model, add_project, add_training
 from tests.server.rentals.conftest import service  # noqa: F401 - a fixture
+from tests.server.rentals.machines import add_artifact
 from tests.server.routes import addresses
 from tests.server.test_passkeys import ORIGIN, add_passkey, sign_in
 from tests.worker.remote.toy_provider import KEY, ToyService
@@ -73,6 +76,21 @@ class World:
 
     def job(self, **fields: Any) -> str:
         return f"/api/jobs/{add_job(self.installation, self.member, **fields).id}"
+
+    def remove_credit(self) -> Any:
+        self.installation.add(
+            ProviderCredit(user_id=self.member.id, provider="modal", amount=5.0, stated_at=now())
+        )
+        return self.ada.delete("/api/credits/modal")
+
+    def create_address(self) -> Any:
+        job = self.job()
+        kept = add_artifact(self.installation, UUID(job.rpartition("/")[2]))
+        # Signing asks no bucket, so this one need not be there.
+        bucket = {"storage_bucket": "b", "storage_key": "k", "storage_secret": SecretStr("s")}
+        state = self.server.app.state
+        state.settings = state.settings.model_copy(update=bucket)
+        return self.ada.post(f"{job}/stored-artifacts/{kept}/address", json={})
 
     def training(self) -> str:
         return f"/api/jobs/{add_training(self.installation, self.member).id}"
@@ -242,6 +260,9 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
     ("DELETE", "/api/budgets/{budget_id}"): lambda w: w.ada.delete(
         f"/api/budgets/{w.installation.add(Budget(id=uuid4(), user_id=w.member.id, amount=1.0)).id}"
     ),
+    ("PUT", "/api/credits/{provider}"): lambda w: w.ada.put("/api/credits/modal", json={"amount": 5}),
+    ("DELETE", "/api/credits/{provider}"): World.remove_credit,
+    ("POST", "/api/jobs/{job_id}/stored-artifacts/{artifact_id}/address"): World.create_address,
     ("PATCH", "/api/users/{user_id}"): lambda w: w.boss.patch(
         f"/api/users/{w.member.id}", json={"disabled": True}
     ),

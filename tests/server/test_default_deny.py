@@ -16,6 +16,7 @@ from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.rentals.tables import Budget
 from tests.server.installation import Installation, Server
+from tests.server.rentals.machines import add_artifact
 from tests.server.routes import PUBLIC, Address, addresses
 
 
@@ -74,6 +75,10 @@ def _a_share(installation: Installation, owner: User) -> object:
     return installation.add(JobShare(id=uuid4(), job_id=job_id, fingerprint="0" * 64)).id
 
 
+def _an_artifact(installation: Installation, owner: User) -> object:
+    return add_artifact(installation, _a_job(installation, owner))
+
+
 def _a_dataset(installation: Installation, owner: User) -> object:
     return installation.add(
         Dataset(
@@ -100,6 +105,7 @@ OWNED: dict[str, Callable[[Installation, User], object]] = {
     "project_id": _a_project,
     "job_id": _a_job,
     "share_id": _a_share,
+    "artifact_id": _an_artifact,
     "dataset_id": _a_dataset,
     "model_id": _a_model,
     "budget_id": lambda installation, owner: (

@@ -140,6 +140,7 @@ _NEW_TABLES = {
     "provider_credits",
     "queue_turns",
     "recovery_codes",
+    "stored_artifacts",
     "totp_secrets",
 }
 _FILLED = {

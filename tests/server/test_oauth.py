@@ -17,6 +17,7 @@ from gpubloom.server.audit import AuditEvent
 from gpubloom.server.clock import now
 from tests.server.installation import Browser, Installation, Server
 from tests.server.oauth_provider import FakeProvider, fake_provider
+from tests.server.test_pictures import image_file, upload
 
 CLIENTS = {
     f"{name}_client_{part}": f"client-{part}" for name in ("github", "google") for part in ("id", "secret")
@@ -380,3 +381,49 @@ def test_a_sign_in_provider_does_not_skip_the_second_factor(
     assert browser.get("/api/me").json()["id"] == str(user.id)
     signed_in = [event for event in installation.all(AuditEvent) if event.action == "user.signed_in"]
     assert [event.details for event in signed_in] == [{"provider": name, "second_factor": "recovery_code"}]
+
+
+def _with_picture(fake: FakeProvider, name: str, picture: bytes | str) -> None:
+    fake.picture = picture
+    fake.profile["avatar_url" if name == "github" else "picture"] = fake.address("/picture")
+
+
+def test_the_picture_at_the_provider_is_taken_over_once(
+    server: Server, installation: Installation, provider: FakeProvider, name: str
+) -> None:
+    _with_picture(provider, name, image_file("JPEG"))
+    browser = server.browser()
+    assert _through(browser, provider, name) == "/dashboard"
+    address = browser.get("/api/auth/state").json()["user"]["image"]
+    assert browser.get(address).headers["content-type"] == "image/webp"
+    [user] = [user for user in installation.all(User) if user.email == "eve@example.org"]
+    server.signed_in(user).delete("/api/me/picture")
+    again = server.browser()
+    _through(again, provider, name)
+    assert again.get("/api/auth/state").json()["user"]["image"] is None, "what was removed does not come back"
+
+
+def test_a_picture_of_ones_own_is_not_replaced_by_linking(
+    server: Server, installation: Installation, provider: FakeProvider, name: str
+) -> None:
+    _with_picture(provider, name, image_file("PNG"))
+    browser = server.signed_in(installation.add_user("Eve", email="eve@example.org"))
+    link = browser.post("/api/me/linked-accounts", json={"provider": name}).json()["address"]
+    own = upload(browser, image_file("PNG", (300, 300))).json()["image"]
+    query = provider.opened(link)
+    browser.get(f"/api/auth/oauth/{name}/callback?state={query['state']}&code=good-code")
+    assert len(browser.get("/api/me/linked-accounts").json()["items"]) == 1
+    assert browser.get("/api/me").json()["image"] == own
+
+
+@pytest.mark.parametrize(
+    "picture", [b"no picture", b"\0" * (5 << 20), "http://169.254.169.254/latest/", "http://10.0.0.1/x", ""]
+)
+def test_a_picture_that_cannot_be_had_signs_in_all_the_same(
+    server: Server, provider: FakeProvider, name: str, picture: bytes | str
+) -> None:
+    """Redirects to addresses of the operator's own network are not followed."""
+    _with_picture(provider, name, picture)
+    browser = server.browser()
+    assert _through(browser, provider, name) == "/dashboard"
+    assert browser.get("/api/auth/state").json()["user"]["image"] is None

@@ -67,8 +67,9 @@ class Instance:
         bundle = Bundle(job, self.run_dir, wheel, timing={**QUICK, **(timing or {})})
         return send_bundle(self.store, bundle, mailbox=self.mailbox)
 
-    def launch(self, sent: SentBundle) -> None:
+    def launch(self, sent: SentBundle, **more: str) -> None:
         environment = {
+            **more,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "BLOOM_JOB_FOLDER": str(self.folder),
             "BLOOM_START": sent.address,

@@ -172,3 +172,19 @@ def test_one_rank_per_machine_records_it(
     monkeypatch.setenv("LOCAL_RANK", local_rank)
     with Reporter(run_dir, telemetry_seconds=0.05):
         assert len(started) == watchers
+
+
+def test_where_the_disks_are_hidden_the_traffic_of_the_process_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hidden(self: Machine) -> tuple[int, int]:
+        raise PermissionError("a sandbox hides them")
+
+    monkeypatch.setattr(Machine, "_bytes_of_disks", hidden)
+    if not Path("/proc/self/io").exists():
+        pytest.skip("this machine counts no traffic of processes")
+    machine = Machine(tmp_path)
+    machine.look()
+    found = machine.look()
+    assert {"disk/read", "disk/written"} <= found.keys()
+    assert min(found["disk/read"], found["disk/written"]) >= 0

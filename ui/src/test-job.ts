@@ -10,6 +10,7 @@ export const runSummary = (change: Partial<RunSummary> = {}): RunSummary => ({
   epoch: null,
   epochs: null,
   eta_seconds: null,
+  world_size: null,
   restart_count: 0,
   resumed_from_step: null,
   control_version: null,
@@ -22,6 +23,7 @@ export const runSummary = (change: Partial<RunSummary> = {}): RunSummary => ({
   error: null,
   marks: [],
   findings: [],
+  processes: { ranks: [], rank_variance: [], nodes: [], left_out: 0 },
   cost: null,
   ...change,
 });

@@ -230,3 +230,41 @@ def download(
         target = into / file["path"]
         save_file(f"{source}/files/{file['path']}", target)
         typer.echo(f"{target}  {file['size']:,} bytes")
+
+
+@app.command()
+def stored(job_id: JobId, as_json: AsJson = False) -> None:
+    """List the files of a rented job that are kept in the bucket, and until when."""
+    items = _call("GET", f"/jobs/{job_id}/stored-artifacts")["items"]
+    if as_json:
+        typer.echo(json.dumps(items, indent=2))
+        return
+    if not items:
+        typer.echo("No files of this job are kept in the bucket.")
+        return
+    from gpubloom.cli.tables import print_table
+
+    print_table(
+        {"file": "text", "bytes": "number", "kept until": "text"},
+        [(item["path"], f"{item['size']:,}", item["kept_until"][:10]) for item in items],
+    )
+
+
+@app.command()
+def link(
+    job_id: JobId,
+    path: Annotated[str, typer.Argument(help="File from `bloom jobs stored`.")],
+    hours: Annotated[float, typer.Option(help="How long the address works.", min=1 / 60, max=168)] = 1.0,
+) -> None:
+    """Print an address of a stored file that works without signing in until it expires."""
+    items = _call("GET", f"/jobs/{job_id}/stored-artifacts")["items"]
+    found = next((item for item in items if item["path"] == path), None)
+    if found is None:
+        fail("file_not_found", f"No file {path} of this job is kept in the bucket.", status=WRONG_INPUT)
+    created = _call(
+        "POST",
+        f"/jobs/{job_id}/stored-artifacts/{found['id']}/address",
+        body={"life_seconds": round(hours * 3600)},
+    )
+    typer.echo(created["address"])
+    typer.echo(f"Expires at {created['expires_at']}.", err=True)

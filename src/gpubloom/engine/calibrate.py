@@ -18,14 +18,17 @@ import torch
 
 from gpubloom.engine.host_memory import host_buffer
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
-from gpubloom.plan import Calibration, Hardware, detect_hardware
+from gpubloom.plan import Calibration, Hardware, ModelShape, OptimizerConfig, costs, detect_hardware
+from gpubloom.plan.placement import resident
 
 # Another way of measuring makes old figures worthless.
-_VERSION = 3
+_VERSION = 4
 _SECONDS_EACH = 0.12
 _COPY_BYTES = 256 * 2**20
-_PRODUCT_SIZE = {"cuda": 8_192, "cpu": 1_024}
-_ADAM_ELEMENTS = 1 << 26
+_PRODUCT_SIZE = 8_192
+_ADAM_ELEMENTS = {"cuda": 1 << 26, "cpu": 1 << 22}
+# Positions of the rows that a CPU is measured with.
+_LENGTH = 64
 _CPU = torch.device("cpu")
 
 
@@ -45,11 +48,11 @@ def calibrated(hardware: Hardware, device: torch.device, *, threads: int, fresh:
 
 def measure(device: torch.device, *, threads: int) -> dict[str, float]:
     """Fields of Calibration, and cpu_flops on a machine that trains on its CPU."""
-    adam = HostAdam(threads, pinned=device.type == "cuda")
+    adam = HostAdam(threads, pinned=device.type == "cuda", elements=_ADAM_ELEMENTS[device.type])
     # On a machine that has just started, threads are not awake at once.
     alone = {"host_adam_bytes_per_s": adam.bytes / min(_seconds(adam.update, _CPU) for _ in range(3))}
     if device.type == "cpu":
-        return alone | {"cpu_flops": _product_rate(device, torch.float32)}
+        return alone | _training_rates()
     dtype = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     with torch.cuda.device(device):
         link = Link(device)
@@ -97,12 +100,11 @@ class Link:
 class HostAdam:
     """Updates of the kernel that trains, in memory like a run's: pages of another size give half the rate."""
 
-    bytes = 28 * _ADAM_ELEMENTS
-
-    def __init__(self, threads: int, *, pinned: bool) -> None:
+    def __init__(self, threads: int, *, pinned: bool, elements: int) -> None:
+        self.bytes = 28 * elements
         self._optimizer = HostAdamW(threads)
-        self._states = [host_buffer(_ADAM_ELEMENTS, torch.float32, pinned=pinned) for _ in range(3)]
-        self._copies = [host_buffer(_ADAM_ELEMENTS, torch.bfloat16, pinned=pinned) for _ in range(2)]
+        self._states = [host_buffer(elements, torch.float32, pinned=pinned) for _ in range(3)]
+        self._copies = [host_buffer(elements, torch.bfloat16, pinned=pinned) for _ in range(2)]
         self._step = AdamWStep(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, updates=1)
 
     def update(self) -> None:
@@ -131,8 +133,69 @@ def _together(adam: HostAdam, link: Link, device: torch.device) -> dict[str, flo
     return {"link_during_adam": each_way, "host_memory_bytes_per_s": updating + 2 * each_way}
 
 
+def _training_rates() -> dict[str, float]:
+    """How fast this CPU trains: steps of models so small that nothing counts but their layers, and a larger
+    one whose products count.
+    """
+    one, three = (_step_seconds(layers, width=64, rows=1) for layers in (1, 3))
+    layer = max(1e-6, (three - one) / 2)
+    step = max(1e-6, one - layer)
+    width, rows = 256, 8
+    large = _step_seconds(1, width=width, rows=rows)
+    tokens = rows * _LENGTH
+    # Forward and backward: three products each of the layer's weights, the head's, and attention.
+    products = 6 * tokens * (16 * width * width + 257 * width) + 14 * width * tokens * _LENGTH / 2
+    rate = products / max(1e-4, large - layer - step)
+    return {
+        "cpu_flops": rate / costs.CPU_EFFICIENCY,
+        "cpu_layer_seconds": layer,
+        "cpu_step_seconds": step,
+    }
+
+
+def _step_seconds(layers: int, *, width: int, rows: int) -> float:
+    """The fastest of some steps: other processes only make a step slower."""
+    # Loaded here: runs on a GPU measure without them.
+    from gpubloom.engine.data import Batch
+    from gpubloom.engine.executors.blocks import BlockExecutor
+    from gpubloom.engine.hardware import Compute
+    from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
+
+    shape = ModelShape(
+        vocab_size=257,
+        hidden_size=width,
+        layers=layers,
+        heads=4,
+        kv_heads=4,
+        ffn_size=4 * width,
+        context_length=_LENGTH,
+        tie_embeddings=True,
+    )
+    executor = BlockExecutor(
+        LlamaBlocks(shape),
+        RandomLlama(shape, 0),
+        resident(layers, tied=True),
+        OptimizerConfig(),
+        Compute(_CPU, "fp32", "for measuring"),
+    )
+    tokens = torch.zeros(1, rows, _LENGTH, dtype=torch.int64)
+
+    def step() -> None:
+        executor.forward_backward(Batch(tokens, tokens))
+        executor.optimizer_step(1e-3)
+
+    fastest, until = float("inf"), time.perf_counter() + 2 * _SECONDS_EACH
+    step()
+    while fastest == float("inf") or time.perf_counter() < until:
+        started = time.perf_counter()
+        step()
+        fastest = min(fastest, time.perf_counter() - started)
+    executor.close()
+    return fastest
+
+
 def _product_rate(device: torch.device, dtype: torch.dtype) -> float:
-    size = _PRODUCT_SIZE[device.type]
+    size = _PRODUCT_SIZE
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     out = torch.empty(size, size, device=device, dtype=dtype)
     return 2 * size**3 / _seconds(lambda: torch.mm(left, right, out=out), device)

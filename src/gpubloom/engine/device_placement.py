@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpubloom.engine.executors.sharded import ShardedExecutor
 
 _COMPILE_PROCESSES = 4
-_WORTH_COMPILING_SECONDS = 90.0
+_WORTH_COMPILING_SECONDS = 45.0
 _METHODS = {"lora": "LoRA adapters", "qlora": "LoRA adapters on 4-bit weights (NF4)"}
 
 
@@ -96,6 +96,8 @@ class OnDevices:
             found.append("weights, gradients and optimizer state sharded across processes")
         if self.compiled:
             found.append("compiled layers")
+        if self.plan.placement is not None and self.plan.placement.cuda_graph:
+            found.append("steps recorded as a CUDA graph")
         layers = () if self.plan.placement is None else self.plan.placement.layers
         again = sum(not layer.keep for layer in layers)
         if again:
@@ -228,7 +230,7 @@ def _prepare_gpu(config: TrainConfig, device: torch.device) -> None:
 def _without_compiling_if_short(
     config: TrainConfig, hardware: Hardware, model: Model, found: Plan, steps: int
 ) -> tuple[TrainConfig, Plan]:
-    """Compiling takes most of a minute: a run that is over by then is better off without, if that fits."""
+    """Compiling takes about 20 s and makes steps about 1.6 times as fast: too late for a short run."""
     if found.device == "cpu" or steps * found.step_seconds > _WORTH_COMPILING_SECONDS:
         return config, found
     eager = config.model_copy(update={"compile": "off", "executor": found.executor})

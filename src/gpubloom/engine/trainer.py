@@ -291,6 +291,7 @@ class Trainer:
                 "grad_norm": ordered.grad_norm,
                 "tokens_per_second": ordered.tokens / seconds,
                 "samples_per_second": ordered.samples / seconds,
+                "step_seconds": seconds,
                 "tokens_seen": ordered.tokens_seen,
                 # Of running text every token is trained.
                 **({"trained_tokens": ordered.trained_tokens} if self._has_examples else {}),
@@ -298,6 +299,9 @@ class Trainer:
             }
             self.reporter.metrics(values, step=ordered.step)
             self.callbacks.tell("on_step", ordered.step, values)
+        else:
+            # So that a rank that is slower than the others is seen.
+            self.reporter.metric("step_seconds", seconds, ordered.step)
         # What a step waited for is known when the next one has begun.
         if ordered.before is not None:
             self.reporter.metrics(ordered.before().metrics(seconds), step=ordered.step - 1)

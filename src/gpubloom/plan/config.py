@@ -348,6 +348,7 @@ class ModelConfig(Part):
 
 
 OptimizerName = Literal["adamw", "muon", "adafactor"]
+OptimizerState = Literal["fp32", "bf16", "8bit"]
 
 
 class OptimizerConfig(Part):
@@ -363,6 +364,19 @@ class OptimizerConfig(Part):
                 "adamw": ("AdamW", "two moments per weight"),
                 "muon": ("Muon", "one moment per weight of a matrix"),
                 "adafactor": ("Adafactor", "one moment per row and column"),
+            }
+        ),
+    )
+    state: OptimizerState = Field(
+        "fp32",
+        title="Optimizer state",
+        description="Number format of AdamW's two moments; smaller ones save memory and are rounded. "
+        "Master weights stay fp32.",
+        json_schema_extra=shown(
+            choices={
+                "fp32": ("fp32", "8 bytes per weight"),
+                "bf16": ("bf16", "4 bytes per weight"),
+                "8bit": ("8-bit, block-wise", "2 bytes per weight"),
             }
         ),
     )
@@ -419,6 +433,11 @@ class OptimizerConfig(Part):
                 "setting_of_other_optimizer",
                 f"{self.name} does not use {', '.join(said)}: remove {'it' if len(said) == 1 else 'them'}, "
                 "or choose another optimizer",
+            )
+        if self.state != "fp32" and self.name != "adamw":
+            raise PydanticCustomError(
+                "state_needs_adamw",
+                f"optimizer.state {self.state} is for adamw; {self.name} keeps its state in fp32",
             )
         return self
 
@@ -758,11 +777,17 @@ class TrainConfig(Part):
 
     @model_validator(mode="after")
     def _other_backends_have_adamw(self) -> "TrainConfig":
-        if self.backend != "engine" and self.optimizer.name != "adamw":
+        optimizer = self.optimizer
+        if self.backend != "engine" and (optimizer.name, optimizer.state) != ("adamw", "fp32"):
             raise PydanticCustomError(
                 "backend_optimizer",
-                f"backend {self.backend} trains with adamw only: remove optimizer.name, or use backend "
-                "engine",
+                f"backend {self.backend} trains with adamw and fp32 state only: remove optimizer.name and "
+                "optimizer.state, or use backend engine",
+            )
+        if self.method != "full" and optimizer.state != "fp32":
+            raise PydanticCustomError(
+                "state_needs_full",
+                f"optimizer.state {optimizer.state} is for method full: remove it",
             )
         return self
 
@@ -795,11 +820,11 @@ class TrainConfig(Part):
                 "executor sharded cannot shard the 4-bit weights of qlora: use method lora, or executor "
                 "block",
             )
-        if self.optimizer.name != "adamw":
+        if (self.optimizer.name, self.optimizer.state) != ("adamw", "fp32"):
             raise PydanticCustomError(
                 "sharded_optimizer",
-                f"executor sharded splits matrices across processes, and {self.optimizer.name} needs whole "
-                "ones: use optimizer adamw, or executor block",
+                "executor sharded has only adamw with fp32 state: remove optimizer.name and optimizer.state, "
+                "or use executor block",
             )
         if self.memory.mode == "stream":
             raise PydanticCustomError(

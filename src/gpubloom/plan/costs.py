@@ -45,13 +45,23 @@ HALF_RATE_TOKENS = 250
 # Source: 131,072 tokens in a row, where it is most of the step.
 ATTENTION_EFFICIENCY = 0.75
 # How often the working set of a layer crosses the GPU's memory beside the products, compiled; not compiled it
-# is more. Source: traces of nine rows of bench/engine.py on an H200, 1.5B to 7B.
+# is more. Source: traces of nine rows of bench/engine.py on an H200, 1.5B to 7B; uncompiled, a recorded step
+# of a 0.5B with adapters.
 FORWARD_PASSES = 0.6
 BACKWARD_PASSES = 2.6
-EAGER_PASSES = 1.7
+EAGER_PASSES = 5.2
 # Starting the kernels of one layer, when they are too short to hide it.
 LAYER_SECONDS = 60e-6
 EAGER_LAYER_SECONDS = 250e-6
+# What the host needs to start the kernels of a layer, forward and backward; of a chunk of the loss; of an
+# update; and to start a recorded step. Source: 124M and a 0.5B with adapters on a machine with one H200.
+LAUNCH_LAYER_SECONDS = 4.8e-3
+LAUNCH_EAGER_LAYER_SECONDS = 8e-3
+LAUNCH_CHUNK_SECONDS = 0.8e-3
+LAUNCH_UPDATE_SECONDS = 4e-3
+LAUNCH_GRAPH_SECONDS = 3e-3
+# From this part of a step on, launches are worth recording: machines start kernels at different speeds.
+LAUNCHES_MATTER = 0.4
 # Logits cross memory this often per chunk: written, read for the loss, gradient written, read twice.
 LOSS_PASSES = 3.0
 # Optimizer: bytes read and written per parameter (master twice, gradient, compute copy) beside its moments.
@@ -73,6 +83,10 @@ CHUNK_SLOWDOWN = 1.03
 NF4_DECODE_BYTES = 8.0
 # The part of the peak that training reaches on a CPU; measured with the tiny preset on two cores.
 CPU_EFFICIENCY = 0.4
+# What Python and small operations cost there: a layer, forward and backward, and a step. Source: models of 64
+# columns with one and with three layers on two cores.
+CPU_LAYER_SECONDS = 3e-3
+CPU_STEP_SECONDS = 4e-3
 
 # --- Machines, when nothing was measured --------------------------------------------------------------
 # Source: one H200: 730 of 989 TFLOP/s; 55 GB/s one way, 50 each way at once; Adam 117 GB/s on 16 cores.

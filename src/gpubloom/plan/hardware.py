@@ -140,6 +140,12 @@ class Calibration(_Described):
         gt=0,
         description="Total speed of the host optimizer and the transfers when both run at full speed.",
     )
+    cpu_layer_seconds: float | None = Field(
+        None, gt=0, description="What one layer of a step costs on a CPU, however small it is."
+    )
+    cpu_step_seconds: float | None = Field(
+        None, gt=0, description="What a step costs on a CPU, however small the model is."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -275,6 +281,9 @@ class Rates:
     # What link and host optimizer can move together.
     host_memory: float
     assumptions: tuple[str, ...]
+    # On a CPU that trains: what a layer and a step cost, however small they are.
+    cpu_layer: float = 0.0
+    cpu_step: float = 0.0
 
 
 def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
@@ -288,7 +297,12 @@ def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
         fast = precision == "bf16" and hardware.cpu_bf16
         flops = hardware.assumed_cpu_flops * (costs.CPU_BF16_OVER_FP32 if fast else 1.0)
         speed = f"{flops / 1e9:.0f} GFLOP/s for {cores} CPU cores"
-        return Rates(flops, adam, adam, adam, adam, adam, adam, adam, () if hardware.cpu_flops else (speed,))
+        return Rates(
+            *(flops, adam, adam, adam, adam, adam, adam, adam),
+            assumptions=() if hardware.cpu_flops else (speed,),
+            cpu_layer=measured.cpu_layer_seconds or costs.CPU_LAYER_SECONDS,
+            cpu_step=measured.cpu_step_seconds or costs.CPU_STEP_SECONDS,
+        )
     kind = assumed_kind(gpu.name)
     # A peak given by hand counts more than the data sheet's.
     matrix = measured.matrix_flops or gpu.flops * costs.MATRIX_OVER_PEAK

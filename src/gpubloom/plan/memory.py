@@ -9,6 +9,11 @@ from gpubloom.plan import costs
 from gpubloom.plan.placement import Placement
 from gpubloom.plan.workload import Sums, Work
 
+# Tokens whose logits an evaluation holds at the same time; fewer beside a recorded step, whose memory is not
+# free between steps.
+EVALUATION_TOKENS = 2_048
+RECORDED_EVALUATION_TOKENS = 512
+
 
 class Residency(NamedTuple):
     """A placement in sums: all that memory and time depend on. Elements are trained ones, of layers only."""
@@ -32,6 +37,7 @@ class Residency(NamedTuple):
     share: bool
     ends_on_host: bool
     first_waits: bool  # whether the first layer is updated by the host
+    graph: bool = False  # whether a step is recorded
 
 
 def residency_of(placement: Placement, work: Work, recompute: tuple[float, ...]) -> Residency:
@@ -77,6 +83,7 @@ def residency_of(placement: Placement, work: Work, recompute: tuple[float, ...])
         share=placement.share_gradients,
         ends_on_host=placement.embedding.state != "device",
         first_waits=placement.layers[0].state == "host",
+        graph=placement.cuda_graph,
     )
 
 
@@ -109,7 +116,9 @@ def device_bytes(work: Work, sums: Sums, at: Residency) -> Bytes:
     if at.host_state:
         gradients += 2 * c * pool
     if at.link_state:
-        optimizer += 2 * ((4 + c) * sums.largest_trained + sums.largest_moments)
+        # A copy for computing beside the master, unless it is a half of it.
+        staged = 4 + (0 if work.bf16 else c)
+        optimizer += 2 * (staged * sums.largest_trained + sums.largest_moments)
     if work.accumulation > 1 and c < 4:
         gradients += 4 * pool
     if work.full:
@@ -128,22 +137,26 @@ def device_bytes(work: Work, sums: Sums, at: Residency) -> Bytes:
 def host_bytes(work: Work, at: Residency) -> Bytes:
     """Peak in host memory beside a GPU; on a CPU it is all one memory."""
     c = work.compute_bytes
-    copy = c if c < 4 else 0
     ends_on_host = work.full and at.ends_on_host
     on_host = at.host_state + (work.ends if ends_on_host else 0)
     moments = at.host_moments + at.link_moments + (work.ends_moments if ends_on_host else 0)
     elements = on_host + at.link_state
-    weights = 4 * elements + copy * elements
+    weights = (4 + work.host_copy) * elements
     if not work.full:
         weights += at.streamed_weights + at.filled_weights
-    gradients = 0 if at.share and c < 4 else c * on_host
+    gradients = 0 if at.share and work.host_copy else c * on_host
     inputs = at.recomputed * work.input_bytes if at.offload else 0
     overhead = costs.HOST_OVERHEAD_WITH_GPU_BYTES if work.on_gpu else 0
     return Bytes(weights, gradients, moments, inputs, overhead)
 
 
 def loss_bytes(work: Work, chunk: int) -> int:
-    return min(chunk, work.tokens) * work.shape.vocab_size * (2 * work.compute_bytes + 4)
+    """Logits and their gradient; compiled, nothing of them exists in fp32."""
+    c, shape = work.compute_bytes, work.shape
+    logits = min(chunk, work.tokens) * shape.vocab_size
+    if not (work.on_gpu and work.compiled):
+        return logits * (2 * c + 4)
+    return logits * 2 * c + (c * shape.vocab_size * shape.hidden_size if work.full else 0)
 
 
 def activation_bytes(work: Work, at: Residency) -> int:
@@ -151,6 +164,10 @@ def activation_bytes(work: Work, at: Residency) -> int:
     # The loss is over when the backward pass begins: only the larger of the two counts.
     passing = max(work.working, loss_bytes(work, at.chunk))
     total = at.kept + (layers + 2) * work.input_bytes + passing + work.masks + work.update_buffers
+    if at.graph:
+        # The memory of a recording is its own: evaluations need more beside it.
+        evaluated = min(RECORDED_EVALUATION_TOKENS, work.tokens) * work.shape.vocab_size
+        total += 2 * work.input_bytes + work.working // 2 + evaluated * (work.compute_bytes + 8)
     return int(total * costs.RESERVED_OVER_ALLOCATED)
 
 

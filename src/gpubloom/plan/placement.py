@@ -70,7 +70,7 @@ class Placement(_Value):
     share_gradients: bool = Field(
         False,
         description="The gradient of a host block reuses the memory of its compute copy, which the step no "
-        "longer needs: 14 bytes of host memory per parameter instead of 16. Not for fp32.",
+        "longer needs. For fp16 only: in bf16 that copy is a half of the master.",
     )
     cuda_graph: bool = Field(
         False,

@@ -15,6 +15,7 @@ from gpubloom.plan import costs
 from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.hardware import Hardware
+from gpubloom.plan.launches import with_few_launches, with_launches
 from gpubloom.plan.memory import Bytes, device_bytes, host_bytes, residency_of
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.refusal import DoesNotFit, refuse
@@ -36,6 +37,7 @@ _HELP = {
     "the CPU": "The CPU computes all the time.",
     "the CPU-GPU link": "The GPU waits for transfers between host and GPU; a larger batch hides this wait.",
     "the host optimizer": "The GPU waits for the optimizer on the CPU; a larger batch hides this wait.",
+    "kernel launches": "The GPU waits for the CPU to start its kernels; a larger batch hides this wait.",
     "host memory bandwidth": "The GPU waits because the optimizer and the transfers share the bandwidth of "
     "host memory; a larger batch hides this wait.",
 }
@@ -184,7 +186,8 @@ def plan(
     if config.executor != "sharded":
         found = search(asked.timed, asked.limits, config.memory.mode)
         if found is not None:
-            return _answer(asked, placement(asked.timed.work, found), tokens_per_epoch)
+            chosen = with_few_launches(asked, placement(asked.timed.work, found))
+            return _answer(asked, chosen, tokens_per_epoch)
     if may_shard(config) and (sharded := search_sharded(asked)) is not None:
         return _sharded_answer(asked, sharded, tokens_per_epoch)
     raise refuse(asked)
@@ -217,7 +220,7 @@ def _answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: int | No
         host = device = _memory(on_device.plus(on_host), limits.host)
     else:
         host, device = _memory(on_host, limits.host), _memory(on_device, limits.device)
-    found = phases(timed, at)
+    found = with_launches(phases(timed, at), work, at)
     step = sum(phase.seconds for phase in found)
     limited_by = bottleneck(found, on_gpu=gpu is not None)
     steps = count_steps(asked.config, work.length, tokens_per_epoch)

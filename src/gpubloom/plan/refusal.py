@@ -1,11 +1,11 @@
 """Says no in one sentence, with the nearest setting that fits."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from gpubloom.errors import InputError
 from gpubloom.plan import costs
-from gpubloom.plan.config import ModelConfig, OptimizerConfig, TrainConfig
+from gpubloom.plan.config import ModelConfig, OptimizerConfig, OptimizerState, TrainConfig
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.hardware import Hardware
 from gpubloom.plan.memory import Bytes
@@ -151,14 +151,21 @@ def _smaller_states(asked: PlanRequest, base: Changes) -> Iterator[Changes]:
     config = asked.config
     if config.method != "full" or config.backend != "engine":
         return
-    for smaller in _optimizers(config.optimizer):
+    states = [{"optimizer.state": state} for state in smaller_states(config.optimizer)]
+    for smaller in (*states, *smaller_optimizers(config.optimizer)):
         state = {**base, **smaller}
         yield state
         if (batch := _largest_batch(asked, state)) is not None:
             yield {**state, "batch_size": batch}
 
 
-def _optimizers(optimizer: OptimizerConfig) -> Iterator[Changes]:
+def smaller_states(optimizer: OptimizerConfig) -> tuple[str, ...]:
+    """Number formats of AdamW's moments that take less memory, the most precise first."""
+    states: tuple[str, ...] = get_args(OptimizerState)
+    return states[states.index(optimizer.state) + 1 :] if optimizer.name == "adamw" else ()
+
+
+def smaller_optimizers(optimizer: OptimizerConfig) -> Iterator[Changes]:
     """Muon's gradients wait on the GPU, AdamW's on the host."""
     names = {"muon": ("adamw", "adafactor"), "adamw": ("adafactor",), "adafactor": ()}
     for name in names[optimizer.name]:

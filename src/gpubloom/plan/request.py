@@ -88,6 +88,8 @@ def _work(config: TrainConfig, shape: DecoderShape, gpu: Gpu | None, precision: 
         dropout=config.lora.dropout > 0,
         packed=config.data.kind == "examples" and config.data.packing,
         optimizer=config.optimizer.name,
+        optimizer_state=config.optimizer.state,
+        bf16=precision == "bf16",
     )
     if not work.full and not max(work.trained):
         known = sorted({linear.name for layer in shape.layers for linear in layer.linears})

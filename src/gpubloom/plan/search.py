@@ -202,7 +202,7 @@ def _last_resorts(work: Work, mode: str) -> Iterator[tuple[bool, bool]]:
     yield False, False
     if work.full and work.on_gpu and mode != "resident":
         yield False, True
-        if work.compute_bytes < 4:
+        if work.host_copy:
             yield True, False
             yield True, True
 

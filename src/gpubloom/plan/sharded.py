@@ -23,7 +23,11 @@ def may_shard(config: TrainConfig) -> bool:
     """Whether dividing comes into question: asked for, or left to the plan and there are several to share."""
     if config.executor == "auto":
         fits = config.method != "qlora" and config.memory.mode != "stream" and config.backend == "engine"
-        return fits and config.optimizer.name == "adamw" and config.said_processes > 1
+        return (
+            fits
+            and (config.optimizer.name, config.optimizer.state) == ("adamw", "fp32")
+            and config.said_processes > 1
+        )
     return config.executor == "sharded"
 
 

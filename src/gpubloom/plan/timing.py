@@ -10,7 +10,9 @@ from gpubloom.plan import costs
 from gpubloom.plan.memory import Residency
 from gpubloom.plan.workload import Timed, Work
 
-Limit = Literal["the GPU", "the CPU", "the CPU-GPU link", "the host optimizer", "host memory bandwidth"]
+Limit = Literal[
+    "the GPU", "the CPU", "the CPU-GPU link", "the host optimizer", "host memory bandwidth", "kernel launches"
+]
 
 
 class Lanes(NamedTuple):
@@ -43,7 +45,7 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     linked = 4 * at.link_state + at.link_moments
     up = at.streamed_weights + at.filled_weights + linked - c * at.link_state + ends_weights
     # Copies for computing go home only where the backward pass sends them again.
-    down = linked + (c * at.link_state if at.streamed_weights else 0) + inputs
+    down = linked + (work.host_copy * at.link_state if at.streamed_weights else 0) + inputs
     adam = update_bytes(work, on_host, at.host_moments + (work.ends_moments if ends_weights else 0))
     # Muon's products of layers on their way through the GPU take turns with those of the forward pass.
     muon = timed.muon / max(1, sums.trained[-1])
@@ -72,7 +74,9 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     ends = work.full and not at.ends_on_host
     on_device = at.device_state + (work.ends if ends else 0)
     moved = update_bytes(work, on_device, at.device_moments + (work.ends_moments if ends else 0))
-    update = moved / rates.memory + muon * at.device_state + (costs.STEP_SECONDS if work.on_gpu else 0.0)
+    # Where all is on the device, nobody waits for the norm.
+    waiting = costs.STEP_SECONDS if work.on_gpu and (on_host or at.link_state) else 0.0
+    update = moved / rates.memory + muon * at.device_state + waiting + rates.cpu_step
     return forward, Lanes("loss", loss), backward, Lanes("update", update)
 
 
@@ -97,6 +101,8 @@ def bottleneck(found: tuple[Lanes, ...], *, on_gpu: bool) -> Limit:
         }
         longest = max(parts, key=lambda part: parts[part])
         waited[longest] = waited.get(longest, 0.0) + max(0.0, parts[longest] - phase.compute)
+        if phase.name == "launches":
+            waited["kernel launches"] = phase.seconds
     if sum(waited.values()) < 0.1 * sum(phase.seconds for phase in found):
         return "the GPU" if on_gpu else "the CPU"
     return max(waited, key=lambda part: waited[part])

@@ -4,19 +4,21 @@ Everything the search needs of a layer is here, with running sums, so that a can
 for 8 layers and for 800.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal, TypeVar
 
 from gpubloom.plan import costs
-from gpubloom.plan.config import OptimizerName
+from gpubloom.plan.config import OptimizerName, OptimizerState
 from gpubloom.plan.decoder import DecoderShape, LayerShape, padded
 from gpubloom.plan.hardware import Rates
 
 Method = Literal["full", "lora", "qlora"]
 _FLOAT = 4
+# Per value; in 8 bits, 64 values share one byte more.
+_STATE_BYTES: Mapping[OptimizerState, float] = {"fp32": 4, "bf16": 2, "8bit": 1 + 1 / 64}
 _Number = TypeVar("_Number", int, float)
 
 
@@ -38,6 +40,9 @@ class Work:
     dropout: bool = False
     packed: bool = False
     optimizer: OptimizerName = "adamw"
+    optimizer_state: OptimizerState = "fp32"
+    # Computes in bf16: masters in host memory are two halves, of which one is the copy for computing.
+    bf16: bool = False
 
     @cached_property
     def tokens(self) -> int:
@@ -90,10 +95,15 @@ class Work:
         width = self.shape.hidden_size
         ends = (*self.shape.embedding_block, *self.shape.head_block)
         if self.optimizer != "adafactor":
-            return 2 * _FLOAT * padded(ends)
+            return int(2 * _STATE_BYTES[self.optimizer_state] * padded(ends))
         matrices = [length for length in ends if length > width]
         vectors = tuple(length for length in ends if length <= width)
         return _FLOAT * (padded(vectors) + sum(padded((length // width, width)) for length in matrices))
+
+    @cached_property
+    def host_copy(self) -> int:
+        """Bytes per element of the copy for computing beside a master in host memory."""
+        return 0 if self.bf16 or self.compute_bytes == 4 else self.compute_bytes
 
     @cached_property
     def needs_gpu_updates(self) -> bool:
@@ -166,7 +176,7 @@ class Work:
         trained = layer.tensors if self.full else layer.adapters(self.rank, self.targets)
         match self.optimizer:
             case "adamw":
-                return 2 * _FLOAT * padded(trained)
+                return int(2 * _STATE_BYTES[self.optimizer_state] * padded(trained))
             case "muon":
                 return _FLOAT * (padded(trained) + padded(self._vectors(layer)))
             case "adafactor":
@@ -301,7 +311,9 @@ class Timed:
         attention = 4 * layer.query_size * _seen(work.length, layer.window) * (1.0 if forward else 2.5)
         attention *= work.step_tokens
         if not work.on_gpu:
-            return (products + attention) / (self.rates.matrix * costs.CPU_EFFICIENCY)
+            # The backward pass has twice as many operations.
+            starting = self.rates.cpu_layer * (1 if forward else 2) / 3 * work.accumulation
+            return (products + attention) / (self.rates.matrix * costs.CPU_EFFICIENCY) + starting
         passes = costs.FORWARD_PASSES if forward else costs.BACKWARD_PASSES
         passes *= 1.0 if work.compiled else costs.EAGER_PASSES
         moved = passes * work.working_per_token(layer) * work.step_tokens

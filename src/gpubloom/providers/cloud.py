@@ -8,7 +8,7 @@ listed, and ambiguous requests: a launch whose answer was lost is looked for bef
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -67,6 +67,22 @@ class CredentialField:
 
 
 @dataclass(frozen=True)
+class Prefetch:
+    """What a job would download first. A provider that builds images may fetch it while it builds.
+
+    `models`: names at the Hugging Face Hub; `datasets`: a name there and perhaps the name of a config;
+    `addresses`: https addresses of files that are also in the job's bundle.
+    """
+
+    models: tuple[str, ...] = ()
+    datasets: tuple[tuple[str, ...], ...] = ()
+    addresses: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.models or self.datasets or self.addresses)
+
+
+@dataclass(frozen=True)
 class Launch:
     """One instance for one attempt of one job.
 
@@ -87,6 +103,9 @@ class Launch:
     longest_seconds: float | None = None
     # Machines that work together, where a provider can start several (`Capabilities.why_not`).
     nodes: int = 1
+    prefetch: Prefetch = Prefetch()
+    # Environment variables for downloads, such as HF_TOKEN; as secret as the address.
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpubloom.scripts.data_used import datasets
 from gpubloom.scripts.estimates import Estimate, Work, estimate, reference_gpu
+from gpubloom.scripts.hub_downloads import hub_datasets, hub_models
 from gpubloom.scripts.machines import gpus, interactive, multi_node, parallelism, uses_gpu
 from gpubloom.scripts.model_size import ModelSize, model_size
 from gpubloom.scripts.notebooks import MOST_NOTEBOOK_CHARACTERS
@@ -122,6 +123,8 @@ def _requirements(script: Script) -> Requirements:
         packages=packages(script),
         models=size.names,
         datasets=sets,
+        hub_models=hub_models(script),
+        hub_datasets=hub_datasets(script),
         trackers=trackers(script),
         parallelism=ways,
         method=how,

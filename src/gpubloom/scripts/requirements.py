@@ -52,6 +52,13 @@ class ScriptCheckpoints(_Answer):
     resume_arguments: tuple[str, ...] = ()
 
 
+class HubDataset(_Answer):
+    """A dataset of the Hugging Face Hub, as `load_dataset` is called."""
+
+    name: str
+    config: str | None = None
+
+
 class StatedDuration(_Answer):
     """Hours that a comment states. `gpu`: the GPU type that it names, if it names one; `gpus`: how many."""
 
@@ -76,6 +83,9 @@ class Requirements(_Answer):
     packages: tuple[Detected[str], ...] = ()
     models: tuple[Detected[str], ...] = ()
     datasets: tuple[Detected[str], ...] = ()
+    # What the script downloads from the Hugging Face Hub, where its code says so.
+    hub_models: tuple[str, ...] = ()
+    hub_datasets: tuple[HubDataset, ...] = ()
     trackers: tuple[Detected[str], ...] = ()
     parallelism: tuple[Detected[str], ...] = ()
     method: Detected[Literal["full", "lora", "qlora"]] | None = None

@@ -61,6 +61,9 @@ def _checked_environment(values: dict[str, str]) -> dict[str, str]:
     return values
 
 
+HubName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$", max_length=200)]
+
+
 class ScriptTask(Part):
     """Run `entry` with its arguments in the work folder."""
 
@@ -85,6 +88,16 @@ class ScriptTask(Part):
     )
     datasets: tuple[str, ...] = Field(
         (), max_length=20, description="Named datasets that are copied into the folder of the script."
+    )
+    hub_models: tuple[HubName, ...] = Field(
+        (),
+        max_length=20,
+        description="Models of the Hugging Face Hub that the script loads; some providers fetch them early.",
+    )
+    hub_datasets: tuple[tuple[HubName, ...], ...] = Field(
+        (),
+        max_length=20,
+        description="Datasets of the Hugging Face Hub that the script loads: a name, and perhaps a config.",
     )
     total_steps: int | None = Field(
         None, ge=1, description="Number of training steps, if known from the script."

@@ -53,12 +53,14 @@ from gpubloom.server.jobs.streams import JobStreams
 from gpubloom.server.ml_jobs import routes as ml_job_routes
 from gpubloom.server.ml_jobs.schemas import FOLDERS
 from gpubloom.server.models import routes as brought_model_routes
+from gpubloom.server.pictures import routes as picture_routes
+from gpubloom.server.pictures.service import take_over
 from gpubloom.server.playground import openai_routes
 from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.playground.proxy import new_client
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
-from gpubloom.server.rentals import moving, provider_routes
+from gpubloom.server.rentals import moving, provider_routes, stored_artifacts
 from gpubloom.server.rentals import routes as rental_routes
 from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
@@ -114,7 +116,7 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(HiddenPaths, home=settings.home, uploads=settings.uploads),
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
-            Middleware(BodyLimit, larger=FOLDERS, unlimited=UPLOADS),
+            Middleware(BodyLimit, larger={**FOLDERS, **picture_routes.BODIES}, unlimited=UPLOADS),
             Middleware(SessionCookie),
         ],
         responses=_RESPONSES,
@@ -128,6 +130,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.uses = (find_use,)
     app.state.mailer = Mailer(settings)
     app.state.oauth = configured_providers(settings)
+    # Who keeps the picture that a sign-in provider names.
+    app.state.take_over_picture = take_over
     install_problem_handlers(app)
 
     install_web_app(app)
@@ -150,6 +154,7 @@ def _routes() -> APIRouter:
 
     private = APIRouter(dependencies=[Depends(authenticate)])
     private.include_router(me_routes.router)
+    private.include_router(picture_routes.router)
     private.include_router(storage_routes.router)
     private.include_router(oauth.linked_router)
     private.include_router(factor_routes.router)
@@ -172,6 +177,7 @@ def _routes() -> APIRouter:
     private.include_router(offers.router)
     private.include_router(provider_routes.router)
     private.include_router(rental_routes.router)
+    private.include_router(stored_artifacts.router)
     private.include_router(moving.router)
     private.include_router(administration_routes.router)
     private.include_router(invitations.router)

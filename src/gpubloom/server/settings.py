@@ -14,6 +14,7 @@ from gpubloom.egress.policy import read_allowed
 from gpubloom.errors import CodedError
 from gpubloom.offers import load_prices
 from gpubloom.storage import StorageSettings
+from gpubloom.storage.store import StorageKind
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
@@ -70,12 +71,15 @@ class Settings(BaseSettings):
     sandbox: Literal["require", "prefer", "off"] | None = None
     egress_allow: str = ""
     prices: Path | None = None
+    storage_kind: StorageKind = "s3"
     storage_bucket: str | None = None
     storage_key: str | None = None
     storage_secret: SecretStr | None = None
     storage_endpoint: str = ""
     storage_region: str = "us-east-1"
     storage_prefix: str = ""
+    # Days; 0 keeps nothing in the bucket after a job has ended.
+    artifact_retention_days: int = Field(30, ge=0, le=3650)
 
     @property
     def sandbox_mode(self) -> Literal["require", "prefer", "off"]:
@@ -161,7 +165,12 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _bucket_with_key(self) -> Self:
-        if self.storage_bucket and not (self.storage_key and self.storage_secret):
+        if self.storage_bucket and self.storage_kind == "gcs" and not self.storage_secret:
+            raise PydanticCustomError(
+                "storage_key_missing",
+                "the bucket needs credentials: set BLOOM_STORAGE_SECRET to the JSON key of a service account",
+            )
+        if self.storage_bucket and self.storage is None:
             raise PydanticCustomError(
                 "storage_key_missing",
                 "the bucket needs credentials: also set BLOOM_STORAGE_KEY and BLOOM_STORAGE_SECRET",
@@ -171,15 +180,17 @@ class Settings(BaseSettings):
     @property
     def storage(self) -> StorageSettings | None:
         """The bucket for jobs on rented machines; None: jobs run on machines with a worker only."""
-        if not self.storage_bucket or not self.storage_key or self.storage_secret is None:
+        key = self.storage_key or ""
+        if not self.storage_bucket or not self.storage_secret or not (key or self.storage_kind == "gcs"):
             return None
         return StorageSettings(
             bucket=self.storage_bucket,
-            key=self.storage_key,
+            key=key,
             secret=self.storage_secret.get_secret_value(),
             endpoint=self.storage_endpoint,
             region=self.storage_region,
             prefix=self.storage_prefix,
+            kind=self.storage_kind,
         )
 
     @property

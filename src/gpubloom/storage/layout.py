@@ -44,6 +44,16 @@ class JobLayout:
     def bundle_file(self, sha256: str) -> str:
         return f"{self.folder}/bundle/{sha256}"
 
+    @property
+    def artifacts(self) -> str:
+        """What a job made, kept after its end."""
+        return f"{self.folder}/artifacts"
+
+    def artifact(self, sha256: str, path: str) -> str:
+        """By its content; its own name comes last, so that a browser saves it under that."""
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", path.rpartition("/")[2])[-100:].lstrip(".") or "file"
+        return f"{self.artifacts}/{sha256}/{name}"
+
     def slot(self, number: int) -> str:
         return f"{self.batches}/{number:08d}"
 

@@ -1,10 +1,13 @@
-"""The bucket, for the side that has its key: objects by name, and presigned addresses for the other side."""
+"""The bucket, for the side that has its key: objects by name, and presigned addresses for the other side.
+
+S3-compatible services, Google Cloud Storage and Azure Blob Storage, all through obstore.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from gpubloom.errors import CodedError, InputError
 
@@ -17,6 +20,9 @@ _SAID_IN_ERRORS = {
     "InvalidAccessKeyId": "the access key is unknown",
     "AccessDenied": "the access key has no permission for this",
     "NoSuchBucket": "the bucket does not exist",
+    "ContainerNotFound": "the container does not exist",
+    "AuthenticationFailed": "the account key is not accepted",
+    "AuthorizationFailure": "the account key is not accepted",
 }
 
 
@@ -28,9 +34,16 @@ class StorageError(CodedError):
         self.code = code
 
 
+StorageKind = Literal["s3", "gcs", "azure"]
+
+
 @dataclass(frozen=True)
 class StorageSettings:
-    """Where the bucket is and how to open it. `endpoint`: empty for Amazon's own; `prefix`: a folder."""
+    """Where the bucket is and how to open it. `endpoint`: empty for the service's own; `prefix`: a folder.
+
+    `key` and `secret` are an access key and its secret at S3, an account and its key at Azure. At Google
+    Cloud Storage `secret` is the JSON key of a service account, and `key` is not used.
+    """
 
     bucket: str
     key: str
@@ -38,6 +51,7 @@ class StorageSettings:
     endpoint: str = ""
     region: str = "us-east-1"
     prefix: str = ""
+    kind: StorageKind = "s3"
 
 
 class Store:
@@ -46,7 +60,6 @@ class Store:
     def __init__(self, settings: StorageSettings) -> None:
         try:
             import obstore
-            from obstore.store import S3Store
         except ModuleNotFoundError as missing:
             raise StorageError(
                 "not_installed",
@@ -56,26 +69,11 @@ class Store:
         self.settings = settings
         self._calls: Any = obstore
         try:
-            self._store: Any = S3Store(
-                settings.bucket,
-                prefix=settings.prefix.strip("/") or None,
-                config={
-                    "access_key_id": settings.key,
-                    "secret_access_key": settings.secret,
-                    "region": settings.region,
-                    **({"endpoint": settings.endpoint.rstrip("/")} if settings.endpoint else {}),
-                },
-                client_options={
-                    "timeout": timedelta(seconds=_REQUEST_SECONDS),
-                    "connect_timeout": timedelta(seconds=5),
-                    "allow_http": settings.endpoint.startswith("http://"),
-                },
-                retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=_REQUEST_SECONDS)},
-            )
+            self._store: Any = _open(settings)
         except Exception as problem:
             raise self._said("opened", "", problem) from problem
 
-    def put(self, name: str, content: bytes | Path) -> None:
+    def put(self, name: str, content: bytes | Path | BinaryIO) -> None:
         try:
             self._calls.put(self._store, name, content)
         except Exception as problem:
@@ -146,3 +144,31 @@ class Store:
         return StorageError(
             "bucket_unavailable", f"{what} {self.settings.bucket} cannot be {done}: {reason}."
         )
+
+
+def _open(settings: StorageSettings) -> Any:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    endpoint = settings.endpoint.rstrip("/")
+    opened: Any = {"s3": S3Store, "gcs": GCSStore, "azure": AzureStore}[settings.kind]
+    config: dict[StorageKind, dict[str, str]] = {
+        "s3": {
+            "access_key_id": settings.key,
+            "secret_access_key": settings.secret,
+            "region": settings.region,
+            "endpoint": endpoint,
+        },
+        "gcs": {"service_account_key": settings.secret, "base_url": endpoint},
+        "azure": {"account_name": settings.key, "account_key": settings.secret, "endpoint": endpoint},
+    }
+    return opened(
+        settings.bucket,
+        prefix=settings.prefix.strip("/") or None,
+        config={name: value for name, value in config[settings.kind].items() if value},
+        client_options={
+            "timeout": timedelta(seconds=_REQUEST_SECONDS),
+            "connect_timeout": timedelta(seconds=5),
+            "allow_http": endpoint.startswith("http://"),
+        },
+        retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=_REQUEST_SECONDS)},
+    )

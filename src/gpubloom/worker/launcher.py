@@ -20,10 +20,12 @@ from uuid import uuid4
 import gpubloom
 from gpubloom.agent import JobSpec
 from gpubloom.agent.progress.imports import knows_traincard
+from gpubloom.datasets.named import known
 from gpubloom.errors import InputError
 from gpubloom.providers.base import ProviderError
-from gpubloom.providers.cloud import Fault, Instance, Launch
+from gpubloom.providers.cloud import Fault, Instance, Launch, Prefetch
 from gpubloom.providers.skypilot.task import region_of
+from gpubloom.scripts.task import script_task
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.storage import Bundle, SentBundle, StorageError, send_bundle
 from gpubloom.traincard.retry import RetryPolicy, retry_async
@@ -150,6 +152,8 @@ async def _upload(
         spot=offer.get("kind") == "spot",
         disk_gb=int(offer.get("disk_gb") or 50),
         packages=dependencies.packages,
+        prefetch=prefetch_of(job),
+        secrets=await attempt.instance.download_secrets(),
         longest_seconds=_longest_life(time_limit, longest_life, intervals),
     )
 
@@ -233,6 +237,20 @@ def longest_run(longest_life: float, intervals: PollIntervals) -> float:
 def _remote_command(command: tuple[str, ...]) -> tuple[str, ...]:
     """The interpreter has another path on the instance."""
     return ("python3", *command[1:]) if command[0] == sys.executable else command
+
+
+def prefetch_of(job: TrainingJob) -> Prefetch:
+    """What a script downloads first. A training brings its model and data from here."""
+    if job.kind != "script":
+        return Prefetch()
+    task = script_task(job.config)
+    named = [file for name in task.datasets for file in known(name).files]
+    return Prefetch(
+        models=task.hub_models,
+        datasets=task.hub_datasets,
+        # What is unpacked here is another file than the one at its address.
+        addresses=tuple(file.address for file in named if file.packed is None),
+    )
 
 
 @dataclass(frozen=True)

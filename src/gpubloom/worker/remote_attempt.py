@@ -17,6 +17,7 @@ from sqlalchemy import select
 
 from gpubloom.providers import registry
 from gpubloom.providers.cloud import CloudProvider, Fault, Instance, Launch
+from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.lease import holding
 from gpubloom.server.jobs.tables import TrainingJob
@@ -119,6 +120,15 @@ class RentedInstance:
     def rental_id(self) -> UUID:
         assert self._rental is not None
         return self._rental.id
+
+    async def download_secrets(self) -> dict[str, str]:
+        """What downloads from hubs need: the owner's token, for a script that loads something from there."""
+        config = self._job.config
+        if self._job.kind != "script" or not (config.get("hub_models") or config.get("hub_datasets")):
+            return {}
+        async with self._database.read() as session:
+            token = await open_hub_token(session, self._settings, self._job.user_id)
+        return {} if token is None else {"HF_TOKEN": token}
 
     async def submit(self, launch: Launch) -> Instance:
         provider = await self._open()

@@ -1,6 +1,7 @@
 """Jobs on rented instances, as one worker claims and follows them. They need a bucket and no device here.
 
-At its start and every few minutes the worker also terminates rented instances that no job owns.
+At its start and every few minutes the worker also terminates rented instances that no job owns, and removes
+artifacts from the bucket whose time is over.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from gpubloom.server.jobs.states import ENDED
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.keys import installation_name
 from gpubloom.server.rentals.reconciling import reconcile
+from gpubloom.server.rentals.stored_artifacts import remove_expired, store_artifacts
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.service import room_for
 from gpubloom.storage import StorageError, Store
@@ -44,9 +46,20 @@ async def keep_reconciling(settings: Settings, database: Database, stopping: asy
             # A provider's library may raise anything; the next round tries again.
             log.error("reconciling rented instances failed", exc_info=problem)
         try:
+            await remove_expired(database, settings)
+        except (SQLAlchemyError, OSError, StorageError) as problem:
+            log.warning(
+                "removing expired artifacts waits for the database or the bucket", reason=str(problem)
+            )
+        try:
             await asyncio.wait_for(stopping.wait(), RECONCILE_SECONDS)
         except TimeoutError:
             continue
+
+
+def _delete_transport(store: Store, layout: JobLayout) -> None:
+    kept = f"{layout.artifacts}/"
+    store.delete([name for name in store.sizes(layout.folder) if not name.startswith(kept)])
 
 
 class RentedJobs:
@@ -123,17 +136,19 @@ class RentedJobs:
         return self._store
 
     async def _clear_away(self, job: TrainingJob) -> None:
-        """Delete what a job that has ended left in the bucket; its run directory is complete here."""
+        """Keep what a job that has ended made, and delete the rest of what it left in the bucket; its run
+        directory is complete here."""
         async with self._database.read() as session:
             row = await session.get(TrainingJob, job.id)
         if row is not None and row.status not in ENDED:
             return
         try:
-            folder = JobLayout(str(job.id), job.attempt).folder
-            await asyncio.to_thread(self._open_store().delete_folder, folder)
+            store = self._open_store()
+            await store_artifacts(self._database, self._settings, store, job)
+            await asyncio.to_thread(_delete_transport, store, JobLayout(str(job.id), job.attempt))
         except StorageError as problem:
             log.warning(
-                "could not delete the files of an ended job from the bucket",
+                "could not put the files of an ended job in order in the bucket",
                 job=str(job.id),
                 reason=str(problem),
             )

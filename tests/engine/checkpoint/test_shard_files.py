@@ -54,7 +54,7 @@ def read(folder: Path) -> None:
         ("model", weight_stretches(executor.model)),
         ("optimizer", moment_stretches(executor.model)),
     ):
-        shards.read(stem, stretches, lambda each: getattr(executor.stores[each.block], each.part))
+        shards.read(stem, stretches, lambda each: executor.stores[each.block].state[each.part])
     assert same(state_of(executor), torch.load(folder / "expected.pt"))
 
 

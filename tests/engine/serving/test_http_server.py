@@ -260,6 +260,7 @@ def test_health_says_what_is_loaded_and_why_it_is_the_way_it_is(
     assert health["loaded"] == ["base", "tuned"]
     assert (health["device"], health["context_length"], health["chat_template"]) == ("cpu", 512, True)
     assert health["weights"].startswith("full precision: the adapter has no record")
+    assert health["answers"].startswith("computed together")
 
 
 def test_a_model_that_fails_says_so_and_answers_the_next_question(

@@ -14,9 +14,16 @@ class Tag(Sent):
     value: Annotated[str, Field(max_length=128)]
 
 
+class ImageFamily(Sent):
+    """Documented, not recorded: the schema names no families."""
+
+    family: Literal["lambda-stack-24-04"]
+
+
 class Launch(Sent):
     region_name: str
     instance_type_name: str
+    image: ImageFamily
     ssh_key_names: Annotated[list[str], Field(min_length=1, max_length=1)]
     name: Annotated[str, Field(max_length=64)]
     user_data: Annotated[str, Field(max_length=1_000_000)]

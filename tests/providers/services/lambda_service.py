@@ -31,7 +31,11 @@ _REGIONS = {"us-east-1": "Virginia, USA", "us-west-1": "California, USA", "europ
 # Name, GPU, how many, US cents an hour, where some are free.
 _TYPES: tuple[tuple[str, str, int, int, tuple[str, ...]], ...] = (
     ("gpu_1x_a10", "A10 (24 GB PCIe)", 1, 129, ("us-east-1", "europe-central-1")),
-    ("gpu_1x_a6000", "RTX A6000 (48 GB)", 1, 109, ()),
+    # As Lambda's API writes it; documented, not recorded.
+    ("gpu_1x_a6000", "A6000 (48 GB)", 1, 109, ()),
+    ("gpu_1x_gh200", "GH200 (96 GB)", 1, 149, ("us-east-1",)),
+    ("gpu_8x_v100", "Tesla V100 (16 GB)", 8, 440, ("us-east-1",)),
+    ("gpu_1x_rtx6000", "Quadro RTX 6000 (24 GB)", 1, 50, ("us-east-1",)),
     ("gpu_1x_a100", "A100 (40 GB PCIe)", 1, 199, ("us-west-1",)),
     ("gpu_1x_a100_sxm4", "A100 (40 GB SXM4)", 1, 209, ("us-east-1", "us-west-1")),
     ("gpu_8x_a100_80gb_sxm4", "A100 (80 GB SXM4)", 8, 2232, ("us-east-1",)),

@@ -14,6 +14,10 @@ from modal_proto import api_grpc, api_pb2
 if TYPE_CHECKING:
     from tests.providers.services.modal_service import ModalService, Sandbox
 
+_MISSING = {
+    "no-such-package": "No matching distribution found for no-such-package",
+    "no-such-model": "404 Client Error: Repository Not Found for no-such-model",
+}
 _REFUSALS = {
     "no_capacity": (Code.RESOURCE_EXHAUSTED, "Insufficient capacity to create sandbox."),
     "quota": (Code.RESOURCE_EXHAUSTED, "Your workspace has reached its GPU limit of 10."),
@@ -117,12 +121,20 @@ class ModalCalls(_Others):  # type: ignore[misc, valid-type]
     async def ImageGetOrCreate(self, stream: Stream[Any, Any]) -> None:
         request = await stream.recv_message()
         commands = list(request.image.dockerfile_commands)
-        image_id = self.service.new_identifier("im")
+        # A layer is kept by what it is made of. Whether a secret is part of that only the real service shows.
+        made_of = (*commands, *(base.image_id for base in request.image.base_images))
+        image_id = self.service.layers.setdefault(made_of, self.service.new_identifier("im"))
         self.service.images[image_id] = commands
+        self.service.bases[image_id] = [base.image_id for base in request.image.base_images]
+        self.service.image_secrets[image_id] = [
+            self.service.secrets[secret_id] for secret_id in request.image.secret_ids
+        ]
         result = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_SUCCESS)
-        if any("no-such-package" in command for command in commands):
-            result.status = api_pb2.GenericResult.GENERIC_STATUS_FAILURE
-            result.exception = "No matching distribution found for no-such-package"
+        for missing, said in _MISSING.items():
+            if any(missing in command for command in commands):
+                del self.service.layers[made_of]
+                result.status = api_pb2.GenericResult.GENERIC_STATUS_FAILURE
+                result.exception = said
         await stream.send_message(api_pb2.ImageGetOrCreateResponse(image_id=image_id, result=result))
 
     async def SecretGetOrCreate(self, stream: Stream[Any, Any]) -> None:

@@ -88,6 +88,9 @@ class ModalService:
         self.apps: dict[str, str] = {}
         self.secrets: dict[str, dict[str, str]] = {}
         self.images: dict[str, list[str]] = {}
+        self.layers: dict[tuple[str, ...], str] = {}
+        self.bases: dict[str, list[str]] = {}
+        self.image_secrets: dict[str, list[dict[str, str]]] = {}
         # The names of all calls, in their order.
         self.calls: list[str] = []
         self._troubles: list[tuple[Trouble, str | None]] = []
@@ -164,6 +167,11 @@ class ModalService:
     def billed_seconds(self, sandbox_id: str) -> float:
         machine = self.refresh(self.sandboxes[sandbox_id]).machine
         return 0.0 if machine is None else machine.billed_seconds
+
+    def built_for(self, image_id: str) -> list[str]:
+        """The commands of an image and of those it is built on, the last one first."""
+        below = [command for base in self.bases[image_id] for command in self.built_for(base)]
+        return [*self.images[image_id], *below]
 
     # What calls are made of
 

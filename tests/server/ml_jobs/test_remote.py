@@ -7,6 +7,7 @@ import pytest
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.worker.launcher import prefetch_of
 from tests.server.installation import Browser, Installation, Server
 from tests.server.rentals.conftest import renting, service  # noqa: F401 - pytest finds fixtures by name
 from tests.worker.remote.toy_provider import KEY
@@ -65,6 +66,26 @@ def test_the_recommended_offer_is_taken_once_it_is_connected(
     assert job.config["packages"] == ["torch", "numpy"]
     status = ada.get(started.json()["status_url"]).json()
     assert (status["provider"], status["estimated_total"]) == ("toy", job.offer["estimate"]["likely"])
+
+
+def test_the_job_keeps_what_its_script_loads_from_the_hub(installation: Installation, ada: Browser) -> None:
+    connect(ada)
+    loads = (
+        "from datasets import load_dataset\nfrom transformers import AutoModelForCausalLM\n"
+        'data = load_dataset("glue", "sst2")\n'
+        'model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B").cuda()\n'
+        'other = AutoModelForCausalLM.from_pretrained("./mine")\n'
+    )
+    started = ada.post("/api/ml-jobs", json={"code": loads, "provider": "toy", "datasets": ["shakespeare"]})
+    assert started.status_code == 201, started.text
+    job = installation.get(TrainingJob, UUID(started.json()["job_id"]))
+    assert job is not None
+    prefetch = prefetch_of(job)
+    assert prefetch.models == ("Qwen/Qwen2.5-0.5B",)
+    assert prefetch.datasets == (("glue", "sst2"),)
+    (address,) = prefetch.addresses
+    assert address.startswith("https://")
+    assert address.endswith("/tinyshakespeare/input.txt")
 
 
 def test_an_offer_is_taken_as_it_was_quoted_and_another_is_refused(ada: Browser) -> None:

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.rentals.tables import Rental
+from gpubloom.server.rentals.tables import Rental, StoredArtifact
 from tests.server.installation import Installation
 
 
@@ -30,3 +30,16 @@ def add_rental(installation: Installation, job: TrainingJob, **changes: Any) -> 
         "cost": 0.05,
     }
     return installation.add(Rental(**{**fields, **changes}))
+
+
+def add_artifact(installation: Installation, job_id: Any, **changes: Any) -> Any:
+    """The id of a file of a job that is kept in the bucket."""
+    fields = {
+        "id": uuid4(),
+        "job_id": job_id,
+        "path": "out/w.bin",
+        "size": 1,
+        "sha256": "0" * 64,
+        "stored_at": now(),
+    }
+    return installation.add(StoredArtifact(**{**fields, **changes})).id

@@ -7,11 +7,23 @@ import type { OAuthProvider, Role, User } from "./types";
 
 type Schemas = components["schemas"];
 
-export async function renameMe(name: string): Promise<User> {
-  const user = await answerOf(api.PATCH("/api/me", { body: { name } }));
+function keepMe(user: User): User {
   queryClient.setQueryData(authStateQuery.queryKey, (state) => (state ? { ...state, user } : state));
+  void queryClient.invalidateQueries({ queryKey: peopleQuery.queryKey });
   return user;
 }
+
+export const renameMe = async (name: string) => keepMe(await answerOf(api.PATCH("/api/me", { body: { name } })));
+
+export async function changePicture(file: File): Promise<User> {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  // In pieces: a call takes only so many arguments.
+  let text = "";
+  for (let start = 0; start < bytes.length; start += 32_768) text += String.fromCharCode(...bytes.subarray(start, start + 32_768));
+  return keepMe(await answerOf(api.PUT("/api/me/picture", { body: { content: btoa(text) } })));
+}
+
+export const removePicture = async () => keepMe(await answerOf(api.DELETE("/api/me/picture")));
 
 export async function changePassword(body: Schemas["ChangePassword"]) {
   await answerOf(api.POST("/api/me/password", { body }));

@@ -75,6 +75,19 @@ export const artifactsQuery = ({ id, status }: Pick<Job, "id" | "status">) =>
 export const artifactsArchiveAddress = (id: string) => `/api/jobs/${id}/artifacts/archive`;
 export const artifactAddress = (id: string, path: string) => `/api/jobs/${id}/artifacts/files/${inPath(path)}`;
 
+/** Files of a rented job that are kept in the bucket; stored a moment after its end. */
+export const storedArtifactsQuery = ({ id, status }: Pick<Job, "id" | "status">) =>
+  queryOptions({
+    queryKey: ["jobs", "stored artifacts", id, status],
+    placeholderData: keepPreviousData,
+    refetchInterval: isResting(status) ? 2 * RESTING_EVERY : false,
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/stored-artifacts", { params: at(id), signal })),
+  });
+
+/** An address that works for so many seconds, for whoever has it. */
+export const createArtifactAddress = (id: string, artifact: string, lifeSeconds: number) =>
+  answerOf(api.POST("/api/jobs/{job_id}/stored-artifacts/{artifact_id}/address", { params: { path: { job_id: id, artifact_id: artifact } }, body: { life_seconds: lifeSeconds } }));
+
 export const archiveAddress = (id: string) => `/api/jobs/${id}/model/archive`;
 export const modelFileAddress = (id: string, path: string) => `/api/jobs/${id}/model/files/${inPath(path)}`;
 

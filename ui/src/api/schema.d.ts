@@ -504,6 +504,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/me/picture": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change Picture
+         * @description Replace your picture. The middle of the image is kept, 256 × 256 pixels, without metadata.
+         */
+        put: operations["change_picture_api_me_picture_put"];
+        post?: never;
+        /**
+         * Remove Picture
+         * @description Remove your picture.
+         */
+        delete: operations["remove_picture_api_me_picture_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/users/{user_id}/picture": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Picture
+         * @description Return the picture of a user: your own, or for admins anybody's.
+         */
+        get: operations["read_picture_api_users__user_id__picture_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/me/storage": {
         parameters: {
             query?: never;
@@ -2335,6 +2379,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{job_id}/stored-artifacts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Stored Artifacts
+         * @description List the files that the job made on a rented machine and that are kept in the bucket.
+         */
+        get: operations["list_stored_artifacts_api_jobs__job_id__stored_artifacts_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/stored-artifacts/{artifact_id}/address": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create Address
+         * @description Create an address of one file that works without signing in, until it expires.
+         */
+        post: operations["create_address_api_jobs__job_id__stored_artifacts__artifact_id__address_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}/move": {
         parameters: {
             query?: never;
@@ -2601,6 +2685,28 @@ export interface components {
             /** Recovery Codes */
             recovery_codes: string[];
             passkey: components["schemas"]["PasskeyOut"];
+        };
+        /** AddressIn */
+        AddressIn: {
+            /**
+             * Life Seconds
+             * @description How long the address works, in seconds: one minute to seven days.
+             * @default 3600
+             */
+            life_seconds?: number;
+        };
+        /**
+         * AddressOut
+         * @description Whoever has the address can download the file until it expires.
+         */
+        AddressOut: {
+            /** Address */
+            address: string;
+            /**
+             * Expires At
+             * Format: date-time
+             */
+            expires_at: string;
         };
         /**
          * Answers
@@ -4880,6 +4986,26 @@ export interface components {
             message: string;
         };
         /**
+         * HubDataset
+         * @description A dataset of the Hugging Face Hub, as `load_dataset` is called.
+         */
+        "HubDataset-Input": {
+            /** Name */
+            name: string;
+            /** Config */
+            config?: string | null;
+        };
+        /**
+         * HubDataset
+         * @description A dataset of the Hugging Face Hub, as `load_dataset` is called.
+         */
+        "HubDataset-Output": {
+            /** Name */
+            name: string;
+            /** Config */
+            config: string | null;
+        };
+        /**
          * HubDestination
          * @description A repository on a model hub.
          */
@@ -6436,6 +6562,17 @@ export interface components {
             credential: components["schemas"]["MadeCredential"];
         };
         /**
+         * NewPicture
+         * @description An image file: PNG, JPEG, WebP or GIF, at most 4 MiB and 40 million pixels.
+         */
+        NewPicture: {
+            /**
+             * Content
+             * @description The file in base64.
+             */
+            content: string;
+        };
+        /**
          * NewShare
          * @description A new share link. The link is returned only once.
          */
@@ -6646,6 +6783,13 @@ export interface components {
              */
             name?: "adamw" | "muon" | "adafactor";
             /**
+             * Optimizer state
+             * @description Number format of AdamW's two moments; smaller ones save memory and are rounded. Master weights stay fp32.
+             * @default fp32
+             * @enum {string}
+             */
+            state?: "fp32" | "bf16" | "8bit";
+            /**
              * Beta 1
              * @description Decay rate of the running mean of the gradients.
              * @default 0.9
@@ -6694,6 +6838,13 @@ export interface components {
              * @enum {string}
              */
             name: "adamw" | "muon" | "adafactor";
+            /**
+             * Optimizer state
+             * @description Number format of AdamW's two moments; smaller ones save memory and are rounded. Master weights stay fp32.
+             * @default fp32
+             * @enum {string}
+             */
+            state: "fp32" | "bf16" | "8bit";
             /**
              * Beta 1
              * @description Decay rate of the running mean of the gradients.
@@ -6965,7 +7116,7 @@ export interface components {
             loss_chunk_tokens?: number;
             /**
              * Share Gradients
-             * @description The gradient of a host block reuses the memory of its compute copy, which the step no longer needs: 14 bytes of host memory per parameter instead of 16. Not for fp32.
+             * @description The gradient of a host block reuses the memory of its compute copy, which the step no longer needs. For fp16 only: in bf16 that copy is a half of the master.
              * @default false
              */
             share_gradients?: boolean;
@@ -7862,6 +8013,16 @@ export interface components {
              */
             datasets?: components["schemas"]["Detected_str_-Input"][];
             /**
+             * Hub Models
+             * @default []
+             */
+            hub_models?: string[];
+            /**
+             * Hub Datasets
+             * @default []
+             */
+            hub_datasets?: components["schemas"]["HubDataset-Input"][];
+            /**
              * Trackers
              * @default []
              */
@@ -7923,6 +8084,16 @@ export interface components {
              * @default []
              */
             datasets: components["schemas"]["Detected_str_-Output"][];
+            /**
+             * Hub Models
+             * @default []
+             */
+            hub_models: string[];
+            /**
+             * Hub Datasets
+             * @default []
+             */
+            hub_datasets: components["schemas"]["HubDataset-Output"][];
             /**
              * Trackers
              * @default []
@@ -8372,6 +8543,18 @@ export interface components {
              * @default []
              */
             datasets: string[];
+            /**
+             * Hub Models
+             * @description Models of the Hugging Face Hub that the script loads; some providers fetch them early.
+             * @default []
+             */
+            hub_models: string[];
+            /**
+             * Hub Datasets
+             * @description Datasets of the Hugging Face Hub that the script loads: a name, and perhaps a config.
+             * @default []
+             */
+            hub_datasets: string[][];
             /**
              * Total Steps
              * @description Number of training steps, if known from the script.
@@ -8823,6 +9006,38 @@ export interface components {
             reason: string | null;
         };
         /**
+         * StoredArtifactOut
+         * @description A file in the bucket. `kept_until`: when it is removed.
+         */
+        StoredArtifactOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Path */
+            path: string;
+            /** Size */
+            size: number;
+            /** Sha256 */
+            sha256: string;
+            /**
+             * Stored At
+             * Format: date-time
+             */
+            stored_at: string;
+            /**
+             * Kept Until
+             * Format: date-time
+             */
+            kept_until: string;
+        };
+        /** StoredArtifacts */
+        StoredArtifacts: {
+            /** Items */
+            items: components["schemas"]["StoredArtifactOut"][];
+        };
+        /**
          * SummaryDelta
          * @description The fields of a summary that changed. In `values` and `system`, null means that the key was removed.
          */
@@ -9180,6 +9395,7 @@ export interface components {
             /**
              * @default {
              *       "name": "adamw",
+             *       "state": "fp32",
              *       "beta1": 0.9,
              *       "beta2": 0.95,
              *       "eps": 1e-8,
@@ -9359,6 +9575,7 @@ export interface components {
             /**
              * @default {
              *       "name": "adamw",
+             *       "state": "fp32",
              *       "beta1": 0.9,
              *       "beta2": 0.95,
              *       "eps": 1e-8,
@@ -10374,6 +10591,104 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    change_picture_api_me_picture_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPicture"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UserOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    remove_picture_api_me_picture_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UserOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_picture_api_users__user_id__picture_get: {
+        parameters: {
+            query?: {
+                version?: string;
+            };
+            header?: never;
+            path: {
+                user_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The picture. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "image/webp": unknown;
+                };
             };
             /** @description Error */
             "4XX": {
@@ -14366,6 +14681,75 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_stored_artifacts_api_jobs__job_id__stored_artifacts_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoredArtifacts"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    create_address_api_jobs__job_id__stored_artifacts__artifact_id__address_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+                artifact_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AddressIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AddressOut"];
+                };
             };
             /** @description Error */
             "4XX": {

@@ -39,6 +39,8 @@ export type Checkpoint = {
   t: number | null;
   attempt: number | null;
   metrics: Record<string, Value> | null;
+  /** What the trainer said of it; older runs and most scripts say nothing. */
+  metadata?: Record<string, unknown> | null;
   best: boolean;
   removed: boolean;
 };

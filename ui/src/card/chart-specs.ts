@@ -2,7 +2,7 @@
 import { type ChartSpec, METRICS } from "@/charts/chart-spec";
 import { bytesText, metricText, percentText, shareText } from "@/text/numbers";
 import { aggregateKey, type CardData, type Metric, metricKey, type SystemSeries, systemKey } from "./card-data";
-import { sentence } from "./words";
+import { sentence } from "@/text/run-words";
 
 export type CardChartSpec = ChartSpec & { id: string; large: boolean };
 

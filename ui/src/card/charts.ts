@@ -6,7 +6,7 @@ import { countText } from "@/text/numbers";
 import type { CardSeries } from "./card-data";
 import type { CardChartSpec } from "./chart-specs";
 import { element, empty } from "./dom";
-import { clockText } from "./words";
+import { clockText } from "@/text/run-words";
 
 type ChartView = {
   read: (key: string) => CardSeries | undefined;

@@ -1,8 +1,9 @@
 /** Section 4: what was saved, and which one is best. */
+import { optimizationsIn, trainedText, trainingTime } from "@/text/checkpoint-details";
 import { bytesText, countText, metricText } from "@/text/numbers";
 import type { CardData, Checkpoint } from "./card-data";
 import { element, empty, section, table } from "./dom";
-import { timeText, valueText } from "./words";
+import { timeText, valueText } from "@/text/run-words";
 
 const MOST = 200;
 
@@ -28,22 +29,32 @@ export class CheckpointsSection {
       this.#body.replaceChildren(empty("No checkpoint has been saved yet."));
       return;
     }
-    this.#body.replaceChildren(table("Checkpoints", ["Step", "Metrics", "Size", "Saved", "Path"], kept.map(row)));
+    const columns = COLUMNS.filter(({ cell, isOptional }) => !isOptional || kept.some((one) => cell(one) !== "–"));
+    this.#body.replaceChildren(table("Checkpoints", columns.map(({ header }) => header), kept.map((one) => columns.map(({ cell }) => cell(one)))));
   }
 }
 
-function row(one: Checkpoint): (Node | string)[] {
-  const metrics = Object.entries(one.metrics ?? {}).map(([name, value]) => `${name} ${valueText(value, metricText)}`);
-  const where = one.removed
-    ? element("span", { class: "dim" }, `${one.path} (deleted)`)
-    : one.link
-      ? element("a", { href: one.link, download: true }, one.path)
-      : element("code", {}, one.path);
-  return [
-    element("span", {}, one.step === null ? "–" : countText(one.step), one.best && " ", one.best && element("span", { class: "badge good" }, "Best")),
-    metrics.join(", ") || "–",
-    one.size === null ? "–" : bytesText(one.size),
-    timeText(one.t),
-    where,
-  ];
+const details = (one: Checkpoint) => one.metadata ?? {};
+
+function metricsOf({ metrics }: Checkpoint): string {
+  const texts = Object.entries(metrics ?? {}).map(([name, value]) => `${name} ${valueText(value, metricText)}`);
+  return texts.join(", ") || "–";
 }
+
+function pathOf(one: Checkpoint): Node {
+  if (one.removed) return element("span", { class: "dim" }, `${one.path} (deleted)`);
+  return one.link ? element("a", { href: one.link, download: true }, one.path) : element("code", {}, one.path);
+}
+
+type Column = { header: string; cell: (one: Checkpoint) => Node | string; isOptional?: boolean };
+
+const COLUMNS: readonly Column[] = [
+  { header: "Step", cell: (one) => element("span", {}, one.step === null ? "–" : countText(one.step), one.best && " ", one.best && element("span", { class: "badge good" }, "Best")) },
+  { header: "Metrics", cell: metricsOf },
+  { header: "Training time", cell: (one) => trainingTime(details(one)) ?? "–", isOptional: true },
+  { header: "Trained parameters", cell: (one) => trainedText(details(one)) ?? "–", isOptional: true },
+  { header: "Optimizations", cell: (one) => optimizationsIn(details(one)).join(", ") || "–", isOptional: true },
+  { header: "Size", cell: ({ size }) => (size === null ? "–" : bytesText(size)) },
+  { header: "Saved", cell: ({ t }) => timeText(t) },
+  { header: "Path", cell: pathOf },
+];

@@ -1,7 +1,7 @@
 /** On a live page: pause, resume, save now and settings. Whatever changes the run is sent with the token. */
 import type { CardData } from "./card-data";
 import { element, section } from "./dom";
-import { sentence } from "./words";
+import { sentence } from "@/text/run-words";
 
 const SETTINGS = ["learning_rate", "weight_decay", "clip_norm", "eval_every_steps", "save_every_steps"] as const;
 const STORAGE_KEY = "bloom token";

@@ -2,7 +2,7 @@
 import { bytesText, countText, metricText } from "@/text/numbers";
 import { type CardData, type Failure, messageOf } from "./card-data";
 import { element, empty, facts, section } from "./dom";
-import { causeText, sentence, timeText, valueText } from "./words";
+import { causeText, sentence, timeText, valueText } from "@/text/run-words";
 
 export class FailureSection {
   readonly root: HTMLElement;

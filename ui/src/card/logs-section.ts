@@ -3,7 +3,7 @@ import { groupLines, type LogPiece } from "@/text/log-groups";
 import { countText, counted } from "@/text/numbers";
 import type { CardData, LogLine } from "./card-data";
 import { element, empty, section } from "./dom";
-import { clockText } from "./words";
+import { clockText } from "@/text/run-words";
 
 const BOTTOM = 24;
 

@@ -14,7 +14,7 @@ import { follow } from "./live";
 import { LogsSection } from "./logs-section";
 import { badge, StatusSection } from "./status-section";
 import { SystemSection } from "./system-section";
-import { timeText } from "./words";
+import { timeText } from "@/text/run-words";
 import { countText } from "@/text/numbers";
 import "./card.css";
 

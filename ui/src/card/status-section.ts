@@ -1,9 +1,10 @@
 /** Section 1: how the run is doing, in figures and in findings. */
 import { findingTitle } from "@/text/finding-titles";
+import { factText } from "@/text/machines";
 import { counted, countText, durationText } from "@/text/numbers";
 import { type CardData, messageOf, type RunStatus } from "./card-data";
 import { element, facts, section } from "./dom";
-import { causeText, epochText, phaseText, sentence, timeText, toneOf } from "./words";
+import { causeText, epochText, phaseText, sentence, timeText, toneOf } from "@/text/run-words";
 
 export class StatusSection {
   #bar = element("div", { class: "bar" });
@@ -90,9 +91,6 @@ function notices(data: CardData): HTMLElement[] {
 }
 
 const short = (text: string) => (text.length > 300 ? `${text.slice(0, 300)}…` : text);
-
-const factText = (value: unknown) =>
-  typeof value === "number" ? value.toLocaleString("en-GB", { maximumSignificantDigits: 8 }) : typeof value === "string" ? value : value === null ? "–" : JSON.stringify(value);
 
 /** The state as a coloured word for the heading of the card. */
 export const badge = (status: string) => element("span", { class: `badge ${toneOf(status)}` }, sentence(status));

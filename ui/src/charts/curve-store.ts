@@ -15,7 +15,10 @@ const MOST_POINTS = 6_000;
 
 const pointsOf = (curve: Curve): CurvePoints => ({ ...curve, last: curve.last && { ...curve.last, value: numberOf(curve.last.value) } });
 
-const keyOf = (curve: { name: string; rank: number }) => `${curve.rank} ${curve.name}`;
+type Named = { name: string; rank: number };
+
+/** How a line of a chart names a curve. Rank 0 represents the run: its curves go by their names alone. */
+export const curveKey = ({ name, rank }: Named) => (rank === 0 ? name : `${name} @${rank}`);
 
 /** A thinned point stands in the middle of its steps, and the last ones may not have happened when it was made. */
 function limitThinnedPoint(curve: CurvePoints, x: number, attempt: number) {
@@ -41,7 +44,7 @@ export class CurveStore {
   #announced = false;
 
   load({ position, series }: Curves) {
-    this.#curves = new Map(series.map((curve) => [keyOf(curve), pointsOf(curve)]));
+    this.#curves = new Map(series.map((curve) => [curveKey(curve), pointsOf(curve)]));
     this.position = position;
     this.loaded = true;
     this.overfull = false;
@@ -52,7 +55,7 @@ export class CurveStore {
   append(position: number, series: LiveSeries[]): boolean {
     if (!this.advance(position)) return false;
     for (const added of series) {
-      const key = keyOf(added);
+      const key = curveKey(added);
       let curve = this.#curves.get(key);
       if (!curve) {
         const { name, rank, axis } = added;
@@ -90,20 +93,24 @@ export class CurveStore {
 
   /** A finer view of the steps after `from`; null goes back to the whole run. */
   setDetail(detail: { from: number; curves: Curves } | null) {
-    this.#detail = detail && { from: detail.from, curves: new Map(detail.curves.series.map((curve) => [keyOf(curve), pointsOf(curve)])) };
+    this.#detail = detail && { from: detail.from, curves: new Map(detail.curves.series.map((curve) => [curveKey(curve), pointsOf(curve)])) };
     this.#announce();
   }
 
-  /** Rank 0 represents the run. */
-  curve(name: string): CurvePoints | undefined {
-    const key = keyOf({ name, rank: 0 });
+  /** By `curveKey`: a name is the curve of rank 0. */
+  curve(key: string): CurvePoints | undefined {
     const curve = this.#curves.get(key);
     const detail = this.#detail?.curves.get(key);
     return curve && detail && this.#detail && curve.axis === "step" ? withDetail(curve, detail, this.#detail.from) : curve;
   }
 
   names(): string[] {
-    return [...this.#curves.values()].filter((curve) => curve.rank === 0).map((curve) => curve.name);
+    return this.all().flatMap(({ name, rank }) => (rank === 0 ? [name] : []));
+  }
+
+  /** The curves of all ranks. */
+  all(): Named[] {
+    return [...this.#curves.values()].map(({ name, rank }) => ({ name, rank }));
   }
 
   subscribe = (listener: () => void) => {

@@ -5,7 +5,7 @@ import { bytesText, metricText, percentText, secondsText, shareText } from "@/te
 import { ChartCard } from "./chart-card";
 import { ENGINE_MEMORY, METRICS, type PageChartSpec, STEP_PARTS } from "./chart-spec";
 import { ChartsViewContext, DrawingTools, type FetchRange, RangeTools, useNewChartsView } from "./charts-view";
-import type { CurveStore } from "./curve-store";
+import { curveKey, type CurveStore } from "./curve-store";
 import type { ChartMark } from "./plot-data";
 
 const VIOLET = "var(--color-violet-soft)";
@@ -98,40 +98,92 @@ const namesIn = (specs: readonly PageChartSpec[]) => specs.flatMap((spec) => spe
 /** Curves that are in one of the charts above, or say nothing that needs one. */
 const CHARTED = new Set(["train/loss", "eval/loss", "train/tokens_seen", "train/trained_tokens", ...namesIn(STEP_CHARTS), ...namesIn(ENGINE_CHARTS)]);
 
-const time = (title: string, name: string, colour: string, spec: Partial<PageChartSpec> = {}): PageChartSpec =>
-  small(title, name, colour, { axis: "time", range: { from: 0 }, ...spec });
+const COLOURS = [VIOLET, TEAL, AMBER, BLUE, GREEN, "var(--color-danger-soft)", "var(--color-dim)"];
+const MOST_RANK_LINES = 16;
+const colourOf = (index: number) => COLOURS[index % COLOURS.length] ?? VIOLET;
 
-const gpuCharts = (index: string): PageChartSpec[] => {
-  const name = (value: string) => `system/gpu/${index}/${value}`;
-  return [
-    time(`GPU ${index} utilization`, name("utilization"), TEAL, { range: { from: 0, to: 100 }, format: percentText }),
-    time(`GPU ${index} memory`, name("memory_used"), VIOLET, { format: bytesText }),
-    time(`GPU ${index} temperature`, name("temperature"), AMBER, { format: (value) => `${Math.round(value)} °C` }),
-    time(`GPU ${index} power`, name("power"), GREEN, { format: (value) => `${Math.round(value)} W` }),
-    time(`GPU ${index} fan`, name("fan"), BLUE, { range: { from: 0, to: 100 }, format: percentText }),
-  ];
-};
+type Measure = Pick<PageChartSpec, "title" | "format" | "range"> & { parts: readonly { name: string; label?: string }[] };
 
-const MACHINE_CHARTS: PageChartSpec[] = [
-  time("CPU utilization", "system/cpu/utilization", BLUE, { range: { from: 0, to: 100 }, format: percentText }),
-  time("Machine memory", "system/ram/used", VIOLET, { format: bytesText }),
-  time("Training process memory", "system/process/ram", TEAL, { format: bytesText }),
+const PERCENT = { format: percentText, range: { from: 0, to: 100 } };
+const BYTES = { format: bytesText, range: { from: 0 } };
+const RATE = { format: (value: number) => `${bytesText(value)}/s`, range: { from: 0 } };
+const unit = (text: string) => ({ format: (value: number) => `${Math.round(value)} ${text}`, range: { from: 0 } });
+
+/** What machines measure; the number of a GPU stands for itself. One chart has a line for every GPU and machine. */
+const MEASURES: readonly Measure[] = [
+  { title: "GPU utilization", parts: [{ name: "gpu/utilization" }], ...PERCENT },
+  { title: "GPU memory", parts: [{ name: "gpu/memory_used" }], ...BYTES },
+  { title: "GPU temperature", parts: [{ name: "gpu/temperature" }], ...unit("°C") },
+  { title: "GPU power", parts: [{ name: "gpu/power" }], ...unit("W") },
+  { title: "GPU fan", parts: [{ name: "gpu/fan" }], ...PERCENT },
+  { title: "GPU clock", parts: [{ name: "gpu/clock" }], ...unit("MHz") },
+  { title: "CPU utilization", parts: [{ name: "cpu/utilization" }], ...PERCENT },
+  { title: "Machine memory", parts: [{ name: "ram/used" }], ...BYTES },
+  { title: "Training process memory", parts: [{ name: "process/ram" }], ...BYTES },
+  { title: "Disk throughput", parts: [{ name: "disk/read", label: "read" }, { name: "disk/written", label: "written" }], ...RATE },
+  { title: "Network throughput", parts: [{ name: "network/received", label: "received" }, { name: "network/sent", label: "sent" }], ...RATE },
+  { title: "Disk used", parts: [{ name: "disk/used" }], ...BYTES },
 ];
+
+type Curve = { name: string; rank: number };
+type Telemetry = Curve & { measure: string; gpu: string | null };
+
+function telemetryOf({ name, rank }: Curve): Telemetry[] {
+  const found = /^system\/(?:gpu\/(\d+)\/)?(.+)$/.exec(name);
+  if (!found) return [];
+  const [, gpu, rest] = found;
+  return [{ name, rank, gpu: gpu ?? null, measure: gpu === undefined ? String(rest) : `gpu/${rest}` }];
+}
+
+const KNOWN_MEASURES = new Set(MEASURES.flatMap(({ parts }) => parts.map(({ name }) => name)));
+/** Limits, and flags that findings put into words. */
+const UNCHARTED = /(total|_max|slowed_by_\w+)$/;
+
+function systemSpecs(curves: readonly Curve[], hosts: Readonly<Record<string, string>>): PageChartSpec[] {
+  const telemetry = curves.flatMap(telemetryOf).toSorted((a, b) => a.rank - b.rank || Number(a.gpu) - Number(b.gpu));
+  const several = new Set(telemetry.map(({ rank }) => rank)).size > 1;
+  const other = [...new Set(telemetry.map(({ measure }) => measure))].filter((name) => !KNOWN_MEASURES.has(name) && !UNCHARTED.test(name));
+  const own = other.toSorted().map((name): Measure => ({ title: name, parts: [{ name }], format: metricText, range: { from: 0 } }));
+  return [...MEASURES, ...own].flatMap(({ title, parts, format, range }) => {
+    const lines = parts.flatMap(({ name, label }) =>
+      telemetry
+        .filter(({ measure }) => measure === name)
+        .map((one) => ({
+          name: curveKey(one),
+          label: [one.gpu !== null && `GPU ${one.gpu}`, label, several && (hosts[one.rank] ?? `rank ${one.rank}`)].filter(Boolean).join(" · ") || title.toLowerCase(),
+        })),
+    );
+    if (lines.length === 0) return [];
+    const drawn = lines.map((line, index) => ({ ...line, colour: colourOf(index), fill: lines.length === 1 }));
+    return [{ title, axis: "time" as const, height: SMALL, format, range, lines: drawn }];
+  });
+}
+
+/** A chart of one metric gets a line for every rank that reports it. */
+function withRanks(spec: PageChartSpec, ranks: ReadonlyMap<string, number[]>): PageChartSpec {
+  const [line] = spec.lines;
+  const others = line && spec.lines.length === 1 ? (ranks.get(line.name) ?? []) : [];
+  if (!line || others.length === 0) return spec;
+  const lines = others.slice(0, MOST_RANK_LINES - 1).map((rank, index) => ({ ...line, name: curveKey({ name: line.name, rank }), label: `rank ${rank}`, colour: colourOf(index + 1), fill: false }));
+  return { ...spec, lines: [{ ...line, label: "rank 0", colour: colourOf(0), fill: false }, ...lines] };
+}
 
 const has = (names: ReadonlySet<string>) => (spec: PageChartSpec) => spec.lines.some((line) => names.has(line.name));
 
-/** The charts for the curves a run has. What it reports beyond the usual gets charts of its own. */
-export function chartSpecsFor(names: readonly string[]): Record<"training" | "engine" | "system", PageChartSpec[]> {
+/** The charts for the curves a run has. What it reports beyond the usual gets charts of its own. `hosts`: machine by rank. */
+export function chartSpecsFor(curves: readonly Curve[], hosts: Readonly<Record<string, string>> = {}): Record<"training" | "engine" | "system", PageChartSpec[]> {
+  const names = [...new Set(curves.map(({ name }) => name))];
   const known = new Set(names);
+  const ranks = new Map<string, number[]>();
+  for (const { name, rank } of curves) if (rank > 0) ranks.set(name, [...(ranks.get(name) ?? []), rank].toSorted((a, b) => a - b));
   const own = names
     .filter((name) => !name.startsWith("system/") && !CHARTED.has(name))
     .toSorted()
     .map((name) => small(name, name, BLUE, { smoothed: name.startsWith("train/") }));
-  const gpus = [...new Set(names.flatMap((name) => /^system\/gpu\/(\d+)\//.exec(name)?.[1] ?? []))].toSorted((a, b) => Number(a) - Number(b));
   return {
-    training: [...STEP_CHARTS.filter(has(known)), ...own],
+    training: [...STEP_CHARTS.filter(has(known)), ...own].map((spec) => withRanks(spec, ranks)),
     engine: ENGINE_CHARTS.filter(has(known)),
-    system: [...gpus.flatMap(gpuCharts), ...MACHINE_CHARTS].filter(has(known)),
+    system: systemSpecs(curves, hosts),
   };
 }
 
@@ -143,15 +195,20 @@ type JobChartsProps = {
   waiting: string;
   /** Stands next to the loss chart. */
   aside?: ReactNode;
+  /** Stands before the charts of the machines. */
+  system?: ReactNode;
+  /** The machine of each rank, where a run has several. */
+  hosts?: Readonly<Record<string, string>>;
 };
 
 /** All charts of a run. */
-export function JobCharts({ store, marks, fetchRange, waiting, aside }: JobChartsProps) {
+export function JobCharts({ store, marks, fetchRange, waiting, aside, system, hosts }: JobChartsProps) {
   const view = useNewChartsView(store, marks, fetchRange);
   // The set of curves rarely changes; a text can be compared, a new list could not.
-  const names = useSyncExternalStore(store.subscribe, () => store.names().join("\n"));
-  const specs = useMemo(() => chartSpecsFor(names.split("\n").filter(Boolean)), [names]);
-  const hasLoss = names.includes("/loss");
+  const curves = useSyncExternalStore(store.subscribe, () => JSON.stringify(store.all()));
+  const machines = JSON.stringify(hosts ?? {});
+  const specs = useMemo(() => chartSpecsFor(JSON.parse(curves) as Curve[], JSON.parse(machines) as Record<string, string>), [curves, machines]);
+  const hasLoss = curves.includes('/loss"');
 
   return (
     <ChartsViewContext value={view}>
@@ -177,7 +234,8 @@ export function JobCharts({ store, marks, fetchRange, waiting, aside }: JobChart
       <ChartGrid label="More training charts" specs={specs.training} />
       {specs.engine.length > 0 && <h2 className="mt-6 text-[13px] font-[590]">Engine</h2>}
       <ChartGrid label="Engine charts" specs={specs.engine} />
-      {specs.system.length > 0 && <h2 className="mt-6 text-[13px] font-[590]">System</h2>}
+      {(system || specs.system.length > 0) && <h2 className="mt-6 text-[13px] font-[590]">System</h2>}
+      {system}
       <ChartGrid label="System charts" specs={specs.system} />
     </ChartsViewContext>
   );

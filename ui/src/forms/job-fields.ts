@@ -102,6 +102,8 @@ export const CONFIG_GROUPS = {
   // Every choice that the engine has about its optimizer, as the server lists them.
   update: (Object.keys(CONFIG_SCHEMA) as ConfigPath[]).filter((path) => path.startsWith("optimizer.") && CONFIG_SCHEMA[path].choices).map((path) => field(path, { when: byEngine })),
   optimizer: [
+    field("optimizer.name", { when: byEngine }),
+    field("optimizer.state", { when: (values) => byEngine(values) && !withAdapters(values) && valueAt(values, "optimizer.name") === "adamw" }),
     field("optimizer.weight_decay"),
     field("optimizer.clip_norm"),
     field("schedule.warmup_steps"),

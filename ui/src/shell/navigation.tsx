@@ -8,6 +8,7 @@ import { ApiProblem, sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
 import { dismissToasts, toastFailure } from "@/components/toasts";
 import { stopUploads } from "@/uploads/upload-store";
+import { Avatar } from "./avatar";
 import { Brand } from "./page";
 import { useCurrentUser } from "./session";
 
@@ -77,25 +78,6 @@ export function NavigationList({ onChoose }: { onChoose?: () => void }) {
   );
 }
 
-/** A person without a picture. Pictures from other sites are never loaded: a request would tell that site who is here. */
-function Initials({ name }: { name: string }) {
-  const initials = name
-    .trim()
-    .split(/\s+/)
-    .filter((_, index, words) => index === 0 || index === words.length - 1)
-    .map((word) => Array.from(word)[0] ?? "")
-    .join("")
-    .toUpperCase();
-  return (
-    <span
-      aria-hidden
-      className="grid size-8 shrink-0 place-items-center rounded-full bg-primary text-2xs font-[620] tracking-wide text-text"
-    >
-      {initials}
-    </span>
-  );
-}
-
 export function AccountCorner() {
   const user = useCurrentUser();
   const navigate = useNavigate();
@@ -122,7 +104,7 @@ export function AccountCorner() {
 
   return (
     <div className="flex items-center gap-2.5 border-t border-line px-1 pt-3">
-      <Initials name={user.name} />
+      <Avatar person={user} />
       <div className="min-w-0 flex-1 leading-tight">
         <div className="truncate font-[540]">{user.name}</div>
         <div className="truncate text-2xs text-dim" title={user.email}>

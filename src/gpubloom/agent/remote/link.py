@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,8 +50,12 @@ class HttpLink:
             return _read(answer)
 
     def put(self, address: str, body: bytes) -> None:
+        headers = {"Content-Type": "application/octet-stream"}
+        if {"sv", "sig"} <= urllib.parse.parse_qs(urllib.parse.urlsplit(address).query).keys():
+            # Azure's signature does not say what kind of object it is for.
+            headers["x-ms-blob-type"] = "BlockBlob"
         request = urllib.request.Request(  # noqa: S310 - checked in _open
-            address, data=body, method="PUT", headers={"Content-Type": "application/octet-stream"}
+            address, data=body, method="PUT", headers=headers
         )
         with self._open(request) as answer:
             _read(answer)

@@ -89,10 +89,10 @@ class Progress:
     loss_scale: dict[str, float]
     # Checkpoints from before there were examples do not say it.
     trained_tokens: int = 0
-    # What people want to know of it (`training_metadata`); those of earlier versions do not say it either.
-    metadata: dict[str, Any] = field(default_factory=dict)
     # All of them were AdamW's, before there were others.
     optimizer: str = "adamw"
+    # What people want to know of it (`training_metadata`); those of earlier versions do not say it either.
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 def random_state() -> dict[str, Tensor]:

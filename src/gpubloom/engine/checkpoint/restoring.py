@@ -20,6 +20,7 @@ from gpubloom.engine.checkpoint.saving import OPTIMIZER_STEM
 from gpubloom.engine.executors import Executor, KeepsBlocks
 from gpubloom.engine.llama_folder import CONFIG_FILE
 from gpubloom.engine.model_folder import ModelFolder
+from gpubloom.engine.optimizer.encoding import Flat
 from gpubloom.engine.shards.atomic_folder import sha256_of
 from gpubloom.engine.shards.shard_files import ShardFolder, Stretch, moment_stretches
 from gpubloom.errors import InputError
@@ -56,9 +57,8 @@ class Checkpoint:
         executor.continue_from(self.progress.updates, self.progress.loss_scale)
 
     def _restore_blocks(self, executor: KeepsBlocks) -> None:
-        def flat_of(stretch: Stretch) -> Tensor:
-            flat: Tensor = getattr(executor.stores[stretch.block], stretch.part)
-            return flat
+        def flat_of(stretch: Stretch) -> Flat:
+            return executor.stores[stretch.block].state[stretch.part]
 
         executor.settle()
         folder = ShardFolder(self.path, self._checksums, _ADVICE)

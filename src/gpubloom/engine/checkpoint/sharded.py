@@ -48,6 +48,7 @@ from gpubloom.engine.executors.sharded import ShardedExecutor
 from gpubloom.engine.executors.sharded.executor import ShardedTensor
 from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.model_folder import ModelFolder
+from gpubloom.engine.optimizer.encoding import Flat
 from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.engine.shards.atomic_folder import TEMPORARY, complete_or_absent, sha256_of, sync_files
 from gpubloom.engine.shards.shard_files import ShardFolder, moment_stretches
@@ -289,9 +290,7 @@ def restore_sharded(
     """From either form into a sharded executor, or from parts into a whole one."""
     folder = _Folder(path, checksums, advice)
     if not isinstance(executor, ShardedExecutor):
-        targets = _whole_targets(model_folder, cast(KeepsBlocks, executor))
-        folder.check_parts(targets)
-        folder.read_parts(targets)
+        _read_blocks(folder, model_folder, cast(KeepsBlocks, executor))
         return
     if not is_sharded(path):
         with _in_agreement(executor):
@@ -307,14 +306,24 @@ def restore_sharded(
         folder.read_parts(targets, executor.checkpoint_processes)
 
 
-def _whole_targets(model_folder: ModelFolder, executor: KeepsBlocks) -> dict[str, Tensor]:
+def _read_blocks(folder: "_Folder", model_folder: ModelFolder, executor: KeepsBlocks) -> None:
+    """Block by block: what is not FP32 is read aside and then encoded."""
     executor.settle()
     moments = moment_stretches(model_folder.model.blocks, executor.optimizer_name)
-    targets = {}
-    for each in (*model_folder.stretches, *moments):
-        flat: Tensor = getattr(executor.stores[each.block], each.part)
-        targets[each.name] = flat[each.start : each.start + each.length].view(each.shape)
-    return targets
+    stretches = (*model_folder.stretches, *moments)
+    folder.check_parts({each.name: torch.empty(each.shape, device="meta") for each in stretches})
+    for block, store in enumerate(executor.stores):
+        found: list[tuple[Flat, Tensor]] = []
+        targets: dict[str, Tensor] = {}
+        for each in (each for each in stretches if each.block == block):
+            flat = store.state[each.part].part(slice(each.start, each.start + each.length))
+            values = flat.tensors[0] if flat.encoding == "fp32" else torch.empty(each.length)
+            found.append((flat, values))
+            targets[each.name] = values.view(each.shape)
+        if targets:
+            folder.read_parts(targets)
+        for flat, values in found:
+            flat.write(values if values.device == flat.device else values.to(flat.device))
 
 
 class _Folder:

@@ -30,7 +30,7 @@ from gpubloom.engine.host_memory import free_host_bytes
 PIECE = 512
 # The pool holds this many positions for each row, and one whole context in any case, if memory allows.
 _POSITIONS_PER_ROW = 4_096
-_SHARE_OF_FREE = 0.4
+_SHARE_OF_FREE = {"cuda": 0.4, "cpu": 0.2}
 
 
 @dataclass(eq=False)
@@ -118,29 +118,26 @@ class Batcher:
             self._changed.notify()
 
     def _run(self) -> None:
+        failure: Exception | None = None
         try:
             with torch.inference_mode():
                 self._start()
                 while self._wait():
                     self._turn()
         except Exception as problem:  # noqa: BLE001 - each request's reader raises it
-            self._fail([*self._rows, *self._reading], problem)
-            failure: Exception | None = problem
-        else:
-            failure = None
+            failure = problem
         with self._changed:
-            # The next request tries again, unless the batcher was closed.
-            self._thread = None
-            waiting = [*self._waiting, *self._reading, *self._rows]
+            # Unless the batcher was closed, the next request starts another thread, which finds nothing here.
+            unfinished = [*self._rows, *self._reading, *self._waiting]
             self._waiting.clear()
-        for request in waiting:
-            if not request.finished:
-                request.tokens.put(failure)
-        self._reading.clear()
-        self._rows.clear()
-        self._in_flight.clear()
-        for name in ("_pool", "_allocator", "_batch"):
-            self.__dict__.pop(name, None)
+            self._reading.clear()
+            self._rows.clear()
+            self._in_flight.clear()
+            for name in ("_pool", "_allocator", "_batch"):
+                self.__dict__.pop(name, None)
+            self._thread = None
+        for request in unfinished:
+            request.tokens.put(failure)
 
     def _start(self) -> None:
         decoder = self._decoder
@@ -165,8 +162,8 @@ class Batcher:
         self._admit()
         self._read_piece()
         self._step()
-        keep = 1 if self._rows and self._decoder.device.type == "cuda" else 0
-        while len(self._in_flight) > keep:
+        kept = 1 if self._rows and self._decoder.device.type == "cuda" else 0
+        while len(self._in_flight) > kept:
             self._hand_out(self._in_flight.popleft())
 
     def _admit(self) -> None:
@@ -226,7 +223,7 @@ class Batcher:
         if tokens.is_cuda:
             host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
             host.copy_(tokens, non_blocking=True)
-            arrived = torch.cuda.Event()
+            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
             tokens = host
         self._in_flight.append(_Launch(tokens, arrived, tuple(requests)))
@@ -285,6 +282,6 @@ def _affordable_blocks(decoder: Decoder, rows: int) -> int:
     else:
         free = free_host_bytes()
     wanted = max(decoder.context_length, rows * min(_POSITIONS_PER_ROW, decoder.context_length))
-    affordable = int(free * _SHARE_OF_FREE) // position
+    affordable = int(free * _SHARE_OF_FREE[decoder.device.type]) // position
     # One block for nobody, and one for the rest of a context.
     return max(2, min(wanted, affordable) // BLOCK) + 2

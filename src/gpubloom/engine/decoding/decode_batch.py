@@ -10,6 +10,7 @@ Rows 0 … active - 1 are in use. Others of a graph point at block 0 and stand s
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -39,6 +40,15 @@ class Decoder(Protocol):
     def prompt(self, piece: Piece, pool: KvPool) -> Tensor: ...
 
 
+@dataclass
+class _Known:
+    """What the host knows of a row in use: its positions with the newest token, and how it is computed."""
+
+    length: int
+    choice: Choice
+    tuned: bool
+
+
 class DecodeBatch:
     """Not for several threads at once."""
 
@@ -54,16 +64,14 @@ class DecodeBatch:
         self._tables = torch.zeros(most_rows, blocks, dtype=torch.int32, device=device)
         self._sampling = SamplingRows(most_rows, device)
         # What the host knows of each row in use.
-        self._lengths: list[int] = []
-        self._choices: list[Choice] = []
-        self._is_tuned: list[bool] = []
+        self._known: list[_Known] = []
         self._graphs: dict[tuple[int, Choice, bool], Callable[[], None]] = {}
         self._memory = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self._most_rows = most_rows
 
     @property
     def active(self) -> int:
-        return len(self._lengths)
+        return len(self._known)
 
     @property
     def is_full(self) -> bool:
@@ -105,9 +113,7 @@ class DecodeBatch:
         self._tuned[row] = float(tuned)
         self._tables[row].zero_()
         self._tables[row, : len(blocks)] = torch.tensor(blocks, dtype=torch.int32).to(self._tables.device)
-        self._lengths.append(position + 1)
-        self._choices.append(sampling.choice)
-        self._is_tuned.append(tuned)
+        self._known.append(_Known(position + 1, sampling.choice, tuned))
         return first
 
     def leave(self, row: int) -> None:
@@ -116,22 +122,23 @@ class DecodeBatch:
         for tensor in self._tensors:
             tensor[row] = tensor[last]
             tensor[last] = 0
-        for known in (self._lengths, self._choices, self._is_tuned):
-            known[row] = known[last]
-            known.pop()
+        moved = self._known.pop()
+        if row < last:
+            self._known[row] = moved
 
     def step(self) -> Tensor:
         """The next token of every row in use (not yet computed on a GPU: reading it waits)."""
         active = self.active
-        choice = max(self._choices, key=_CHOICES.index)
-        tuned = any(self._is_tuned)
+        choice = max((known.choice for known in self._known), key=_CHOICES.index)
+        tuned = any(known.tuned for known in self._known)
         if self._memory is None:
-            used = -(-max(self._lengths) // BLOCK)
+            used = -(-max(known.length for known in self._known) // BLOCK)
             self._advance(active, choice, tuned, used)
         else:
             rows = 1 << (active - 1).bit_length()
             self._graph(rows, choice, tuned)()
-        self._lengths = [length + 1 for length in self._lengths]
+        for known in self._known:
+            known.length += 1
         return self._tokens[:active].clone()
 
     def _advance(self, rows: int, choice: Choice, tuned: bool, used: int | None = None) -> None:
@@ -154,7 +161,7 @@ class DecodeBatch:
     def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
         """The work as a graph; the work itself where it cannot be one, such as layers that choose experts."""
         before = [tensor.clone() for tensor in self._tensors]
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         # Once before it is recorded: kernels are compiled and libraries set up. Its effects are undone.
         with torch.cuda.stream(stream):

@@ -7,6 +7,9 @@ and residual after it. Sizes of tiles are fixed: nothing is tuned while a model 
 Shape letters as in `operations.py`. Pointers are of contiguous tensors.
 """
 
+# The parameters of kernels are what Triton makes of them.
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+
 from typing import Any
 
 import torch
@@ -17,9 +20,10 @@ from torch import Tensor
 _TILE = 64
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when it is compiled
-    x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, norm_ptr, residual_ptr, low_ptr, up_ptr, out_ptr,
+    x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, norm_ptr, residual_ptr, low_ptr, up_ptr,
+    tuned_ptr, out_ptr,
     outputs, inputs, eps,
     NF4: tl.constexpr, BIAS: tl.constexpr, NORM: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr,
     RANK: tl.constexpr, RANK_TILE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -50,14 +54,13 @@ def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when 
                 scale_2 = tl.load(absmax_ptr + below * (words_in_row // 8) + scale_at, mask=here, other=0.0)
                 part_2 = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
             for j in tl.static_range(8):
-                x = tl.load(x_ptr + 8 * w + j, mask=in_k, other=0.0).to(tl.float32)
-                if NORM:
-                    squares += x * x
-                    x = x * tl.load(norm_ptr + 8 * w + j, mask=in_k, other=0.0).to(tl.float32)
-                shift: tl.constexpr = 8 * (j // 2) + 4 * (1 - j % 2)
-                part += tl.load(codes_ptr + ((packed >> shift) & 15)) * x[None, :]
+                # `_spread_kernel` has put the inputs of one place in all words side by side, and normed them.
+                x = tl.load(x_ptr + j * words_in_row + w, mask=in_k, other=0.0).to(tl.float32)
+                code = (packed >> (8 * (j // 2) + 4 * (1 - j % 2))) & 15
+                part += tl.load(codes_ptr + code) * x[None, :]
                 if GATED:
-                    part_2 += tl.load(codes_ptr + ((packed_2 >> shift) & 15)) * x[None, :]
+                    code_2 = (packed_2 >> (8 * (j // 2) + 4 * (1 - j % 2))) & 15
+                    part_2 += tl.load(codes_ptr + code_2) * x[None, :]
             total += scale * part
             if GATED:
                 second += scale_2 * part_2
@@ -77,7 +80,7 @@ def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when 
                 second += tl.load(weight_ptr + at, mask=here, other=0.0).to(tl.float32) * x[None, :]
     y = tl.sum(total, axis=1)
     z = tl.sum(second, axis=1)
-    if NORM:
+    if NORM and not NF4:
         root = 1.0 / tl.sqrt(tl.sum(squares, axis=0) / inputs + eps)
         y *= root
         z *= root
@@ -88,6 +91,7 @@ def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when 
     if RANK > 0:
         r = tl.arange(0, RANK_TILE)
         low_rank = tl.load(low_ptr + r, mask=r < RANK, other=0.0).to(tl.float32)
+        low_rank *= tl.load(tuned_ptr).to(tl.float32)
         here = in_n[:, None] & (r < RANK)[None, :]
         at = row[:, None] * RANK + r[None, :]
         y += tl.sum(tl.load(up_ptr + at, mask=here, other=0.0).to(tl.float32) * low_rank[None, :], axis=1)
@@ -114,15 +118,18 @@ def matvec(
     residual_1N: Tensor | None = None,
     low_1R: Tensor | None = None,
     up_NR: Tensor | None = None,
+    tuned_1: Tensor | None = None,
     gated: bool = False,
     tile: tuple[int, int, int] | None = None,
 ) -> Tensor:
     """One row times a matrix; `tile` is outputs, inputs (or words) and warps of one program."""
     inputs = x_1D.shape[1]
+    dtype = x_1D.dtype
     if absmax is not None:
         weight = weight.view(torch.int32)
-    out_1N = torch.empty(1, outputs, dtype=x_1D.dtype, device=x_1D.device)
-    block_n, block_k, warps = tile or _tile(outputs, inputs, packed=absmax is not None)
+        x_1D = _spread(x_1D, norm, eps)
+    out_1N = torch.empty(1, outputs, dtype=dtype, device=x_1D.device)
+    block_n, block_k, warps = tile or _tile(outputs, inputs, packed=absmax is not None, gated=gated)
     rank = 0 if up_NR is None else up_NR.shape[1]
     _matvec_kernel[(triton.cdiv(outputs, block_n),)](
         x_1D,
@@ -134,6 +141,7 @@ def matvec(
         x_1D if residual_1N is None else residual_1N,
         x_1D if low_1R is None else low_1R,
         x_1D if up_NR is None else up_NR,
+        x_1D if tuned_1 is None else tuned_1,
         out_1N,
         outputs,
         inputs,
@@ -152,14 +160,36 @@ def matvec(
     return out_1N
 
 
-def _tile(outputs: int, inputs: int, *, packed: bool) -> tuple[int, int, int]:
+@triton.jit
+def _spread_kernel(x_ptr, norm_ptr, out_ptr, size, eps, NORM: tl.constexpr, TILE: tl.constexpr):
+    i = tl.arange(0, TILE)
+    here = i < size
+    x = tl.load(x_ptr + i, mask=here, other=0.0).to(tl.float32)
+    if NORM:
+        root = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / size + eps)
+        x = x * root * tl.load(norm_ptr + i, mask=here, other=0.0).to(tl.float32)
+    to = out_ptr + (i % 8) * (size // 8) + i // 8
+    tl.store(to, x.to(out_ptr.dtype.element_ty), mask=here)
+
+
+def _spread(x_1D: Tensor, norm: Tensor | None, eps: float) -> Tensor:
+    """The normed row as (8, D / 8): what one place of neighbouring words is multiplied by lies together."""
+    size = x_1D.shape[1]
+    out = torch.empty_like(x_1D)
+    given = x_1D if norm is None else norm
+    tile = triton.next_power_of_2(size)
+    _spread_kernel[(1,)](x_1D, given, out, size, eps, NORM=norm is not None, TILE=tile, num_warps=16)
+    return out
+
+
+def _tile(outputs: int, inputs: int, *, packed: bool, gated: bool) -> tuple[int, int, int]:
     """What was fastest on an H200 for the matrices of a 7B model."""
     if packed:
-        return 4, 64, 2
-    return (2, 1024, 4) if outputs >= 4096 and inputs < 8192 else (1, 1024, 4)
+        return 8, 64, 4
+    return (2, 1024, 4) if outputs >= 4096 and inputs < 8192 and not gated else (1, 1024, 4)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _nf4_matmul_kernel(
     x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, out_ptr, rows, outputs, inputs,
     BIAS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -225,7 +255,7 @@ def nf4_matmul(
     return out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _rotate_kernel(
     qkv_ptr, cos_ptr, sin_ptr, q_norm_ptr, k_norm_ptr, position_ptr, where_ptr, q_ptr, k_ptr, v_ptr,
     eps, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, HALF_TILE: tl.constexpr,
@@ -300,7 +330,7 @@ def rotate_and_store(
     return q_BNH
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _attend_kernel(
     q_ptr, k_ptr, v_ptr, table_ptr, position_ptr, out_ptr, most_ptr, sum_ptr, scale, blocks_in_row,
     GROUP: tl.constexpr, GROUP_TILE: tl.constexpr, SIZE: tl.constexpr, SIZE_TILE: tl.constexpr,
@@ -344,7 +374,7 @@ def _attend_kernel(
     tl.store(out_ptr + to[:, None] * SIZE + h[None, :], total, mask=in_q)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _join_kernel(
     part_ptr, most_ptr, sum_ptr, out_ptr,
     SIZE: tl.constexpr, SIZE_TILE: tl.constexpr, SPLITS: tl.constexpr,
@@ -400,7 +430,7 @@ def attend(
     return out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _norm_kernel(x_ptr, weight_ptr, out_ptr, size, eps, TILE: tl.constexpr):
     row = tl.program_id(0)
     i = tl.arange(0, TILE)
@@ -419,7 +449,7 @@ def rms_norm(x_BD: Tensor, weight: Tensor, eps: float) -> Tensor:
     return out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _gate_kernel(x_ptr, out_ptr, size, TILE: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * TILE + tl.arange(0, TILE)

@@ -39,7 +39,7 @@ class KvPool:
         self.values = [torch.zeros(size, dtype=dtype, device=device) for _ in range(layers)]
 
 
-def places(tables_BM: Tensor, positions_B: Tensor) -> Tensor:
+def flat_positions(tables_BM: Tensor, positions_B: Tensor) -> Tensor:
     """Where each row's position lies in a pool of flat positions."""
     block_B = tables_BM.gather(1, (positions_B // BLOCK)[:, None])[:, 0]
     return block_B.long() * BLOCK + positions_B % BLOCK

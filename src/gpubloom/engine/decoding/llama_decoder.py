@@ -7,13 +7,13 @@ memory holds each weight once.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from gpubloom.engine.decoding.kv_blocks import KvPool, places
+from gpubloom.engine.decoding.kv_blocks import KvPool, flat_positions
 from gpubloom.engine.decoding.operations import (
     Lora,
     LoraTerm,
@@ -97,7 +97,7 @@ class LlamaDecoder:
 
     def rows(self, rows: Rows, pool: KvPool) -> Tensor:
         """Logits (B, V) of the token after each row's."""
-        where_B = places(rows.tables_BM, rows.positions_B)
+        where_B = flat_positions(rows.tables_BM, rows.positions_B)
 
         def attend(layer: int, q_BNH: Tensor) -> Tensor:
             keys, values = pool.keys[layer], pool.values[layer]
@@ -110,7 +110,7 @@ class LlamaDecoder:
         """Logits (1, V) of the token after the piece."""
         length = len(piece.tokens_T)
         positions_T = torch.arange(piece.start, piece.start + length, device=self.device)
-        where_T = places(piece.table_M.expand(length, -1), positions_T)
+        where_T = flat_positions(piece.table_M.expand(length, -1), positions_T)
         tuned_T = positions_T.new_ones(length, dtype=self.dtype) if piece.tuned else None
 
         def attend(layer: int, q_TNH: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ class LlamaDecoder:
         weight = model.embedding.weight
         return cls(
             weight.data,
-            [_layer(cast(nn.Module, layer), "", {}, eps) for layer in model.layers],
+            [_layer(layer, "", {}, eps) for layer in model.layers],
             Norm(model.head.norm.weight.data, eps),
             Matrix(model.head.weight.data),
             rotary_tables(shape, shape.context_length, weight.device),

@@ -154,7 +154,7 @@ def _project_row(
     after: dict[str, Any] = {}
     if lora is not None:
         low_1R = kernels.matvec(x_1D, lora.down_RD, outputs=lora.down_RD.shape[0], **before)
-        after = {"low_1R": low_1R * tuned_1, "up_NR": lora.up_NR}
+        after = {"low_1R": low_1R, "up_NR": lora.up_NR, "tuned_1": tuned_1}
     weight = matrix.weight
     if isinstance(weight, PackedRows):
         after |= {"absmax": weight.absmax, "codes": weight.codes}
@@ -197,7 +197,8 @@ def rotate_and_store(
         )
         return found
     kv_heads, size = keys.shape[-2:]
-    q_BNH, k_BKH, v_BKH = qkv.view(len(qkv), -1, size).split([heads, kv_heads, kv_heads], dim=1)
+    heads_BAH = qkv.view(len(qkv), -1, size)
+    q_BNH, k_BKH, v_BKH = torch.split(heads_BAH, [heads, kv_heads, kv_heads], dim=1)
     if norms is not None:
         q_BNH, k_BKH = rms_norm(q_BNH, norms[0]), rms_norm(k_BKH, norms[1])
     tables = tuple(table[positions_B][:, None].to(qkv.dtype) for table in rotary)
@@ -234,10 +235,10 @@ def attend_rows(
     scores = (q_BKGH @ k_BLKH.permute(0, 2, 3, 1)).float() * scale
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    places_L = torch.arange(k_BLKH.shape[1], device=q_BNH.device)
-    hidden_BL = places_L[None, :] > positions_B[:, None]
+    keys_L = torch.arange(k_BLKH.shape[1], device=q_BNH.device)
+    hidden_BL = keys_L[None, :] > positions_B[:, None]
     if window is not None:
-        hidden_BL = hidden_BL | (places_L[None, :] <= positions_B[:, None] - window)
+        hidden_BL = hidden_BL | (keys_L[None, :] <= positions_B[:, None] - window)
     scores = scores.masked_fill(hidden_BL[:, None, None, :], float("-inf"))
     y_BKGH = torch.softmax(scores, dim=-1).to(q_BNH.dtype) @ v_BLKH.transpose(1, 2)
     return y_BKGH.reshape(rows, heads * size)
@@ -267,10 +268,10 @@ def attend_prompt(
     mask_TL = None
     if start or window is not None or softcap is not None:
         rows_T = torch.arange(start, start + length, device=q_TNH.device)[:, None]
-        places_L = torch.arange(start + length, device=q_TNH.device)[None, :]
-        mask_TL = places_L <= rows_T
+        keys_L = torch.arange(start + length, device=q_TNH.device)[None, :]
+        mask_TL = keys_L <= rows_T
         if window is not None:
-            mask_TL &= places_L > rows_T - window
+            mask_TL &= keys_L > rows_T - window
     if softcap is not None and mask_TL is not None:
         scores = torch.tanh((q_NTH @ k_NLH.transpose(1, 2)) * (scale / softcap)) * softcap
         scores = scores.float().masked_fill(~mask_TL, float("-inf"))

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from gpubloom.engine.decoding.kv_blocks import BLOCK, KvPool, places
+from gpubloom.engine.decoding.kv_blocks import BLOCK, KvPool, flat_positions
 from gpubloom.engine.decoding.llama_decoder import Piece, Rows
 from gpubloom.engine.decoding.operations import attend_prompt, attend_rows, store
 
@@ -71,7 +71,7 @@ class TransformersDecoder:
 
     def rows(self, rows: Rows, pool: KvPool) -> Tensor:
         """Logits (B, V) of the token after each row's."""
-        work = _Work(pool, places(rows.tables_BM, rows.positions_B), rows=rows)
+        work = _Work(pool, flat_positions(rows.tables_BM, rows.positions_B), rows=rows)
         tuned = False if rows.tuned_B is None else rows.tuned_B
         return self._compute(work, rows.tokens_B[:, None], rows.positions_B[:, None], tuned)[:, -1]
 
@@ -79,7 +79,7 @@ class TransformersDecoder:
         """Logits (1, V) of the token after the piece."""
         length = len(piece.tokens_T)
         positions_T = torch.arange(piece.start, piece.start + length, device=self.device)
-        work = _Work(pool, places(piece.table_M.expand(length, -1), positions_T), piece=piece)
+        work = _Work(pool, flat_positions(piece.table_M.expand(length, -1), positions_T), piece=piece)
         return self._compute(work, piece.tokens_T[None], positions_T[None], piece.tuned)[:, -1]
 
     def _compute(self, work: _Work | None, tokens: Tensor, positions: Tensor, tuned: Tensor | bool) -> Tensor:
@@ -140,7 +140,7 @@ class TransformersDecoder:
             store(keys, values, work.where, k_BKTH[0].transpose(0, 1), v_BKTH[0].transpose(0, 1))
             q_TNH = q_BNTH[0].transpose(0, 1)
             y = attend_prompt(q_TNH, keys, values, work.piece.table_M, work.piece.start, scale, **seen)[None]
-        return y.unflatten(-1, (-1, self.head_size)), None
+        return y.view(*y.shape[:-1], -1, self.head_size), None
 
     @torch.inference_mode()
     def _agrees(self) -> bool:

@@ -14,18 +14,19 @@ from torch import Tensor
 
 from gpubloom.engine.optimizer.adafactor import adafactor_update
 from gpubloom.engine.optimizer.device_adamw import DeviceAdamW
+from gpubloom.engine.optimizer.encoding import Flat, round_into
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
-from gpubloom.engine.optimizer.moments import AdafactorTensor, AdamWRange, MomentLayout, MuonMatrix
+from gpubloom.engine.optimizer.moments import AdamWRange, MomentLayout, MuonMatrix
 from gpubloom.engine.optimizer.muon import muon_update
 from gpubloom.plan import OptimizerConfig
 
 
 class State(NamedTuple):
-    """Flat buffers of one block, all in one memory. The copy is in the precision of computing, or None."""
+    """Flat arrays of one block, all in one memory. The copy is in the precision of computing, or None."""
 
-    master: Tensor
-    first: Tensor
-    second: Tensor
+    master: Flat
+    first: Flat
+    second: Flat
     gradient: Tensor
     copy: Tensor | None
 
@@ -36,6 +37,7 @@ class BlockUpdate:
     def __init__(
         self, config: OptimizerConfig, device: torch.device, *, threads: int, compiled: bool
     ) -> None:
+        self._name, self._state = config.name, config.state
         self._momentum = config.momentum
         self._on_host = HostAdamW(threads)
         self._on_device = DeviceAdamW(device, self._on_host, compiled=compiled)
@@ -45,21 +47,44 @@ class BlockUpdate:
         """What computes updates in host memory."""
         return self._on_host.description
 
-    def together(self) -> AbstractContextManager[None]:
-        """Updates on the device that are asked for in here are ordered at its end."""
-        return self._on_device.together()
+    @property
+    def may_be_recorded(self) -> bool:
+        """Whether all that changes from step to step is data on the device."""
+        return self._name == "adamw" and self._state == "fp32"
 
     def prepare(self, step: AdamWStep, device: torch.device) -> None:
-        """Puts the numbers of a step where recorded updates find them; AdamW's only."""
+        """Before a recorded update is run."""
         self._on_device.prepare(step, device)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Updates on the device that are asked for in here may be one program."""
+        return self._on_device.together()
 
     def on_device(self, layout: MomentLayout, state: State, step: AdamWStep, scale: Tensor) -> None:
         """Ordered on the current stream; nothing waits for `scale`."""
-        self._update(layout, state, step, scale, lambda *arrays: self._on_device.update(*arrays, scale))
+        adamw = self._on_device
+
+        def update(span: AdamWRange, own: AdamWStep) -> None:
+            found = _part(state, span)
+            if found.is_fp32:
+                adamw.update(*found.tensors, found.gradient, found.copy, own, scale)
+            else:
+                adamw.update_packed(*found.arrays, found.gradient, found.copy, own, scale, span.span.start)
+
+        self._update(layout, state, step, scale, update)
 
     def on_host(self, layout: MomentLayout, state: State, step: AdamWStep, scale: float) -> None:
         """From any thread; returns when it is done."""
-        self._update(layout, state, step, scale, lambda *arrays: self._on_host.update(*arrays, scale))
+        adamw = self._on_host
+
+        def update(span: AdamWRange, own: AdamWStep) -> None:
+            found = _part(state, span)
+            if found.is_fp32:
+                adamw.update(*found.tensors, found.gradient, found.copy, own, scale)
+            else:
+                adamw.update_packed(*found.arrays, found.gradient, found.copy, own, scale, span.span.start)
+
+        self._update(layout, state, step, scale, update)
 
     @torch.no_grad()
     def _update(
@@ -68,32 +93,48 @@ class BlockUpdate:
         state: State,
         step: AdamWStep,
         scale: Tensor | float,
-        adamw: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None, AdamWStep], None],
+        adamw: Callable[[AdamWRange, AdamWStep], None],
     ) -> None:
+        # Matrices decay, vectors do not.
         without_decay = replace(step, weight_decay=0.0)
         for each in layout.updates:
-            master, gradient = state.master[each.span], state.gradient[each.span]
-            copy = None if state.copy is None else state.copy[each.span]
             if isinstance(each, AdamWRange):
-                # Matrices decay, vectors do not.
-                decayed = step if each.decays else without_decay
-                adamw(master, state.first[each.span], state.second[each.second], gradient, copy, decayed)
+                adamw(each, step if each.decays else without_decay)
                 continue
+            master, gradient = state.master.part(each.span), state.gradient[each.span]
             if isinstance(each, MuonMatrix):
-                matrix, momentum = master.view(each.shape), state.first[each.span].view(each.shape)
+                momentum = state.first.tensors[0][each.span].view(each.shape)
+                values = master.read()
+                matrix = values.view(each.shape)
                 muon_update(matrix, momentum, gradient.view(each.shape), step, self._momentum, scale)
+                master.write(values)
             else:
-                self._adafactor(each, state, step, scale)
-            if copy is not None:
-                copy.copy_(master)
+                squares = state.second.tensors[0]
+                columns = None if each.columns is None else squares[each.columns]
+                own = without_decay if columns is None else step
+                adafactor_update(master, each.shape, squares[each.rows], columns, gradient, own, scale)
+            if state.copy is not None:
+                round_into(state.copy[each.span], master.read())
 
-    @staticmethod
-    def _adafactor(each: AdafactorTensor, state: State, step: AdamWStep, scale: Tensor | float) -> None:
-        adafactor_update(
-            state.master[each.span].view(each.shape),
-            state.second[each.rows],
-            None if each.columns is None else state.second[each.columns],
-            state.gradient[each.span].view(each.shape),
-            replace(step, weight_decay=0.0) if each.columns is None else step,
-            scale,
-        )
+
+class _Part(NamedTuple):
+    """What AdamW updates at once."""
+
+    arrays: tuple[Flat, Flat, Flat]
+    gradient: Tensor
+    copy: Tensor | None
+
+    @property
+    def is_fp32(self) -> bool:
+        return all(flat.encoding == "fp32" for flat in self.arrays)
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        master, first, second = (flat.tensors[0] for flat in self.arrays)
+        return master, first, second
+
+
+def _part(state: State, span: AdamWRange) -> _Part:
+    arrays = state.master.part(span.span), state.first.part(span.span), state.second.part(span.second)
+    copy = None if state.copy is None else state.copy[span.span]
+    return _Part(arrays, state.gradient[span.span], copy)

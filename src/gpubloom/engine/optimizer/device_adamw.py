@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gpubloom.engine.optimizer.encoding import Encoding, Flat, random_bits, seed_of
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 
 # Uncompiled, whole-array temporaries would need several times the memory of the state itself. Compiled, torch
@@ -18,13 +19,15 @@ from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 # rounds up to powers of two and never gives back.
 _PIECE = 1 << 24
 _COMPILED_PIECE = 1 << 26
+# Encodings need temporaries of 8 bytes per element.
+_PACKED_PIECE = 1 << 21
 # Norms and biases are not.
 _WORTH_COMPILING = 1 << 20
 # A model of up to so many trained elements is updated by one program.
 _TOGETHER_AT_MOST = 1 << 28
 
 
-class _Asked(NamedTuple):
+class _OrderedUpdate(NamedTuple):
     """One call of `update`."""
 
     master: Tensor
@@ -43,12 +46,14 @@ class DeviceAdamW:
         self._host = host if device.type == "cpu" else None
         self._compiled: Callable[..., None] | None = None
         self._all_compiled: Callable[..., None] | None = None
-        self._asked: list[_Asked] | None = None
+        self._packed_compiled: Callable[..., None] | None = None
+        self._ordered: list[_OrderedUpdate] | None = None
         self._recorded_numbers: Tensor | None = None
         if compiled and self._host is None:
             # Of any length: one program for all blocks and pieces.
             self._compiled = torch.compile(_update, dynamic=True, fullgraph=True)
             self._all_compiled = torch.compile(_update_all, dynamic=False, fullgraph=True)
+            self._packed_compiled = torch.compile(_update_packed, dynamic=True, fullgraph=True)
 
     def prepare(self, step: AdamWStep, device: torch.device) -> None:
         """Puts the numbers of a step where recorded updates find them."""
@@ -58,21 +63,21 @@ class DeviceAdamW:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Updates asked for in here are ordered at its end, by one program if they are small enough."""
+        """Updates in here are collected and run at its end, by one program if they are small enough."""
         if self._all_compiled is None:
             yield
             return
-        self._asked = []
+        self._ordered = []
         try:
             yield
-            asked = self._asked
+            ordered = self._ordered
         finally:
-            self._asked = None
-        if sum(len(each.master) for each in asked) > _TOGETHER_AT_MOST:
-            for each in asked:
+            self._ordered = None
+        if sum(len(each.master) for each in ordered) > _TOGETHER_AT_MOST:
+            for each in ordered:
                 self.update(*each)
-        elif asked:
-            self._update_together(asked)
+        elif ordered:
+            self._update_together(ordered)
 
     @torch.no_grad()
     def update(
@@ -86,8 +91,8 @@ class DeviceAdamW:
         scale: Tensor,
     ) -> None:
         """One update in place, ordered on the current stream."""
-        if self._asked is not None:
-            self._asked.append(_Asked(master, first, second, gradient, copy, step, scale))
+        if self._ordered is not None:
+            self._ordered.append(_OrderedUpdate(master, first, second, gradient, copy, step, scale))
             return
         if self._host is not None:
             self._host.update(master, first, second, gradient, copy, step, float(scale))
@@ -111,15 +116,50 @@ class DeviceAdamW:
             )
 
     @torch.no_grad()
-    def _update_together(self, asked: Sequence[_Asked]) -> None:
+    def update_packed(
+        self,
+        master: Flat,
+        first: Flat,
+        second: Flat,
+        gradient: Tensor,
+        copy: Tensor | None,
+        step: AdamWStep,
+        scale: Tensor,
+        base: int,
+    ) -> None:
+        """The same for arrays in other encodings than FP32; `base` is the place of the first element."""
+        if self._host is not None:
+            self._host.update_packed(master, first, second, gradient, copy, step, float(scale), base)
+            return
+        numbers = _numbers(step, master.device)[_row(step)].to(master.device, non_blocking=True)
+        fast = self._packed_compiled is not None and len(master) >= _WORTH_COMPILING
+        update, size = (self._packed_compiled, _COMPILED_PIECE) if fast else (_update_packed, _PACKED_PIECE)
+        assert update is not None
+        for start in range(0, len(master), size):
+            here = slice(start, min(start + size, len(master)))
+            offset = torch.tensor(base + start + seed_of(step.updates))
+            held = [flat.part(here) for flat in (master, first, second)]
+            update(
+                [flat.tensors for flat in held],
+                tuple(flat.encoding for flat in held),
+                gradient[here],
+                None if copy is None else copy[here],
+                numbers,
+                scale,
+                (step.beta1, step.beta2, step.eps),
+                offset.to(master.device, non_blocking=True),
+            )
+
+    @torch.no_grad()
+    def _update_together(self, ordered: Sequence[_OrderedUpdate]) -> None:
         assert self._all_compiled is not None
         # They differ in nothing but weight decay.
-        step = max((each.step for each in asked), key=lambda step: step.weight_decay)
+        step = max((each.step for each in ordered), key=lambda step: step.weight_decay)
         self._all_compiled(
-            [each[:5] for each in asked],
-            tuple(_row(each.step) for each in asked),
-            self._numbers(step, asked[0].master.device),
-            asked[0].scale,
+            [each[:5] for each in ordered],
+            tuple(_row(each.step) for each in ordered),
+            self._numbers(step, ordered[0].master.device),
+            ordered[0].scale,
             (step.beta1, step.beta2, step.eps),
         )
 
@@ -176,5 +216,33 @@ def _update(
     first.copy_(m)
     second.copy_(v)
     master.copy_(p)
+    if copy is not None:
+        copy.copy_(p)
+
+
+def _update_packed(
+    tensors: Sequence[tuple[Tensor, ...]],
+    encodings: tuple[Encoding, Encoding, Encoding],
+    gradient: Tensor,
+    copy: Tensor | None,
+    numbers: Tensor,
+    scale: Tensor,
+    constants: tuple[float, float, float],
+    offset: Tensor,
+) -> None:
+    beta1, beta2, eps = constants
+    keep, rate, root = numbers.unbind()
+    master, first, second = (
+        Flat(encoding, held, roots=number == 2)
+        for number, (encoding, held) in enumerate(zip(encodings, tensors, strict=True))
+    )
+    g = gradient.float() * scale
+    m = first.read() * beta1 + g * (1 - beta1)
+    v = second.read() * beta2 + g * g * (1 - beta2)
+    p = master.read() * keep - rate * m / (v.sqrt() * root + eps)
+    noise = random_bits(len(gradient), offset, gradient.device)
+    first.write(m, noise)
+    second.write(v, noise)
+    master.write(p)
     if copy is not None:
         copy.copy_(p)

@@ -6,13 +6,15 @@ vector. First moments lie in one flat buffer, what belongs to second moments in 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from gpubloom.engine.models.blocks import BlockSpec, TensorSpec
 from gpubloom.engine.models.layout import ALIGNMENT, Layout
 from gpubloom.plan.config import OptimizerName
 
 Moment = Literal["first", "second"]
+Part = Literal["master", "first", "second"]
+PARTS: tuple[Part, ...] = get_args(Part)
 
 # What a tensor of the state is called in a checkpoint, after the name of its parameter.
 FIRST, SECOND, ROWS, COLUMNS = (

@@ -24,7 +24,7 @@ BASE, TUNED, ONLY = "base", "tuned", "model"
 
 # Memory besides the weights: activations, the KV cache, kernels.
 _BESIDES_BYTES = 300_000_000
-_NF4_BYTES = 0.55
+_NF4_BYTES = 0.57
 
 
 class NotEnoughMemory(CodedError):
@@ -100,8 +100,14 @@ class ModelRegistry:
             "device": str(self.compute.device),
             "precision": self.compute.reason,
             "weights": self._weights(),
+            "answers": self._answers(),
             "notes": list(self.found.notes),
         }
+
+    def _answers(self) -> str:
+        if self._batchers:
+            return "computed together: up to 32 in one batch"
+        return "computed one token each in turn: the attention of this model cannot use a shared cache"
 
     def _weights(self) -> str:
         found = self.found

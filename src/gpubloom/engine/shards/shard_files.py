@@ -24,6 +24,7 @@ from gpubloom.engine.executors.blocks.snapshot import (
 )
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec
 from gpubloom.engine.models.layout import Layout
+from gpubloom.engine.optimizer.encoding import Flat
 from gpubloom.engine.optimizer.moments import FIRST, SECOND, SUFFIXES, MomentLayout
 from gpubloom.engine.shards.safetensors_file import (
     Entry,
@@ -241,7 +242,7 @@ class ShardFolder:
         self._checksums = checksums
         self._advice = advice
 
-    def read(self, stem: str, stretches: Sequence[Stretch], flat_of: Callable[[Stretch], Tensor]) -> None:
+    def read(self, stem: str, stretches: Sequence[Stretch], flat_of: Callable[[Stretch], Flat]) -> None:
         """Reads every stretch into its place in the flat state that `flat_of` names."""
         wanted = {stretch.name: stretch for stretch in stretches}
         files = self.files_of(stem, {name: stretch.shape for name, stretch in wanted.items()})
@@ -276,17 +277,17 @@ class ShardFolder:
             said = "has no entry for it" if expected is None else f"says {expected[:16]}…"
             raise self._damaged(f"{file} has the sha256 checksum {actual[:16]}…, but checksums.json {said}")
 
-    def _read(self, file: str, wanted: Mapping[str, Stretch], flat_of: Callable[[Stretch], Tensor]) -> None:
+    def _read(self, file: str, wanted: Mapping[str, Stretch], flat_of: Callable[[Stretch], Flat]) -> None:
         reader, buffers = self._open(file), _ReadBuffers()
         try:
             for entry in reader.entries:
                 stretch = wanted[entry.name]
-                flat = flat_of(stretch)[stretch.start : stretch.start + stretch.length]
-                for target in torch.split(flat, _PIECE_LENGTH):
+                flat, end = flat_of(stretch), stretch.start + stretch.length
+                for start in range(stretch.start, end, _PIECE_LENGTH):
+                    target = flat.part(slice(start, min(start + _PIECE_LENGTH, end)))
                     room = buffers.for_target(target)
                     reader.read_into(bytes_of(room))
-                    if room is not target:
-                        target.copy_(room)
+                    target.write(room if room.device == target.device else room.to(target.device))
             actual = reader.sha256()
         except (OSError, ValueError) as problem:
             raise self._damaged(f"{file} cannot be read: {problem}") from None
@@ -325,14 +326,14 @@ class ShardFolder:
 
 
 class _ReadBuffers:
-    """Where bytes are read to: straight into host memory, or into one of two buffers for a device."""
+    """Where bytes are read to: straight into host memory, or one of two buffers for what is elsewhere."""
 
     def __init__(self) -> None:
         self._buffers: list[Tensor] = []
 
-    def for_target(self, target: Tensor) -> Tensor:
-        if target.device.type == "cpu":
-            return target
+    def for_target(self, target: Flat) -> Tensor:
+        if target.device.type == "cpu" and target.encoding == "fp32":
+            return target.tensors[0]
         # Two take turns: the one before is still being hashed.
         buffer = torch.empty(_PIECE_LENGTH) if len(self._buffers) < 2 else self._buffers.pop(0)
         self._buffers.append(buffer)

@@ -14,6 +14,13 @@ Content = TypeVar("Content")
 
 _GPU = re.compile(r"(?P<model>[^(]+?)\s*\((?P<memory>\d+)\s*GB(?P<board>[^)]*)\)")
 _MAKERS = ("NVIDIA ", "Tesla ", "Quadro ")
+# Lambda leaves out what our price table says.
+_FULL_NAMES = {"A6000": "RTX A6000", "A5000": "RTX A5000", "A4000": "RTX A4000"}
+# The API does not tell the architecture of a type: these have arm64 processors, for which neither packages
+# nor images are chosen here.
+_ARM64 = ("GH200", "GB200", "GB300")
+# Before Ampere: no bfloat16, and Volta is left out of the wheels of PyTorch that are installed.
+_TOO_OLD = ("V100", "RTX 6000")
 # The first word of a region, as parts of the world are called in offers.
 _PARTS = {"us": "us", "europe": "eu", "asia": "asia", "australia": "australia", "me": "me"}
 
@@ -62,11 +69,17 @@ class InstanceType(BaseModel):
         model, memory = found["model"], int(found["memory"])
         for maker in _MAKERS:
             model = model.removeprefix(maker)
+        model = _FULL_NAMES.get(model, model)
         if model == "A100":
             model = f"A100 {memory}GB"
         elif model == "H100" and "PCIe" in found["board"]:
             model = "H100 PCIe"
         return model, float(memory)
+
+    @property
+    def runs_jobs(self) -> bool:
+        """Whether our jobs run there: a known GPU, new enough, beside an x86-64 processor."""
+        return self.gpu is not None and self.gpu[0] not in {*_ARM64, *_TOO_OLD}
 
 
 class TypeOnOffer(BaseModel):
@@ -121,6 +134,7 @@ def fitting(types: Iterable[TypeOnOffer], gpu: str, gpus: int) -> list[TypeOnOff
         offered
         for offered in types
         if (kind := offered.instance_type.gpu) is not None
+        and offered.instance_type.runs_jobs
         and kind[0] == gpu
         and offered.instance_type.specs.gpus == gpus
     ]
@@ -132,7 +146,7 @@ def price_rows(types: Iterable[TypeOnOffer], today: date) -> Iterator[PriceRow]:
     has machines free. Of several types with the same GPUs the cheapest, one that is free before others."""
     rows: dict[object, PriceRow] = {}
     for offered in types:
-        if (kind := offered.instance_type.gpu) is None:
+        if (kind := offered.instance_type.gpu) is None or not offered.instance_type.runs_jobs:
             continue
         parts = sorted({part_of_the_world(region) for region in offered.regions})
         for part in (None, *parts):

@@ -45,6 +45,8 @@ _PAGE = "https://cloud.lambda.ai/instances"
 _CALLS_EVERY_SECONDS = 1.0
 _LAUNCHES_EVERY_SECONDS = 12.0
 _TAG = "bloom-key"
+# With CUDA drivers and Python 3.12; the default image has Python 3.10, which is too old for the engine.
+_IMAGE = {"family": "lambda-stack-24-04"}
 _LONGEST_NAME = 64
 _OWN_SSH_KEY = "bloom"
 _PAUSE_SECONDS = 2.0
@@ -136,10 +138,10 @@ class LambdaCloud:
     async def _launch(
         self, launch: Launch, type_name: str, region: str, hourly: float, ssh_key: str
     ) -> Instance:
-        # No image is named: Lambda then boots its default image, which has CUDA drivers and Python.
         body = {
             "region_name": region,
             "instance_type_name": type_name,
+            "image": _IMAGE,
             "ssh_key_names": [ssh_key],
             "name": launch.key,
             "user_data": user_data_script(launch),

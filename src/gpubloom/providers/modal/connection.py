@@ -81,8 +81,8 @@ class ModalConnection:
         except raised_by_calls() as problem:
             raise self.fault(problem, doing) from None
 
-    def fault(self, problem: Exception, doing: str, hidden: str = "") -> Fault:
-        return modal_fault(problem, doing, (hidden, *self._token))
+    def fault(self, problem: Exception, doing: str, *hidden: str) -> Fault:
+        return modal_fault(problem, doing, (*hidden, *self._token))
 
     async def within(self, seconds: float, call: Awaitable[Result]) -> Result:
         """Like asyncio.timeout, but never waits for a call that cannot be cancelled."""

@@ -7,9 +7,8 @@ process was lost, looks into the bucket first, where the end of a job lies.
 
 import asyncio
 import math
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +20,7 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
+    Prefetch,
     ignoring_gone,
 )
 from gpubloom.providers.modal.connection import (
@@ -30,6 +30,7 @@ from gpubloom.providers.modal.connection import (
     give_up,
     raised_by_calls,
 )
+from gpubloom.providers.modal.image import job_image
 from gpubloom.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ _MOST_GPUS = 8
 _CORES = 2.0
 _MEMORY_MB = 4_096
 
-_PYTHONS = ((3, 11), (3, 12), (3, 13))
+_NOT_PREFETCHED = (
+    "Models or datasets could not be fetched while the image was built. The job downloads them itself."
+)
 
 _CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
@@ -149,7 +152,7 @@ class ModalProvider:
         assert app is not None
         if found := await self._find(app, launch.key):
             return found
-        image = await self._image(app, launch)
+        image, note = await self._image(app, launch)
         creating = asyncio.ensure_future(
             modal.Sandbox.create.aio(
                 "sh",
@@ -159,7 +162,7 @@ class ModalProvider:
                 name=launch.key,
                 tags={**_OURS, _KEY_TAG: launch.key},
                 image=image,
-                secrets=[modal.Secret.from_dict({"BLOOM_START": launch.start_address})],
+                secrets=[modal.Secret.from_dict({"BLOOM_START": launch.start_address, **launch.secrets})],
                 gpu=f"{gpu}:{launch.gpus}",
                 cpu=_CORES * launch.gpus,
                 memory=_MEMORY_MB * launch.gpus,
@@ -170,9 +173,10 @@ class ModalProvider:
         )
         doing = f"start a sandbox with {launch.gpus} × {launch.gpu}"
         try:
-            return await self._created(creating, app, launch)
+            created = await self._created(creating, app, launch)
+            return replace(created, detail=note) if note else created
         except raised_by_calls() as problem:
-            fault = self._modal.fault(problem, doing, launch.start_address)
+            fault = self._modal.fault(problem, doing, launch.start_address, *launch.secrets.values())
             # The name is taken: by an earlier call, or by the SDK's own second try of this one.
             taken = isinstance(problem, modal.exception.AlreadyExistsError)
             found = await self._found_after_all(app, launch.key) if taken or fault.uncertain else None
@@ -213,17 +217,30 @@ class ModalProvider:
 
     # Steps of the above
 
-    async def _image(self, app: "modal.App", launch: Launch) -> "modal.Image":
-        """Modal keeps images by their content, so the same packages are installed once."""
+    async def _image(self, app: "modal.App", launch: Launch) -> tuple["modal.Image", str]:
+        """The image, and a sentence if it lacks what should have been fetched: the job then downloads it
+        itself. A name that was read from a script may be of something else."""
         import modal
 
-        here = min(max(sys.version_info[:2], _PYTHONS[0]), _PYTHONS[-1])
-        image = modal.Image.debian_slim(python_version=f"{here[0]}.{here[1]}")
-        if launch.packages:
-            image = image.pip_install(*launch.packages)
-        return await self._modal.ask(
-            "install the job's packages", image.build.aio(app), seconds=self._modal.limits.image
-        )
+        packages = tuple(launch.packages)
+        # Downloads get what is meant for them, never the address of the job.
+        secrets = [modal.Secret.from_dict(dict(launch.secrets))] if launch.secrets else []
+        if launch.prefetch:
+            image = job_image(packages, launch.prefetch, secrets)
+            try:
+                return await self._built(app, image, launch), ""
+            except Fault as fault:
+                if fault.kind != "refused":
+                    raise
+        image = await self._built(app, job_image(packages, Prefetch(), []), launch)
+        return image, _NOT_PREFETCHED if launch.prefetch else ""
+
+    async def _built(self, app: "modal.App", image: "modal.Image", launch: Launch) -> "modal.Image":
+        try:
+            return await self._modal.within(self._modal.limits.image, image.build.aio(app))
+        except raised_by_calls() as problem:
+            hidden = tuple(launch.secrets.values())
+            raise self._modal.fault(problem, "install the job's packages", *hidden) from None
 
     async def _created(
         self, creating: "asyncio.Future[modal.Sandbox]", app: "modal.App", launch: Launch

@@ -25,6 +25,7 @@ from gpubloom.server.accounts.oauth_providers import (
     authorize_link,
     fetch_profile,
     new_attempt,
+    policy_of,
 )
 from gpubloom.server.accounts.principal import (
     CurrentSettings,
@@ -152,11 +153,16 @@ async def come_back(
             raise OAuthFailed("oauth_denied")
         profile = await fetch_profile(known, attempt, code=code, callback=_callback(settings, known.name))
         if linking is None:
-            needs_more = await _sign_in(request, database, settings, known.name, profile)
+            needs_more, newly_linked = await _sign_in(request, database, settings, known.name, profile)
             if needs_more:
                 destination = f"/auth/second-factor?{urlencode({'next': destination})}"
         else:
-            await _link(request, database, known.name, profile, linking)
+            newly_linked = await _link(request, database, known.name, profile, linking)
+        if newly_linked is not None and profile.picture is not None:
+            # Once: who removes it, or chooses another, is not given it again at the next sign-in.
+            await request.app.state.take_over_picture(
+                database, settings, policy_of(known), newly_linked, profile.picture
+            )
     except OAuthFailed as failure:
         await record_apart(
             database,
@@ -174,29 +180,31 @@ async def come_back(
 
 async def _sign_in(
     request: Request, database: Database, settings: Settings, provider: str, profile: Profile
-) -> bool:
-    """Sign in; says whether a second factor is still to be shown."""
+) -> tuple[bool, UUID | None]:
+    """Sign in; says whether a second factor is still to be shown, and who is newly linked, if anybody."""
     async with database.write() as session:
-        user = await _user_of(session, settings, provider, profile, client_address(request))
+        user, is_new = await _user_of(session, settings, provider, profile, client_address(request))
         reached = await finish_first_step(session, request, user, provider=provider)
-    return isinstance(reached, SecondStep)
+        newly_linked = user.id if is_new else None
+    return isinstance(reached, SecondStep), newly_linked
 
 
 async def _user_of(
     session: AsyncSession, settings: Settings, provider: str, profile: Profile, address: str | None
-) -> User:
+) -> tuple[User, bool]:
+    """The person, and whether their account at the provider is newly linked."""
     linked = await _linked_user(session, provider, profile)
     if linked is not None:
         if linked.disabled:
             raise OAuthFailed("oauth_failed")
-        return linked
+        return linked, False
     if profile.email is None:
         raise OAuthFailed("oauth_email_unverified")
     await one_at_a_time(session, profile.email)
     # Somebody who came twice at once waited above.
     linked = await _linked_user(session, provider, profile)
     if linked is not None:
-        return linked
+        return linked, False
     user = await find_by_email(session, profile.email)
     if user is None:
         # The first account comes from the printed link only: a provider must not create an admin.
@@ -218,7 +226,7 @@ async def _user_of(
         await revoke_links(session, "verify", user.email)
     _add_link(session, user.id, provider, profile, address)
     await session.flush()
-    return user
+    return user, True
 
 
 async def _linked_user(session: AsyncSession, provider: str, profile: Profile) -> User | None:
@@ -250,7 +258,10 @@ def _add_link(
     )
 
 
-async def _link(request: Request, database: Database, provider: str, profile: Profile, linking: str) -> None:
+async def _link(
+    request: Request, database: Database, provider: str, profile: Profile, linking: str
+) -> UUID | None:
+    """Link an account; returns who is newly linked, if anybody."""
     try:
         principal = await find_principal(request)
     except NotSignedIn:
@@ -266,6 +277,7 @@ async def _link(request: Request, database: Database, provider: str, profile: Pr
             raise OAuthFailed("oauth_account_taken")
         if linked is None:
             _add_link(session, user_id, provider, profile, principal.ip_address)
+    return user_id if linked is None else None
 
 
 def _session_proof(principal: Principal) -> str:

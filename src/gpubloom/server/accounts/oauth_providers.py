@@ -27,6 +27,7 @@ TIMEOUT_SECONDS = 15
 # Signatures that need a private key: whoever can check one cannot make one.
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _CLOCK_SKEW_SECONDS = 60
+_LONGEST_ADDRESS = 2_000
 
 _EMAIL: TypeAdapter[str] = TypeAdapter(Email)
 
@@ -78,11 +79,13 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Profile:
-    """The account that the provider names. `email` is None unless the provider has verified it."""
+    """The account that the provider names. `email` is None unless the provider has verified it. `picture`:
+    the address of the person's picture."""
 
     account_id: str
     email: str | None
     name: str
+    picture: str | None = None
 
 
 def configured_providers(settings: Settings) -> dict[ProviderName, Provider]:
@@ -177,11 +180,11 @@ def _client(provider: Provider, endpoints: Endpoints, callback: str) -> Any:
         redirect_uri=callback,
         timeout=TIMEOUT_SECONDS,
         follow_redirects=False,
-        **async_transports(_policy(provider)),
+        **async_transports(policy_of(provider)),
     )
 
 
-def _policy(provider: Provider) -> Policy:
+def policy_of(provider: Provider) -> Policy:
     """The operator chose the issuer; what it names elsewhere must be public."""
     if provider.endpoints is None:
         return Policy.of_operator(provider.issuer or "")
@@ -204,7 +207,7 @@ async def _endpoints(provider: Provider) -> Endpoints:
         return provider.endpoints
     assert provider.issuer is not None
     try:
-        async with async_client(_policy(provider), timeout=TIMEOUT_SECONDS) as client:
+        async with async_client(policy_of(provider), timeout=TIMEOUT_SECONDS) as client:
             address = f"{provider.issuer.rstrip('/')}/.well-known/openid-configuration"
             answer = (await client.get(address)).raise_for_status()
         found = _Discovered.model_validate_json(answer.content)
@@ -259,4 +262,10 @@ def _read_profile(provider: Provider, profile: Mapping[str, Any], emails: Any) -
     name = "".join(
         character for character in str(profile.get("name") or "") if character.isprintable()
     ).strip()
-    return Profile(account_id=account_id, email=email, name=(name or (email or "").partition("@")[0])[:120])
+    picture = profile.get("avatar_url" if provider.name == "github" else "picture")
+    return Profile(
+        account_id=account_id,
+        email=email,
+        name=(name or (email or "").partition("@")[0])[:120],
+        picture=picture if isinstance(picture, str) and len(picture) <= _LONGEST_ADDRESS else None,
+    )

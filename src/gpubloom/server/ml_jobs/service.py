@@ -79,6 +79,10 @@ def task_of(body: NewMlJob, folder: Folder, found: Requirements, sandbox_choice:
         "network": body.network,
         "sandboxed": sandbox_choice.sandboxed,
         "datasets": body.datasets,
+        "hub_models": found.hub_models,
+        "hub_datasets": [
+            (each.name,) if each.config is None else (each.name, each.config) for each in found.hub_datasets
+        ],
         "total_steps": _steps(found),
         "resumes": saves is not None and saves.resumes_with is not None,
         "resume_arguments": () if saves is None else saves.resume_arguments,

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import JSON, Double, ForeignKey, Index, String, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gpubloom.offers.prices import Granularity, PriceKind
@@ -102,6 +102,19 @@ class Rental(Identified, Table):
     cost: Mapped[float] = mapped_column(Double, default=0.0)
     metered_at: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class StoredArtifact(Identified, Table):
+    """A file that a job on a rented machine made, as it is kept in the bucket until its time is over."""
+
+    __tablename__ = "stored_artifacts"
+    __table_args__ = (UniqueConstraint("job_id", "path"),)
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey(TrainingJob.id, ondelete="CASCADE"))
+    path: Mapped[str]
+    size: Mapped[int] = mapped_column(BigInteger)
+    sha256: Mapped[str] = mapped_column(String(64))
+    stored_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class Budget(Identified, Table):

@@ -1,8 +1,9 @@
 """The bucket: obstore opened by address, with limits that suit a thread which must be able to stop.
 
 Credentials and endpoint come from the environment, as each provider names them: AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL; GOOGLE_APPLICATION_CREDENTIALS;
-AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY.
+AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL; GOOGLE_APPLICATION_CREDENTIALS,
+GOOGLE_SERVICE_ACCOUNT_KEY, GOOGLE_BASE_URL; AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY,
+AZURE_STORAGE_ENDPOINT.
 """
 
 import os
@@ -15,7 +16,13 @@ from urllib.parse import urlsplit
 from gpubloom.errors import CodedError
 
 _SCHEMES = ("s3", "gs", "az")
-_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
+_ENDPOINTS = (
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT",
+    "AWS_ENDPOINT_URL_S3",
+    "AZURE_STORAGE_ENDPOINT",
+    "GOOGLE_BASE_URL",
+)
 # A request that takes longer is given up and tried again. 5 MB parts still get through at 2 Mbit/s.
 _REQUEST_SECONDS = 20
 _PART_BYTES = 5 << 20

@@ -16,6 +16,7 @@ import { methodText } from "@/pages/job/tuning-card";
 import { NewJobLink } from "@/pages/jobs/new-job-link";
 import type { CheckpointsSearch } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
+import { trainingTime } from "@/text/checkpoint-details";
 import { bytesText, countText, numberOf } from "@/text/numbers";
 
 const route = getRouteApi("/app/checkpoints");
@@ -27,6 +28,7 @@ const columns: Column<CheckpointOfJob>[] = [
   { header: "Base model", cell: ({ base_model: baseModel, method }) => <Pair first={baseModel ?? "none (trained from scratch)"} second={methodText(method)} /> },
   { header: "Dataset", cell: ({ dataset_name: datasetName }) => datasetName },
   { header: "Eval loss", end: true, cell: evalLossText },
+  { header: "Training time", end: true, cell: ({ details }) => trainingTime(details) },
   { header: "Tokens/s", end: true, cell: ({ tokens_per_second: tokensPerSecond }) => (tokensPerSecond === null ? null : countText(numberOf(tokensPerSecond))) },
   { header: "Size", end: true, cell: ({ size }) => (size === null ? null : bytesText(size)) },
   { header: "Saved", end: true, cell: ({ saved_at: savedAt }) => <span className="text-dim"><TimeAgo at={savedAt} /></span> },
@@ -34,7 +36,7 @@ const columns: Column<CheckpointOfJob>[] = [
     header: "Actions",
     quiet: true,
     end: true,
-    cell: ({ id, step, job_id: jobId, project_id: projectId, method }) => <CheckpointActions onPage={false} subject={{ jobId, projectId, method, checkpoint: { id, step } }} />,
+    cell: ({ id, step, job_id: jobId, project_id: projectId, method, details }) => <CheckpointActions onPage={false} details={details} subject={{ jobId, projectId, method, checkpoint: { id, step } }} />,
   },
 ];
 

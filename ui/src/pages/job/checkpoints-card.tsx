@@ -10,13 +10,16 @@ import type { Checkpoint, Job } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { type Column, DataTable } from "@/components/data-table";
+import { Dialog } from "@/components/dialog";
+import { Facts } from "@/components/figures";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
+import { optimizationsIn, trainedText, trainingTime } from "@/text/checkpoint-details";
 import { bytesText, counted, countText, metricText } from "@/text/numbers";
 import { EvaluateDialog } from "./evaluation-card";
 import { ExportDialog } from "./export-card";
-import { methodOf } from "./tuning-card";
+import { methodOf, methodText } from "./tuning-card";
 
 export function evalLossText({ metrics }: Pick<Checkpoint, "metrics">): string | null {
   const value = measured(metrics["eval/loss"] ?? metrics.eval_loss);
@@ -57,8 +60,8 @@ export type Subject = {
 };
 
 /** What can be done with a checkpoint, in a row of a table. */
-export function CheckpointActions({ subject, onPage }: { subject: Subject; onPage: boolean }) {
-  const [open, setOpen] = useState<"evaluate" | "export" | null>(null);
+export function CheckpointActions({ subject, onPage, details }: { subject: Subject; onPage: boolean; details?: Checkpoint["details"] }) {
+  const [open, setOpen] = useState<"evaluate" | "export" | "details" | null>(null);
   const navigate = useNavigate();
   const { jobId, projectId, checkpoint } = subject;
   const name = checkpoint ? `step ${countText(checkpoint.step)}` : "the final model";
@@ -79,14 +82,49 @@ export function CheckpointActions({ subject, onPage }: { subject: Subject; onPag
       <Menu
         label={`More actions for ${name}`}
         items={[
+          ...(details ? [{ text: "Show details", onChoose: () => setOpen("details") }] : []),
           { text: "Evaluate", onChoose: () => setOpen("evaluate") },
           { text: "Export", onChoose: () => setOpen("export") },
           { text: "Compare this run", onChoose: () => void navigate({ to: "/compare", search: { job: [jobId], pick: true } }) },
         ]}
       />
       {open === "evaluate" && <EvaluateDialog subject={subject} onClose={close} onStarted={started} />}
+      {open === "details" && details && <DetailsDialog name={name} details={details} onClose={close} />}
       {open === "export" && <ExportDialog subject={subject} onClose={close} onStarted={started} />}
     </span>
+  );
+}
+
+/** How a checkpoint was trained: how long, what of it, and what made that fast or small. */
+export function detailFacts(details: Checkpoint["details"]): [string, string][] {
+  const facts: [string, string | null][] = [
+    ["Training time", trainingTime(details)],
+    ["Trained parameters", trainedText(details)],
+    ["Method", methodText(details.method)],
+    ["Precision", details.precision],
+  ];
+  return facts.flatMap(([name, value]) => (value === null ? [] : [[name, value] as [string, string]]));
+}
+
+function DetailsDialog({ name, details, onClose }: { name: string; details: Checkpoint["details"]; onClose: () => void }) {
+  const facts = detailFacts(details);
+  const optimizations = optimizationsIn(details);
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={`Checkpoint at ${name}`}>
+      {facts.length === 0 ? <p className="text-dim">The run recorded no details for this checkpoint. It was saved by an earlier version.</p> : <Facts facts={facts} />}
+      {optimizations.length > 0 && (
+        <>
+          <h3 className="mt-4 mb-1.5 text-xs text-dim">Optimizations in force</h3>
+          <ul className="flex flex-wrap gap-1.5">
+            {optimizations.map((each) => (
+              <li key={each}>
+                <Badge tone="teal">{each}</Badge>
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+    </Dialog>
   );
 }
 
@@ -104,7 +142,8 @@ const FACTS: Column<Checkpoint>[] = [
     ),
   },
   { header: "Eval loss", cell: evalLossText },
-  { header: "Size", end: true, cell: ({ size }) => (size === null ? null : bytesText(size)) },
+  { header: "Training time", end: true, cell: ({ details }) => trainingTime(details) && <span className="whitespace-nowrap">{trainingTime(details)}</span> },
+  { header: "Size", end: true, cell: ({ size }) => (size === null ? null : <span className="whitespace-nowrap">{bytesText(size)}</span>) },
   { header: "Saved", end: true, cell: (checkpoint) => <span className="text-dim"><TimeAgo at={checkpoint.saved_at} /></span> },
 ];
 
@@ -112,7 +151,7 @@ const actions = (job: Job): Column<Checkpoint> => ({
   header: "Actions",
   quiet: true,
   end: true,
-  cell: ({ id, step }) => <CheckpointActions onPage subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), checkpoint: { id, step } }} />,
+  cell: ({ id, step, details }) => <CheckpointActions onPage details={details} subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), checkpoint: { id, step } }} />,
 });
 
 export function CheckpointsCard({ job }: { job: Job }) {

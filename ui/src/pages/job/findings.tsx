@@ -7,6 +7,7 @@ import { cn } from "@/components/class-names";
 import { Notice } from "@/components/notice";
 import { findingTitle } from "@/text/finding-titles";
 import { counted, countText } from "@/text/numbers";
+import { causeText } from "@/text/run-words";
 import type { Connection } from "./use-job-live";
 
 type Finding = { key: string; tone: "bad" | "attention" | "plain"; title: string; text: string };
@@ -103,9 +104,32 @@ export function FindingsStrip({ job, connection }: { job: Job; connection: Conne
           <b className="mr-2 font-[570]">{finding.title}</b>
           <span className="text-dim">{finding.text}</span>
           {finding.key === "failed" && job.error_code && <code className="ml-2 font-mono text-xs text-danger-soft">{job.error_code}</code>}
+          {finding.key === "failed" && job.summary.error && <FailureDetails error={job.summary.error} />}
         </Notice>
       ))}
     </div>
+  );
+}
+
+/** The likely cause, and where the exception came from. */
+function FailureDetails({ error: { cause, advice, traceback } }: { error: NonNullable<RunSummary["error"]> }) {
+  const likely = causeText(cause);
+  return (
+    <>
+      {likely && (
+        <p className="mt-1.5">
+          Likely cause: {likely}. <span className="text-dim">{advice}</span>
+        </p>
+      )}
+      {traceback && (
+        <details className="mt-1.5">
+          <summary className="cursor-pointer text-xs text-dim">Stack trace</summary>
+          <pre tabIndex={0} aria-label="Stack trace" className="mt-1.5 max-h-72 overflow-auto rounded-md bg-black/25 p-2.5 font-mono text-xs">
+            {traceback.trimEnd()}
+          </pre>
+        </details>
+      )}
+    </>
   );
 }
 

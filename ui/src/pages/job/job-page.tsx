@@ -16,6 +16,7 @@ import { ProgressBar } from "@/components/figures";
 import { EmptyState, Loaded, Skeleton } from "@/components/loaded";
 import { JobStatusBadge, RowsUsed, statusText } from "@/pages/jobs/job-table";
 import { PageHeader, usePageTitle } from "@/shell/page";
+import { phaseText } from "@/text/run-words";
 import { ActionButtons } from "./action-buttons";
 import { CheckpointsCard } from "./checkpoints-card";
 import { ConfigCard, ScriptCard } from "./config-card";
@@ -26,6 +27,8 @@ import { CostCard, JobStats } from "./job-stats";
 import { MemoryCard } from "./memory-card";
 import { OutputCard } from "./output-card";
 import { ArtifactsCard, ModelCard, ResultCard } from "./result-cards";
+import { StoredArtifactsCard } from "./stored-artifacts-card";
+import { hostsOf, SystemCard } from "./system-card";
 import { TaskPage } from "./task-page";
 import { isTuning, TuningCard } from "./tuning-card";
 import { type Connection, useJobLive } from "./use-job-live";
@@ -65,6 +68,7 @@ function LoadedJob({ job }: { job: Job }) {
           <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
             <span className="min-w-0 break-words">{job.name}</span>
             <JobStatusBadge status={job.status} className="tracking-normal" />
+            <Phase job={job} />
             <RowsUsed job={job} />
             <LiveDot connection={connection} />
           </span>
@@ -90,18 +94,19 @@ function LoadedJob({ job }: { job: Job }) {
         </div>
       )}
       <Suspense fallback={<ChartsSkeleton />}>
-        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} aside={job.kind === "script" ? <ArtifactsCard job={job} /> : <MemoryCard job={job} store={store} />} />
+        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} system={<SystemCard job={job} />} aside={job.kind === "script" ? <ArtifactsCard job={job} /> : <MemoryCard job={job} store={store} />} />
       </Suspense>
+      {job.offer && <StoredArtifactsCard job={job} />}
       <div className="mt-6 grid gap-3.5 lg:grid-cols-12">
         {isTuning(job) && (
           <div className="min-w-0 lg:col-span-12">
             <TuningCard job={job} store={store} />
           </div>
         )}
-        <div className="min-w-0 lg:col-span-5">
+        <div className="min-w-0 lg:col-span-6">
           <CheckpointsCard job={job} />
         </div>
-        <div className="min-w-0 lg:col-span-7">
+        <div className="min-w-0 lg:col-span-6">
           <OutputCard job={job} />
         </div>
         {job.kind === "train" && (
@@ -186,6 +191,12 @@ function ChartsSkeleton() {
       <Skeleton className="h-80 rounded-card lg:col-span-4" />
     </div>
   );
+}
+
+/** What a running job does other than training steps. */
+function Phase({ job: { status, summary } }: { job: Job }) {
+  if (status !== "running" || summary.phase === null || summary.phase === "train") return null;
+  return <span className="text-xs font-[450] tracking-normal text-dim">{phaseText(summary.phase)}</span>;
 }
 
 const STATES: Record<Exclude<Connection, "resting">, { text: string; className: string }> = {

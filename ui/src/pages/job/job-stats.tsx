@@ -1,12 +1,13 @@
 /** Figures of a job: progress, time, speed and cost. */
 import { ExternalLink } from "lucide-react";
 import { useEffect, useState } from "react";
-import { lastValue } from "@/api/summary";
+import { lastValue, number } from "@/api/summary";
 import { isResting } from "@/api/jobs";
 import { useProviderTitle } from "@/api/providers";
 import type { Cost, Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { Facts, type Stat, StatSummary } from "@/components/figures";
+import { SpeedupNote } from "@/pages/jobs/speedup-note";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { BudgetBar } from "@/pages/providers/budgets-card";
 import { countText, durationText, metricText, moneyRange, moneyText } from "@/text/numbers";
@@ -20,17 +21,27 @@ export function JobStats({ job }: { job: Job }) {
   const loss = lastValue(summary, "train/loss");
   const evalLoss = lastValue(summary, "eval/loss");
   const throughput = lastValue(summary, "train/tokens_per_second");
+  const samples = lastValue(summary, "train/samples_per_second");
+  const globalBatch = number(summary.facts.global_batch_size);
+  const time = useTimeStat(job, summary.eta_seconds);
   const stats: Stat[] = [
     { name: "Step", value: summary.step === null ? "0" : countText(summary.step), unit: steps === null ? undefined : `/ ${countText(steps)}` },
     { name: "Epoch", value: summary.epoch === null ? DASH : summary.epoch.toFixed(2), unit: summary.epochs === null ? undefined : `/ ${trimmed(summary.epochs)}` },
-    useTimeStat(job, summary.eta_seconds),
+    time.stat,
     { name: "Loss", value: loss === undefined ? DASH : metricText(loss), unit: evalLoss === undefined ? undefined : `eval ${metricText(evalLoss)}` },
     { name: "Throughput", value: throughput === undefined ? DASH : countText(throughput), unit: throughput === undefined ? undefined : "tok/s" },
+    { name: "Samples per second", value: samples === undefined ? DASH : metricText(samples) },
+    { name: "Global batch", value: globalBatch === null ? DASH : countText(globalBatch), unit: summary.world_size === null ? undefined : `world size ${countText(summary.world_size)}` },
     { name: "Attempt", value: job.attempt === 0 ? DASH : countText(job.attempt), unit: restarts(summary.restart_count) },
   ];
   const { cost } = summary;
   if (cost) stats.push({ name: "Cost so far", value: moneyText(cost.so_far), unit: cost.estimated ? `of about ${moneyText(cost.estimated.likely)}` : undefined });
-  return <StatSummary label="Progress" stats={stats} />;
+  return (
+    <>
+      <StatSummary label="Progress" stats={stats} />
+      {job.plan && <SpeedupNote plan={job.plan} taken={job.status === "completed" ? time.seconds : null} className="mt-2.5" />}
+    </>
+  );
 }
 
 const restarts = (count: number) => (count === 0 ? undefined : `${count} ${count === 1 ? "restart" : "restarts"}`);
@@ -40,14 +51,14 @@ const trimmed = (epochs: number) => (Number.isInteger(epochs) ? String(epochs) :
 const roughly = (seconds: number) => durationText(seconds < 60 ? seconds : Math.floor(seconds / 60) * 60);
 
 /** Time left while it trains, time taken when it does not. */
-function useTimeStat(job: Job, eta: number | null): Stat {
+function useTimeStat(job: Job, eta: number | null): { stat: Stat; seconds: number | null } {
   const ended = isResting(job.status);
   const now = useNow(!ended && job.start_time !== null);
   const end = job.end_time ? Date.parse(job.end_time) : now;
   const seconds = job.start_time ? (end - Date.parse(job.start_time)) / 1000 : null;
   const taken = seconds === null ? null : durationText(seconds);
-  if (ended) return { name: job.status === "paused" ? "Time since start" : "Time taken", value: taken ?? DASH };
-  return { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: seconds === null ? undefined : `${roughly(seconds)} elapsed` };
+  if (ended) return { stat: { name: job.status === "paused" ? "Time since start" : "Time taken", value: taken ?? DASH }, seconds };
+  return { stat: { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: seconds === null ? undefined : `${roughly(seconds)} elapsed` }, seconds };
 }
 
 function useNow(ticking: boolean): number {

@@ -6,7 +6,7 @@ const tuned = {
   model_name: "tiny",
   dataset_name: "herons.jsonl",
   config: { method: "lora", backend: "engine", lora: { rank: 16, alpha: 32 }, model: { path: "/models/x" }, data: { kind: "examples", packing: true } },
-  summary: { facts: { optimizations: "chunked loss, compiled layers" }, values: { "train/tokens_seen": { value: 4000 }, "train/trained_tokens": { value: 1000 } } },
+  summary: { facts: { optimizations: "chunked loss; compiled layers" }, values: { "train/tokens_seen": { value: 4000 }, "train/trained_tokens": { value: 1000 } } },
 } as unknown as Job;
 
 it("says what is tuned, on what, and how much of it is taught", () => {

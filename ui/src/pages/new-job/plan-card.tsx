@@ -9,6 +9,7 @@ import { cn } from "@/components/class-names";
 import { Facts } from "@/components/figures";
 import { Loaded, Skeleton, Updating } from "@/components/loaded";
 import { MemoryBars } from "@/pages/jobs/memory-bars";
+import { SpeedupNote } from "@/pages/jobs/speedup-note";
 import { countText, durationText, parametersText, secondsText } from "@/text/numbers";
 import { FitList, MemoryShortage } from "./plan-shortage";
 
@@ -139,6 +140,7 @@ function PlanFigures({ plan }: { plan: Plan }) {
         </p>
       )}
       <Facts facts={factsOf(plan)} />
+      <SpeedupNote plan={plan} />
       <p className="text-xs text-faint">
         {plan.precision_reason}.{plan.assumptions.length > 0 && ` Assumes ${plan.assumptions.join("; ")}.`}
       </p>

@@ -24,7 +24,7 @@ export function CreditsCard() {
   const add = (
     <Button variant="primary" onClick={() => setEditing("new")}>
       <Plus aria-hidden />
-      State a credit
+      Add a credit
     </Button>
   );
   const stated = new Set(credits.data?.items.map(({ provider }) => provider));
@@ -35,7 +35,7 @@ export function CreditsCard() {
       <Loaded query={credits} skeleton={<SkeletonRows rows={2} />}>
         {({ items }) =>
           items.length === 0 ? (
-            <EmptyState icon={Coins} title="No credit is stated." action={add}>
+            <EmptyState icon={Coins} title="No credit is entered." action={add}>
               Enter the credit that is left at a provider. Offers there then show what the credit covers, and rank by what you pay yourself.
             </EmptyState>
           ) : (
@@ -70,7 +70,7 @@ export function CreditsCard() {
         <Dialog
           open
           onOpenChange={(open) => !open && setEditing(null)}
-          title={editing === "new" ? "State a credit" : `Change the credit at ${editing.title}`}
+          title={editing === "new" ? "Add a credit" : `Change the credit at ${editing.title}`}
           description="The provider's billing page shows the amount. The cost of your jobs there is subtracted from now on."
         >
           <CreditForm credit={editing === "new" ? null : editing} choices={choices} onClose={() => setEditing(null)} />

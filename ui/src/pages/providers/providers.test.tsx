@@ -140,7 +140,7 @@ describe("remaining credits", () => {
     show(<CreditsCard />);
     expect(await screen.findByText("$25.50")).toBeDefined();
     expect(screen.getByText("$30 stated for 1 Nov 2026, $4.50 spent by your jobs since")).toBeDefined();
-    await userEvent.click(screen.getByRole("button", { name: "State a credit" }));
+    await userEvent.click(screen.getByRole("button", { name: "Add a credit" }));
     expect([...screen.getByLabelText<HTMLSelectElement>("Provider").options].map(({ text }) => text)).toEqual(["Lambda"]);
     await userEvent.type(screen.getByLabelText("Credit left, in US dollars"), "12");
     await userEvent.click(screen.getByRole("button", { name: "Save" }));

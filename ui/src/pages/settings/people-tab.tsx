@@ -13,6 +13,7 @@ import { Loaded, SkeletonRows } from "@/components/loaded";
 import { Badge, Notice } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
+import { Avatar } from "@/shell/avatar";
 import { useCurrentUser } from "@/shell/session";
 import { InvitationsCard, ROLES } from "./invitations-card";
 
@@ -44,15 +45,18 @@ function PeopleCard() {
       header: "User",
       lead: true,
       cell: (person) => (
-        <>
-          <div className="flex flex-wrap items-center gap-x-2 font-[540]">
-            {person.name}
-            {person.id === me.id && <Badge>you</Badge>}
-            {person.disabled && <Badge tone="bad">locked</Badge>}
-            {!person.email_verified && <Badge>not confirmed</Badge>}
+        <div className="flex items-center gap-2.5">
+          <Avatar person={person} />
+          <div className="min-w-0">
+            <div className="flex flex-wrap items-center gap-x-2 font-[540]">
+              {person.name}
+              {person.id === me.id && <Badge>you</Badge>}
+              {person.disabled && <Badge tone="bad">locked</Badge>}
+              {!person.email_verified && <Badge>not confirmed</Badge>}
+            </div>
+            <div className="text-sm break-all text-dim">{person.email}</div>
           </div>
-          <div className="text-sm break-all text-dim">{person.email}</div>
-        </>
+        </div>
       ),
     },
     { header: "Last seen", cell: (person) => (person.last_seen_at ? <TimeAgo at={person.last_seen_at} /> : "never") },

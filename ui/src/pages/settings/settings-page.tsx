@@ -21,6 +21,7 @@ import { AuditTab } from "./audit-tab";
 import { LinkedAccountsCard } from "./linked-accounts-card";
 import { PasskeysCard } from "./passkeys-card";
 import { PeopleTab } from "./people-tab";
+import { PictureField } from "./picture-field";
 import { SecondFactorCard } from "./second-factor-card";
 import { ServerWarnings } from "./server-warnings";
 import { SessionsTab } from "./sessions-tab";
@@ -90,6 +91,7 @@ export function ProfileTab() {
     <div className="grid max-w-5xl items-start gap-3.5 lg:grid-cols-2">
       <Card>
         <CardHeader title="Profile" note={<Badge>{user.role === "admin" ? "Administrator" : "Member"}</Badge>} />
+        <PictureField />
         <ApiForm label="Profile" failure={failure} onSubmit={onSubmit}>
           <TextField label="Name" autoComplete="name" {...field("name")} />
           <dl className="grid gap-2 text-sm">

@@ -49,6 +49,7 @@ from gpubloom.engine.optimizer.block_update import BlockUpdate
 from gpubloom.engine.optimizer.host import AdamWStep
 from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.config import OptimizerName
+from gpubloom.plan.memory import EVALUATION_TOKENS, RECORDED_EVALUATION_TOKENS
 from gpubloom.plan.placement import Placement
 
 
@@ -132,9 +133,7 @@ class BlockExecutor:
         self._update = BlockUpdate(
             optimizer, compute.device, threads=options.threads, compiled=options.compiled
         )
-        self.stores = make_stores(
-            model, source, placement, self.device, compute.dtype, optimizer.name, options
-        )
+        self.stores = make_stores(model, source, placement, self.device, compute.dtype, optimizer, options)
         self._updates = Updates(self.stores, self.device, self._update, self.timeline)
         self.weights = WeightFlow(self.stores, self.device, self._updates, self.timeline, placement.slots)
         self.gradients = GradientFlow(
@@ -197,7 +196,8 @@ class BlockExecutor:
 
     def optimizer_step(self, lr: float) -> Tensor:
         """Clips by global norm and orders the update; returns the norm before clipping, on the device."""
-        if self._graph is not None and self._graph.is_used:
+        # Of other optimizers a recorded update would keep the learning rate.
+        if self._graph is not None and self._graph.is_used and self._optimizer.name == "adamw":
             self.updates += 1
             step = adamw_step(self._optimizer, lr, self._weight_decay, self.updates)
             self._updates.wait_until_unneeded()
@@ -254,7 +254,10 @@ class BlockExecutor:
         loss = torch.zeros((), device=self.device.torch)
         correct = torch.zeros((), dtype=torch.int64, device=self.device.torch)
         with self.weights.use(self._head) as bound:
-            for x_ND, targets_N in chunks(x_ABTD, targets_ABT, self.placement.loss_chunk_tokens):
+            # Uncompiled, and beside the memory of a recorded step.
+            most = RECORDED_EVALUATION_TOKENS if self._graph is not None else EVALUATION_TOKENS
+            size = min(most, self.placement.loss_chunk_tokens)
+            for x_ND, targets_N in chunks(x_ABTD, targets_ABT, size):
                 chunk_loss, chunk_correct = self._head_functions.evaluate(bound, x_ND, targets_N)
                 loss += chunk_loss
                 correct += chunk_correct
@@ -351,8 +354,7 @@ class BlockExecutor:
         return (
             self.device.is_gpu
             and self.placement.cuda_graph
-            # Of the others a recorded step would keep the learning rate.
-            and self._optimizer.name == "adamw"
+            and self._update.may_be_recorded
             and self._options.group.size == 1
             and not self._scale.state()
             and not self.placement.offload_inputs

@@ -14,7 +14,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -22,9 +21,10 @@ from torch import Tensor
 from gpubloom.engine.executors.blocks.device import Device, Lane
 from gpubloom.engine.executors.blocks.store import BlockStore
 from gpubloom.engine.host_memory import host_buffer
+from gpubloom.engine.optimizer.encoding import BLOCK, Flat
+from gpubloom.engine.optimizer.moments import PARTS as PARTS
+from gpubloom.engine.optimizer.moments import Part as Part
 
-Part = Literal["master", "first", "second"]
-PARTS: tuple[Part, ...] = get_args(Part)
 WEIGHTS: tuple[Part, ...] = ("master",)
 MOMENTS: tuple[Part, ...] = ("first", "second")
 
@@ -67,7 +67,7 @@ class Snapshot:
         self._memory = _Memory(buffer_bytes)
         # Several pieces fit, so that copying and taking overlap.
         piece_bytes = min(_LARGEST_PIECE, max(_SMALLEST_PIECE, buffer_bytes // 4))
-        self._piece_length = piece_bytes // torch.float32.itemsize
+        self._piece_length = piece_bytes // torch.float32.itemsize // BLOCK * BLOCK
         self._copied = [threading.Event() for _ in stores]
         self._streams = {part: stream for stream in map(_Stream, streams) for part in stream.parts}
         self._problem: BaseException | None = None
@@ -113,7 +113,7 @@ class Snapshot:
             for index, store in enumerate(self._stores):
                 self._wait_for_updates(index)
                 for part in self._streams:
-                    self._copy(index, part, getattr(store, part))
+                    self._copy(index, part, store.state[part])
                 self._copied[index].set()
         except BaseException as problem:  # noqa: BLE001 - raised again by whoever takes the pieces
             self._problem = problem
@@ -128,23 +128,23 @@ class Snapshot:
                 stream.drop()
             stream.queue.put(None)
 
-    def _copy(self, block: int, part: Part, state: Tensor) -> None:
+    def _copy(self, block: int, part: Part, state: Flat) -> None:
         for start in range(0, len(state), self._piece_length):
-            source = state[start : start + self._piece_length]
+            source = state.part(slice(start, min(start + self._piece_length, len(state))))
             values = self._memory.take(len(source))
             if source.device.type == "cpu":
-                values.copy_(source)
+                values.copy_(source.read())
             else:
                 self._copy_from_device(source, values)
             self._streams[part].queue.put(Piece(block, part, start, values))
 
-    def _copy_from_device(self, source: Tensor, values: Tensor) -> None:
+    def _copy_from_device(self, source: Flat, values: Tensor) -> None:
         """By way of a little pinned memory: pinning all of it would take longer than copying."""
         if self._staging is None:
             self._staging = self._device.host(self._piece_length, torch.float32)
         staging = self._staging[: len(source)]
         with self._lane.active():
-            staging.copy_(source, non_blocking=True)
+            staging.copy_(source.read(), non_blocking=True)
         self._lane.mark().wait_on_host()
         values.copy_(staging)
 

@@ -19,8 +19,9 @@ from gpubloom.engine.host_memory import host_buffer
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, Weights, WeightSource
 from gpubloom.engine.models.layout import Layout
 from gpubloom.engine.nf4 import FlatNf4, dequantize_flat, quantize
-from gpubloom.engine.optimizer.moments import MomentLayout
-from gpubloom.plan.config import OptimizerName
+from gpubloom.engine.optimizer.encoding import Encoding, Flat, round_into
+from gpubloom.engine.optimizer.moments import PARTS, MomentLayout, Part
+from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.placement import BlockPlacement, Placement
 
 Dequantize = Callable[[Tensor, Tensor, Sequence[int]], None]
@@ -36,7 +37,7 @@ class BlockStore:
         device: Device,
         dtype: torch.dtype,
         *,
-        optimizer: OptimizerName = "adamw",
+        optimizer: OptimizerConfig = OptimizerConfig(),  # noqa: B008 - frozen
         dequantize: Dequantize | None = None,
         share_gradient: bool = False,
     ) -> None:
@@ -50,7 +51,8 @@ class BlockStore:
         self.placement = placement
         self.trained = Layout.of(spec.trained)
         self.frozen = Layout.of(spec.frozen)
-        self.moments = MomentLayout.of(spec, optimizer)
+        self.moments = MomentLayout.of(spec, optimizer.name)
+        self._optimizer = optimizer
         self.dtype = dtype
         # Matrices are quantized, vectors are not: norms and biases are small and matter.
         lengths = [tensor.length for tensor in spec.frozen if len(tensor.shape) > 1]
@@ -59,7 +61,7 @@ class BlockStore:
         self._device = device
         self._allocate_state()
         self._allocate_weights()
-        shares = share_gradient and placement.state == "host" and dtype != torch.float32
+        shares = share_gradient and placement.state == "host" and dtype != torch.float32 and not self.is_split
         self.gradient = self.heavy_home.view(dtype) if shares else self._allocate_gradient()
 
     @property
@@ -70,6 +72,30 @@ class BlockStore:
     def has_adapters(self) -> bool:
         """Whether the heavy weights are a frozen base."""
         return bool(self.spec.frozen)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the heavy weights are the upper half of the master."""
+        on_host = self.placement.state != "device"
+        return on_host and not self.has_adapters and self.dtype == torch.bfloat16
+
+    @property
+    def master(self) -> Tensor:
+        """The values: the buffer itself where it is FP32, else a copy. So are the moments."""
+        return self.state["master"].read()
+
+    @property
+    def first(self) -> Tensor:
+        return self.state["first"].read()
+
+    @property
+    def second(self) -> Tensor:
+        return self.state["second"].read()
+
+    @property
+    def state_tensors(self) -> list[Tensor]:
+        """All that is held of the state, in a fixed order."""
+        return [tensor for part in PARTS for tensor in self.state[part].tensors]
 
     @property
     def is_streamed(self) -> bool:
@@ -127,7 +153,7 @@ class BlockStore:
         frozen = staging[self.trained.length :][: self.frozen.length].zero_()
         tensors: Weights = {**self.trained.named(trained), **self.frozen.named(frozen)}
         source.fill(self.spec, tensors)
-        self.master.copy_(trained)
+        self.state["master"].write(trained)
         if self._nf4 is not None:
             self._pack(self._nf4, frozen)
         elif self.has_adapters:
@@ -139,9 +165,16 @@ class BlockStore:
         """Brings the copies in the precision of computing up to date with the master."""
         if self.has_adapters:
             if self.light is not self.master:
-                self.light.copy_(self.master)
-        elif not self.is_cast and self.heavy_home.data_ptr() != self.master.data_ptr():
-            self.heavy_home.view(self.dtype).copy_(self.master)
+                round_into(self.light, self.master)
+        elif (copy := self.copy) is not None:
+            round_into(copy, self.master)
+
+    @property
+    def copy(self) -> Tensor | None:
+        """The heavy weights as a copy of the master, where there is one beside it."""
+        if self.has_adapters or self.is_cast or self.is_split or self.dtype == torch.float32:
+            return None
+        return self.heavy_home.view(self.dtype)
 
     def _pack(self, nf4: FlatNf4, frozen: Tensor) -> None:
         matrices = [quantize(tensor) for tensor in self.frozen.views(frozen) if tensor.ndim > 1]
@@ -157,19 +190,25 @@ class BlockStore:
         return -(-nf4.total_bytes // 256) * 256
 
     def _allocate_state(self) -> None:
-        lengths = (self.trained.length, self.moments.first, self.moments.second)
+        lengths = {"master": self.trained.length, "first": self.moments.first, "second": self.moments.second}
+        state: Encoding = self._optimizer.state if self._optimizer.name == "adamw" else "fp32"
+        encodings: dict[str, Encoding] = {
+            "master": "split" if self.is_split else "fp32",
+            "first": state,
+            "second": state,
+        }
+        self.state: dict[Part, Flat] = {}
+        for part in PARTS:
+            held = Flat.lengths(encodings[part], lengths[part])
+            tensors = tuple(self._state_buffer(part, length, dtype) for length, dtype in held)
+            self.state[part] = Flat(encodings[part], tensors, roots=part == "second")
+
+    def _state_buffer(self, part: Part, length: int, dtype: torch.dtype) -> Tensor:
         if self.placement.state == "device":
-            self.master, self.first, self.second = (
-                self._device.empty(length, torch.float32) for length in lengths
-            )
-            return
-        # A master in fp32 is transferred; states that pass through the device are, as a whole.
-        linked = self.placement.state == "link"
-        moved = (linked or self.dtype == torch.float32, linked, linked)
-        self.master, self.first, self.second = (
-            self._host(length, torch.float32, transferred=transferred)
-            for length, transferred in zip(lengths, moved, strict=True)
-        )
+            return self._device.empty(length, dtype)
+        # What layers compute with is transferred; states that pass through the device are, as a whole.
+        computed_with = part == "master" and dtype == self.dtype
+        return self._host(length, dtype, transferred=computed_with or self.placement.state == "link")
 
     def _allocate_gradient(self) -> Tensor:
         """Where the optimizer reads it: beside the state, or on the device if it is updated there."""
@@ -185,8 +224,8 @@ class BlockStore:
         rests_on_device = self.placement.state == "device" and not self.is_streamed
         if self.is_cast:
             self.heavy_home = device.empty(0, torch.uint8)
-        elif not self.has_adapters and self.dtype == torch.float32:
-            self.heavy_home = self.master.view(torch.uint8)
+        elif not self.has_adapters and (self.dtype == torch.float32 or self.is_split):
+            self.heavy_home = self.state["master"].tensors[0].view(torch.uint8)
         elif rests_on_device:
             self.heavy_home = device.empty(length, torch.uint8)
         else:
@@ -202,7 +241,7 @@ def make_stores(
     placement: Placement,
     device: Device,
     dtype: torch.dtype,
-    optimizer: OptimizerName,
+    optimizer: OptimizerConfig,
     options: ExecutorOptions,
 ) -> list[BlockStore]:
     """Block by block: no more than one block's weights exist twice at any time."""

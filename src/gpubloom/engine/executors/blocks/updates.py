@@ -17,7 +17,9 @@ from torch import Tensor
 from gpubloom.engine.executors.blocks.device import Device, Lane, Mark, Timeline
 from gpubloom.engine.executors.blocks.store import BlockStore
 from gpubloom.engine.optimizer.block_update import BlockUpdate, State
+from gpubloom.engine.optimizer.encoding import Flat
 from gpubloom.engine.optimizer.host import AdamWStep
+from gpubloom.engine.optimizer.moments import PARTS
 
 _STAGING_SETS = 2
 # While the last cores finish one block, the others begin with the next.
@@ -41,19 +43,24 @@ class _Staging:
     """Room on the device for the state of one block, of any of `stores`, on its way through."""
 
     def __init__(self, device: Device, stores: Sequence[BlockStore]) -> None:
-        self._parts = [
-            device.empty(
-                max(len(store_parts[number]) for store_parts in map(_state_of, stores)), torch.float32
-            )
-            for number in range(len(_state_of(stores[0])))
+        self._tensors = [
+            device.empty(max(map(len, tensors)), tensors[0].dtype)
+            for tensors in zip(*(store.state_tensors for store in stores), strict=True)
         ]
-        self._copy = device.empty(max(store.trained.length for store in stores), stores[0].dtype)
+        longest = max(store.trained.length for store in stores)
+        self._copy = device.empty(0 if stores[0].is_split else longest, stores[0].dtype)
         self.free: Mark | None = None
 
-    def state(self, store: BlockStore) -> tuple[list[Tensor], Tensor]:
-        """Room for the state of one block, and for its copy in the precision of computing."""
-        parts = zip(self._parts, _state_of(store), strict=True)
-        return [room[: len(part)] for room, part in parts], self._copy[: store.trained.length]
+    def state(self, store: BlockStore) -> tuple[list[Tensor], State, Tensor]:
+        """Room for the tensors of one block's state, the state in it, and its weights for computing."""
+        tensors = [room[: len(held)] for room, held in zip(self._tensors, store.state_tensors, strict=True)]
+        left = iter(tensors)
+        parts = [
+            Flat(flat.encoding, tuple(next(left) for _ in flat.tensors), roots=flat.roots)
+            for flat in (store.state[part] for part in PARTS)
+        ]
+        copy = None if store.is_split else self._copy[: store.trained.length]
+        return tensors, State(*parts, store.gradient, copy), tensors[0] if copy is None else copy
 
 
 class Updates:
@@ -180,23 +187,21 @@ class Updates:
         order.may_change(index)
         store, staging = self._stores[index], self._staging.pop(0)
         self._staging.append(staging)
-        state, copy = staging.state(store)
-        at_home = _state_of(store)
+        tensors, state, computed_with = staging.state(store)
+        at_home = store.state_tensors
         lane.wait(staging.free)
         lane.wait(self._written.get(index))
         with lane.active():
-            torch._foreach_copy_(state, at_home, non_blocking=True)
+            torch._foreach_copy_(tensors, at_home, non_blocking=True)
             lane.wait(order.scale_ready)
-            self._optimizer.on_device(
-                store.moments, State(*state, store.gradient, copy), order.step, order.scale
-            )
-            weights.view(store.dtype).copy_(copy)
+            self._optimizer.on_device(store.moments, state, order.step, order.scale)
+            weights.view(store.dtype).copy_(computed_with)
         out = self._device.copy_out
         out.wait(lane.mark())
         with self._timeline.span(out, "state", index), out.active():
-            torch._foreach_copy_(at_home, state, non_blocking=True)
-            if copy_home and store.heavy_home.data_ptr() != store.master.data_ptr():
-                store.heavy_home.view(store.dtype).copy_(copy, non_blocking=True)
+            torch._foreach_copy_(at_home, tensors, non_blocking=True)
+            if copy_home and store.copy is not None:
+                store.copy.copy_(computed_with, non_blocking=True)
         staging.free = self._written[index] = out.mark()
         return True
 
@@ -219,21 +224,17 @@ class Updates:
 
     def _update_on_device(self, index: int, step: AdamWStep, scale: Tensor) -> None:
         store = self._stores[index]
-        copy: Tensor | None = None
+        copy = store.copy
         if store.has_adapters:
             copy = store.light if store.light is not store.master else None
-        elif not store.is_cast and store.dtype != torch.float32:
-            copy = store.heavy_home.view(store.dtype)
         with self._timeline.span(self._device.compute, "update", index):
-            state = State(*_state_of(store), store.gradient, copy)
-            self._optimizer.on_device(store.moments, state, step, scale)
+            self._optimizer.on_device(store.moments, _state_of(store, copy), step, scale)
 
     def _update_on_host(self, index: int, order: _PendingUpdate) -> None:
         order.may_change(index)
         store = self._stores[index]
-        copy = None if store.dtype == torch.float32 else store.heavy_home.view(store.dtype)
+        state = _state_of(store, store.copy)
         with self._timeline.host_span("update", index):
-            state = State(*_state_of(store), store.gradient, copy)
             self._optimizer.on_host(store.moments, state, order.step, float(order.scale_on_host))
 
     def _work(self) -> None:
@@ -257,5 +258,5 @@ class Updates:
             ) from self._problem
 
 
-def _state_of(store: BlockStore) -> list[Tensor]:
-    return [store.master, store.first, store.second]
+def _state_of(store: BlockStore, copy: Tensor | None) -> State:
+    return State(*(store.state[part] for part in PARTS), store.gradient, copy)

@@ -19,6 +19,7 @@ from gpubloom.engine.executors.blocks.device import Device, Mark, Timeline
 from gpubloom.engine.executors.blocks.functions import Bound
 from gpubloom.engine.executors.blocks.store import BlockStore
 from gpubloom.engine.executors.blocks.updates import Updates
+from gpubloom.engine.optimizer.encoding import round_into
 
 # No more blocks than this are sent ahead of their use, even if all have buffers of their own.
 _AHEAD = 8
@@ -134,9 +135,9 @@ class WeightFlow:
         buffer = slot.buffer[: store.streamed_bytes]
         with self._timeline.span(lane, "weights", index), lane.active():
             if store.is_cast:
-                buffer.view(store.dtype).copy_(store.master)
+                round_into(buffer.view(store.dtype), store.master)
             elif self._updates.through_device(index, buffer, lane, copy_home=index not in self._own):
-                self.bytes_sent += 3 * store.master.nbytes
+                self.bytes_sent += sum(tensor.nbytes for tensor in store.state_tensors)
             else:
                 lane.wait(self._updates.written(index))
                 if store.heavy_home.device == buffer.device:

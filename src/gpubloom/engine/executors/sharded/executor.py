@@ -110,7 +110,7 @@ class ShardedExecutor:
         options: ExecutorOptions = ExecutorOptions(),  # noqa: B008 - frozen
     ) -> None:
         assert not options.quantized, "4-bit weights cannot be sharded"
-        assert optimizer.name == "adamw", "other optimizers need whole matrices"
+        assert (optimizer.name, optimizer.state) == ("adamw", "fp32"), "others need whole blocks"
         self.model = model
         self.placement = placement
         self.group = options.group

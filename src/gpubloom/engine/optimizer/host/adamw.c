@@ -12,10 +12,14 @@
  * (no -ffast-math, no contraction), so the result does not depend on vector width, split or compiler, and
  * torch, given the same operations, gives the same bits (fallback.py).
  *
- * The copy is p rounded to nearest, ties to even, in the precision that computes. It is written in the same
- * pass because memory bandwidth is all that this function spends.
+ * The copy is p rounded to nearest in the precision that computes; ties go to even in FP16, and away from zero
+ * in BF16, as they must in masters of two halves (encoding.py). It is written in the same pass because memory
+ * bandwidth is all that this function spends.
  *
- * Conversions are integer arithmetic, so that every compiler can vectorise them. A NaN stays one. */
+ * Conversions are integer arithmetic, so that every compiler can vectorise them. A NaN stays one.
+ *
+ * adamw_packed does the same for arrays in fewer bytes (encoding.py says what the bits are): a tile is decoded to
+ * FP32, updated and encoded again, all in the first-level cache. */
 
 #include <math.h>
 #include <stdint.h>
@@ -48,7 +52,7 @@ static inline float from_bf16(uint16_t half) { return of_bits((uint32_t)half << 
 
 static inline uint16_t to_bf16(float value) {
     uint32_t bits = bits_of(value);
-    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    uint32_t rounded = (bits + 0x8000u) >> 16;
     /* Rounding could carry a NaN's fraction into the sign; a set quiet bit keeps it a NaN. */
     uint32_t nan = (bits >> 16) | 0x40u;
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
@@ -145,3 +149,170 @@ WITH_COPY(adamw_float32_bfloat16, float, from_f32, uint16_t, to_bf16)
 WITH_COPY(adamw_float32_float16, float, from_f32, uint16_t, to_f16)
 WITH_COPY(adamw_bfloat16_bfloat16, uint16_t, from_bf16, uint16_t, to_bf16)
 WITH_COPY(adamw_float16_float16, uint16_t, from_f16, uint16_t, to_f16)
+
+/* What encoding.py calls an encoding; a kind of gradient or copy is the precision of computing. */
+enum { FLOAT32, BFLOAT16, FLOAT16, SPLIT, EIGHT_BITS, NOTHING };
+#define BLOCK 64
+
+struct packed {
+    void *master, *low, *first, *first_scales, *second, *second_scales, *copy;
+    const void *gradient;
+    int64_t length, base;
+    int32_t master_kind, moment_kind, gradient_kind, copy_kind;
+    uint32_t seed;
+    struct constants constants;
+};
+
+static inline uint32_t noise_of(uint32_t x) {
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x *= 0x846ca68bu;
+    return x ^ (x >> 16);
+}
+
+static void load(float *restrict tile, const void *from, int kind, int64_t begin, int64_t count) {
+    const uint16_t *halves = (const uint16_t *)from + begin;
+    switch (kind) {
+    case FLOAT32: memcpy(tile, (const float *)from + begin, (size_t)count * 4); break;
+    case BFLOAT16: for (int64_t j = 0; j < count; j++) tile[j] = from_bf16(halves[j]); break;
+    case FLOAT16: for (int64_t j = 0; j < count; j++) tile[j] = from_f16(halves[j]); break;
+    }
+}
+
+static void load_split(float *restrict tile, const uint16_t *half, const int16_t *low, int64_t count) {
+    for (int64_t j = 0; j < count; j++)
+        tile[j] = of_bits(((uint32_t)half[j] << 16) + (uint32_t)(int32_t)low[j]);
+}
+
+static void store_split(const float *restrict tile, uint16_t *half, int16_t *low, int64_t count) {
+    for (int64_t j = 0; j < count; j++) {
+        uint32_t bits = bits_of(tile[j]);
+        uint32_t nan = (bits & 0x7fffffffu) > 0x7f800000u;
+        half[j] = (uint16_t)(nan ? (bits >> 16) | 0x40u : (bits + 0x8000u) >> 16);
+        low[j] = (int16_t)(uint16_t)bits;
+    }
+}
+
+static void store_bf16(const float *restrict tile, uint16_t *to, const uint32_t *noise, int shift,
+                       int64_t count) {
+    for (int64_t j = 0; j < count; j++) {
+        uint32_t bits = bits_of(tile[j]);
+        uint32_t special = (bits & 0x7f800000u) == 0x7f800000u;
+        uint32_t kept = (bits >> 16) | ((bits & 0x7fffffffu) > 0x7f800000u ? 0x40u : 0u);
+        to[j] = (uint16_t)(special ? kept : (bits + ((noise[j] >> shift) & 0xffffu)) >> 16);
+    }
+}
+
+/* Exponents of an 8-bit value: 4 bits and a sign, or 5 bits for the root of a second moment. */
+#define SIGNED_EXPONENTS 15
+#define ROOT_EXPONENTS 31
+
+static void load_8bit(float *restrict tile, const uint8_t *codes, const uint8_t *scales, int roots,
+                      int64_t count) {
+    uint32_t bias = (127u - (roots ? ROOT_EXPONENTS : SIGNED_EXPONENTS)) << 3;
+    float unit = of_bits((127u - (roots ? 33u : 17u)) << 23);
+    uint32_t mask = roots ? 0xffu : 0x7fu;
+    for (int64_t block = 0; block < count; block += BLOCK) {
+        float scale = of_bits((uint32_t)scales[block / BLOCK] << 23);
+        for (int64_t j = block; j < block + BLOCK; j++) {
+            uint32_t code = codes[j], magnitude = code & mask;
+            float small = (float)(int32_t)magnitude * unit;
+            float value = (magnitude < 8u ? small : of_bits((magnitude + bias) << 20)) * scale;
+            uint32_t sign = roots ? 0u : (code & 0x80u) << 24;
+            tile[j] = roots ? value * value : of_bits(bits_of(value) | sign);
+        }
+    }
+}
+
+static void store_8bit(const float *restrict tile, uint8_t *codes, uint8_t *scales, int roots,
+                       const uint32_t *noise, int64_t count) {
+    uint32_t bias = (127u - (roots ? ROOT_EXPONENTS : SIGNED_EXPONENTS)) << 3;
+    uint32_t smallest = (127u - (roots ? 30u : 14u)) << 23;
+    float fixed = of_bits((127u + (roots ? 53u : 37u)) << 23);
+    int shift = roots ? 12 : 0;
+    for (int64_t block = 0; block < count; block += BLOCK) {
+        float values[BLOCK];
+        uint32_t largest = 0;
+        for (int j = 0; j < BLOCK; j++) {
+            float value = tile[block + j];
+            /* The square of a denormal's root need not be the denormal; that of any other root is. */
+            float root = sqrtf(bits_of(value) < 0x00800000u ? 0.0f : value);
+            values[j] = roots ? root : value;
+            uint32_t magnitude = bits_of(values[j]) & 0x7fffffffu;
+            largest = magnitude > largest ? magnitude : largest;
+        }
+        uint32_t field = (largest + 0xfffffu) >> 23;
+        field = field < 1u ? 1u : field > 253u ? 255u : field;
+        scales[block / BLOCK] = (uint8_t)field;
+        float factor = of_bits((254u - (field > 253u ? 253u : field)) << 23);
+        for (int j = 0; j < BLOCK; j++) {
+            uint32_t bits = bits_of(values[j] * factor), magnitude = bits & 0x7fffffffu;
+            uint32_t chance = (noise[block + j] >> shift) & 0xfffffu;
+            uint32_t normal = ((magnitude + chance) >> 20) - bias;
+            float below = of_bits(magnitude < smallest ? magnitude : 0u);
+            uint32_t small = ((uint32_t)(int32_t)(below * fixed) + chance) >> 20;
+            uint32_t code = magnitude < smallest ? small : normal;
+            codes[block + j] = (uint8_t)(roots ? code : code | ((bits >> 24) & 0x80u));
+        }
+    }
+}
+
+static void load_moment(float *restrict tile, const void *from, const uint8_t *scales, int kind, int roots,
+                        int64_t begin, int64_t count) {
+    if (kind == EIGHT_BITS)
+        load_8bit(tile, (const uint8_t *)from + begin, scales + begin / BLOCK, roots, count);
+    else
+        load(tile, from, kind, begin, count);
+}
+
+static void store_moment(const float *restrict tile, void *to, uint8_t *scales, int kind, int roots,
+                         const uint32_t *noise, int64_t begin, int64_t count) {
+    if (kind == EIGHT_BITS)
+        store_8bit(tile, (uint8_t *)to + begin, scales + begin / BLOCK, roots, noise, count);
+    else if (kind == BFLOAT16)
+        store_bf16(tile, (uint16_t *)to + begin, noise, roots ? 16 : 0, count);
+    else
+        memcpy((float *)to + begin, tile, (size_t)count * 4);
+}
+
+/* Arrays of 8 bits begin and end with whole blocks. */
+void adamw_packed(const struct packed *shared) {
+    const struct packed a = *shared;
+    const struct constants k = a.constants;
+    _Alignas(64) float master[TILE], first[TILE], second[TILE], gradient[TILE];
+    _Alignas(64) uint32_t noise[TILE];
+    for (int64_t begin = 0; begin < a.length; begin += TILE) {
+        int64_t count = a.length - begin < TILE ? a.length - begin : TILE;
+        if (a.master_kind == SPLIT)
+            load_split(master, (uint16_t *)a.master + begin, (int16_t *)a.low + begin, count);
+        else
+            load(master, a.master, a.master_kind, begin, count);
+        load_moment(first, a.first, a.first_scales, a.moment_kind, 0, begin, count);
+        load_moment(second, a.second, a.second_scales, a.moment_kind, 1, begin, count);
+        load(gradient, a.gradient, a.gradient_kind, begin, count);
+        for (int64_t j = 0; j < count; j++) {
+            float g = gradient[j] * k.scale;
+            float m = k.beta1 * first[j] + k.rest1 * g;
+            float v = k.beta2 * second[j] + k.rest2 * g * g;
+            master[j] = master[j] * k.decay - k.rate * m / (sqrtf(v) / k.root2 + k.eps);
+            first[j] = m;
+            second[j] = v;
+        }
+        if (a.moment_kind != FLOAT32)
+            for (int64_t j = 0; j < count; j++)
+                noise[j] = noise_of((uint32_t)(a.base + begin + j) + a.seed);
+        store_moment(first, a.first, a.first_scales, a.moment_kind, 0, noise, begin, count);
+        store_moment(second, a.second, a.second_scales, a.moment_kind, 1, noise, begin, count);
+        if (a.master_kind == SPLIT)
+            store_split(master, (uint16_t *)a.master + begin, (int16_t *)a.low + begin, count);
+        else
+            memcpy((float *)a.master + begin, master, (size_t)count * 4);
+        if (a.copy_kind == FLOAT32)
+            memcpy((float *)a.copy + begin, master, (size_t)count * 4);
+        else if (a.copy_kind == FLOAT16)
+            for (int64_t j = 0; j < count; j++) ((uint16_t *)a.copy)[begin + j] = to_f16(master[j]);
+        else if (a.copy_kind == BFLOAT16)
+            for (int64_t j = 0; j < count; j++) ((uint16_t *)a.copy)[begin + j] = to_bf16(master[j]);
+    }
+}

@@ -10,7 +10,7 @@ does not know which parameters an array holds: weight decay for matrices only is
 
 import ctypes
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpubloom.engine.optimizer.encoding import Flat, random_bits, round_into, seed_of
 from gpubloom.engine.optimizer.host.build import CannotBuild, load
 from gpubloom.errors import InputError
 
@@ -180,7 +181,7 @@ def _update(arrays: Arrays, constants: Constants, here: slice, g: Tensor, scratc
     denominator = scratch.div_(constants.root2).add_(constants.eps)
     p.mul_(constants.decay).sub_(torch.mul(m, constants.rate, out=g).div_(denominator))
     if arrays.copy is not None:
-        arrays.copy[here].copy_(p)
+        round_into(arrays.copy[here], p)
 
 
 class _Constants(ctypes.Structure):
@@ -207,8 +208,126 @@ def _address(tensor: torch.Tensor | None, start: int) -> int | None:
     return None if tensor is None else tensor.data_ptr() + start * tensor.element_size()
 
 
+@dataclass(frozen=True)
+class PackedArrays:
+    """Like `Arrays`, but in any encoding. `base` is the place of the first element in its block.
+
+    A split master has no copy: its upper half is one.
+    """
+
+    master: Flat
+    first: Flat
+    second: Flat
+    gradient: Tensor
+    copy: Tensor | None
+    base: int
+    updates: int
+
+    def __post_init__(self) -> None:
+        held = (self.master, self.first, self.second)
+        tensors = [*(tensor for flat in held for tensor in flat.tensors), self.gradient]
+        if any(tensor.device.type != "cpu" or not tensor.is_contiguous() for tensor in tensors):
+            raise InputError(
+                "invalid_argument", "The host AdamW accepts only flat, contiguous tensors in CPU memory."
+            )
+        if {len(flat) for flat in held} != {len(self.gradient)}:
+            raise InputError("invalid_argument", "The host AdamW needs tensors of equal length.")
+        if self.first.encoding != self.second.encoding:
+            raise InputError("invalid_argument", "The host AdamW needs both moments in the same encoding.")
+
+
+_KIND_NUMBERS = {
+    "fp32": 0,
+    torch.float32: 0,
+    "bf16": 1,
+    torch.bfloat16: 1,
+    torch.float16: 2,
+    "split": 3,
+    "8bit": 4,
+    None: 5,
+}
+
+
+class _Packed(ctypes.Structure):
+    _fields_ = [
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                "master",
+                "low",
+                "first",
+                "first_scales",
+                "second",
+                "second_scales",
+                "copy",
+                "gradient",
+            )
+        ),
+        ("length", ctypes.c_int64),
+        ("base", ctypes.c_int64),
+        *((f"{name}_kind", ctypes.c_int32) for name in ("master", "moment", "gradient", "copy")),
+        ("seed", ctypes.c_uint32),
+        ("constants", _Constants),
+    ]
+
+
+class NativePackedAdamW:
+    """Raises `CannotBuild` where there is no compiler."""
+
+    def __init__(self) -> None:
+        self._function = load(_SOURCE).adamw_packed
+        self._function.argtypes = [ctypes.POINTER(_Packed)]
+        self._function.restype = None
+
+    def __call__(self, arrays: PackedArrays, constants: Constants, start: int, end: int) -> None:
+        span = slice(start, end)
+        held = [flat.part(span).tensors for flat in (arrays.master, arrays.first, arrays.second)]
+        addresses = [
+            tensors[number].data_ptr() if number < len(tensors) else None
+            for tensors in held
+            for number in (0, 1)
+        ]
+        self._function(
+            _Packed(
+                *addresses,
+                _address(arrays.copy, start),
+                _address(arrays.gradient, start),
+                end - start,
+                arrays.base + start,
+                _KIND_NUMBERS[arrays.master.encoding],
+                _KIND_NUMBERS[arrays.first.encoding],
+                _KIND_NUMBERS[arrays.gradient.dtype],
+                _KIND_NUMBERS[None if arrays.copy is None else arrays.copy.dtype],
+                seed_of(arrays.updates),
+                _Constants(*constants),
+            )
+        )
+
+
+class TorchPackedAdamW:
+    """Decodes a piece, updates it as `TorchAdamW` does, and encodes it again."""
+
+    @torch.no_grad()
+    def __call__(self, arrays: PackedArrays, constants: Constants, start: int, end: int) -> None:
+        for begin in range(start, end, _PIECE):
+            here = slice(begin, min(begin + _PIECE, end))
+            size = here.stop - here.start
+            held = [flat.part(here) for flat in (arrays.master, arrays.first, arrays.second)]
+            values = [flat.read() for flat in held]
+            copy = None if arrays.copy is None else arrays.copy[here]
+            whole = Arrays(*values, arrays.gradient[here], copy)
+            _update(whole, constants, slice(0, size), torch.empty(size), torch.empty(size))
+            noise = random_bits(size, arrays.base + begin + seed_of(arrays.updates), values[0].device)
+            for flat, each in zip(held, values, strict=True):
+                flat.write(each, noise)
+
+
 class _Kernel(Protocol):
     def __call__(self, arrays: Arrays, constants: Constants, start: int, end: int) -> None: ...
+
+
+class _PackedKernel(Protocol):
+    def __call__(self, arrays: PackedArrays, constants: Constants, start: int, end: int) -> None: ...
 
 
 class HostAdamW:
@@ -222,12 +341,15 @@ class HostAdamW:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="host-adamw")
         self._kernel: _Kernel
+        self._packed_kernel: _PackedKernel
         counted = f"{threads} thread{'s' if threads > 1 else ''}"
         try:
             self._kernel = NativeAdamW()
+            self._packed_kernel = NativePackedAdamW()
             self.description = f"C, {counted}"
         except CannotBuild as reason:
             self._kernel = TorchAdamW()
+            self._packed_kernel = TorchPackedAdamW()
             self.description = f"torch ({reason}), {counted}"
 
     def update(
@@ -243,11 +365,29 @@ class HostAdamW:
         """One update in place, from any thread; returns when it is done. `scale` multiplies the gradient."""
         arrays = Arrays(master, first, second, gradient, copy)
         constants = Constants.of(step, scale)
-        ranges = list(split(len(master), self._threads))
+        self._share_out(lambda start, end: self._kernel(arrays, constants, start, end), len(master))
+
+    def update_packed(
+        self,
+        master: Flat,
+        first: Flat,
+        second: Flat,
+        gradient: Tensor,
+        copy: Tensor | None,
+        step: AdamWStep,
+        scale: float,
+        base: int,
+    ) -> None:
+        """The same for arrays in other encodings than FP32."""
+        arrays = PackedArrays(master, first, second, gradient, copy, base, step.updates)
+        constants = Constants.of(step, scale)
+        self._share_out(lambda start, end: self._packed_kernel(arrays, constants, start, end), len(master))
+
+    def _share_out(self, work: Callable[[int, int], None], length: int) -> None:
+        ranges = list(split(length, self._threads))
         if len(ranges) <= 1:
             for start, end in ranges:
-                self._kernel(arrays, constants, start, end)
+                work(start, end)
             return
-        parts = [self._pool.submit(self._kernel, arrays, constants, start, end) for start, end in ranges]
-        for part in parts:
+        for part in [self._pool.submit(work, start, end) for start, end in ranges]:
             part.result()

@@ -1,6 +1,6 @@
-/** How the card writes times, values and states. */
-import { numberOf } from "@/text/numbers";
-import type { Value } from "./card-data";
+/** How times, values and states of a run are written, on the card and on the job page. */
+import { numberOf } from "./numbers";
+import type { Value } from "@/card/card-data";
 
 const TIMES = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" } as const;
 

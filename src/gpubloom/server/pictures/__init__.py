@@ -1,0 +1,1 @@
+"""Profile pictures: uploaded, or taken over from a sign-in provider."""
