@@ -19,6 +19,12 @@ PUBLISHED = {
     "microsoft/phi-4": 14.66,
     "microsoft/Phi-4-mini-instruct": 3.836,
     "tiiuae/Falcon3-7B-Instruct": 7.456,
+    "meta-llama/Llama-2-7b-hf": 6.738,
+    "meta-llama/Llama-2-13b-chat-hf": 13.016,
+    "meta-llama/Llama-2-70b-hf": 68.977,
+    # Without the copy of the embedding that its files hold as the head.
+    "tiiuae/falcon-7b": 6.922,
+    "tiiuae/falcon-40b": 41.303,
     "HuggingFaceTB/SmolLM2-135M-Instruct": 0.1345,
     "HuggingFaceTB/SmolLM3-3B": 3.075,
 }
@@ -48,6 +54,19 @@ def test_no_model_stands_twice_and_each_is_found_under_both_names() -> None:
         if model.unsloth_id is not None:
             assert known_model(model.unsloth_id) is model
     assert known_model("nobody/nothing") is None
+
+
+def test_older_models_have_the_facts_of_their_makers() -> None:
+    facts = {
+        "meta-llama/Llama-2-7b-chat-hf": ("llama2", 4_096, True, True),
+        "meta-llama/Llama-2-70b-hf": ("llama2", 4_096, True, False),
+        "tiiuae/falcon-7b": ("apache-2.0", 2_048, False, False),
+        "tiiuae/falcon-40b-instruct": ("apache-2.0", 2_048, False, True),
+    }
+    for repository, said in facts.items():
+        model = known_model(repository)
+        assert model is not None
+        assert (model.licence, model.context_length, model.gated, model.chat) == said
 
 
 def test_the_usual_families_are_there() -> None:

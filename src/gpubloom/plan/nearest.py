@@ -73,12 +73,12 @@ def nearest_fits(
     try:
         plan_on(hardware, config, shape=shape)
     except DoesNotFit as refusal:
-        refused = _Refused(hardware, config, refusal, tokens_per_epoch, shape)
-        return tuple(itertools.islice(refused.fits(), at_most))
+        found = _FitSearch(hardware, config, refusal, tokens_per_epoch, shape)
+        return tuple(itertools.islice(found.fits(), at_most))
     return ()
 
 
-class _Refused:
+class _FitSearch:
     """A run that was refused, and what could be changed about it."""
 
     def __init__(

@@ -81,9 +81,9 @@ def test_a_project_that_does_not_fit_says_what_does_not_and_what_would(
     assert taken["fits"] is True
     assert taken["plan"] == smaller["plan"]
     more = next(each for each in answer["options"] if each["host_memory"])
-    elsewhere = _plan(ada, **asked, host_memory=more["host_memory"], config={"batch_size": 1})
-    assert (elsewhere["fits"], elsewhere["code"]) == (False, "not_enough_host_memory")
-    assert elsewhere["elsewhere"]["plan"]["parameters"] == pytest.approx(130e9, rel=0.02)
+    larger = _plan(ada, **asked, host_memory=more["host_memory"], config={"batch_size": 1})
+    assert (larger["fits"], larger["code"]) == (False, "not_enough_host_memory")
+    assert larger["requested_machine"]["plan"]["parameters"] == pytest.approx(130e9, rel=0.02)
 
 
 def test_a_machine_that_is_not_there_is_planned_in_words(
@@ -95,12 +95,12 @@ def test_a_machine_that_is_not_there_is_planned_in_words(
     asked: dict[str, Any] = {"project_id": str(project.id), "config": {"batchSize": 1}}
     here = _plan(ada, **asked)
     assert here["code"] == "path_not_local"
-    assert here["elsewhere"]["machine"].startswith("box, ")
-    assert here["elsewhere"]["options"][0]["gpu_type"] == "H200"
+    assert here["requested_machine"]["machine"].startswith("box, ")
+    assert here["requested_machine"]["options"][0]["gpu_type"] == "H200"
     there = _plan(ada, **asked, gpu_type="H200", host_memory=4096)
-    assert there["elsewhere"]["machine"] == "H200, 4,096 GB host"
-    assert there["elsewhere"]["plan"]["device"] == "cuda"
-    assert _plan(ada, **asked, gpu_type="Abacus 7")["elsewhere"] is None
+    assert there["requested_machine"]["machine"] == "H200, 4,096 GB host"
+    assert there["requested_machine"]["plan"]["device"] == "cuda"
+    assert _plan(ada, **asked, gpu_type="Abacus 7")["requested_machine"] is None
 
 
 def test_the_dataset_of_a_project_is_the_data_of_its_jobs(
@@ -126,12 +126,12 @@ def test_the_dataset_of_a_project_is_the_data_of_its_jobs(
         "/api/jobs", json={"project_id": project["id"], "config": {"data": {"train_path": "corpus.txt"}}}
     )
     assert (other.status_code, other.json()["dataset_id"]) == (201, None)
-    # Rows of examples need a tokenizer that a new model does not have; its size is known all the same.
+    # Examples need a tokenizer that a new model does not have; its size is known all the same.
     chats = add_dataset(installation, member)
     ada.patch(f"/api/projects/{project['id']}", json={"trainingDataPath": f"dataset://{chats.id}"})
     planned = _plan(ada, project_id=project["id"])
     assert planned["code"] == "examples_need_tokenizer"
-    assert planned["elsewhere"]["plan"]["parameters"] > 1e5
+    assert planned["requested_machine"]["plan"]["parameters"] > 1e5
     # A reference opens nothing: another person's dataset is not found.
     eve = server.signed_in(installation.add_user("Eve"))
     theirs = eve.post("/api/projects", json={**body, "trainingDataPath": path}).json()

@@ -7231,7 +7231,7 @@ export interface components {
              */
             options: components["schemas"]["NearestFit"][];
             /** @description If the job cannot start here because of its data or because no such machine is connected: its plan on the machine that was asked for. */
-            elsewhere: components["schemas"]["MachinePlan"] | null;
+            requested_machine: components["schemas"]["MachinePlan"] | null;
             /**
              * Defaults
              * @description The values that the job would use for the fields that the config leaves out.

@@ -343,7 +343,7 @@ async def decide(
     raise refused
 
 
-def predict_elsewhere(
+def predict_on_requested(
     machines: list[Hardware], config: TrainConfig, *, gpu_type: str | None, host_memory: int | None
 ) -> Prediction | None:
     """What the job would need on the machine that was asked for; None: the GPU is not known by name."""

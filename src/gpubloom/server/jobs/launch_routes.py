@@ -31,7 +31,7 @@ from gpubloom.server.jobs.launch import (
     fill_in,
     hardware_of,
     live_machines,
-    predict_elsewhere,
+    predict_on_requested,
     read_config,
     with_estimate,
 )
@@ -112,7 +112,9 @@ async def plan_job(
             machine=None,
             needs=found.needs if found else None,
             options=list(found.options) if found else [],
-            elsewhere=await _elsewhere(refusal, body, project, principal, database, settings),
+            requested_machine=await _on_requested_machine(
+                refusal, body, project, principal, database, settings
+            ),
             defaults=defaults,
         )
     return PlanAnswer(
@@ -125,10 +127,10 @@ async def plan_job(
 
 
 # Why a job cannot start here although its memory can be planned.
-_ELSEWHERE = {"gpu_not_found", "not_enough_host_memory", "path_not_local", "examples_need_tokenizer"}
+_STILL_PLANNED = {"gpu_not_found", "not_enough_host_memory", "path_not_local", "examples_need_tokenizer"}
 
 
-async def _elsewhere(
+async def _on_requested_machine(
     refusal: InvalidInput,
     body: PlanRequest,
     project: ProjectDefaults,
@@ -137,7 +139,7 @@ async def _elsewhere(
     settings: Settings,
 ) -> MachinePlan | None:
     """The plan on the machine that was asked for; the data does not count, as it may not be here."""
-    if not refusal.errors or refusal.errors[0].code not in _ELSEWHERE:
+    if not refusal.errors or refusal.errors[0].code not in _STILL_PLANNED:
         return None
     asked = body.model_copy(update={"config": _without_data(body.config), "dataset_id": None})
     model_only = replace(project, data_path=None, dataset_id=None)
@@ -148,7 +150,7 @@ async def _elsewhere(
     except InvalidInput:
         return None
     found = await anyio.to_thread.run_sync(
-        lambda: predict_elsewhere(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
+        lambda: predict_on_requested(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
     )
     return None if found is None else MachinePlan.model_validate(found)
 

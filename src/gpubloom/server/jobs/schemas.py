@@ -104,7 +104,7 @@ class PlanAnswer(Schema):
     options: list[NearestFit] = Field(
         [], description="Settings with which the job would fit; those that change least come first."
     )
-    elsewhere: MachinePlan | None = Field(
+    requested_machine: MachinePlan | None = Field(
         None,
         description="If the job cannot start here because of its data or because no such machine is "
         "connected: its plan on the machine that was asked for.",

@@ -3,10 +3,10 @@ import { getRouteApi } from "@tanstack/react-router";
 import { useEffect } from "react";
 import { datasetsQuery } from "@/api/datasets";
 import { modelsQuery } from "@/api/models";
-import { projectsQuery } from "@/api/projects";
+import { projectQuery, projectsQuery } from "@/api/projects";
 import type { Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
-import { type JobFormValues, likeJob, NEW_PROJECT, startingValues } from "@/forms/job-form";
+import { datasetIdOf, type JobFormValues, likeJob, NEW_PROJECT, startingValues } from "@/forms/job-form";
 import { ConfigTabs, JobCard, JobFrame } from "@/pages/new-job/job-frame";
 import { LikeAnother, NewJobCrumbs } from "@/pages/new-job/new-job-header";
 import { useJobForm } from "@/pages/new-job/use-job-form";
@@ -24,7 +24,9 @@ export function FinetunePage() {
 function Finetune({ like }: { like?: Job }) {
   const fromAddress = route.useSearch();
   const start = like ? likeJob(like) : { config: FINETUNE_CONFIG };
-  const search = { project: like?.project_id ?? fromAddress.project, dataset: start.dataset_id ?? fromAddress.dataset, model: start.model_id ?? fromAddress.model };
+  const project = useQuery({ ...projectQuery(fromAddress.project ?? ""), enabled: fromAddress.project !== undefined });
+  const ofProject = datasetIdOf(project.data?.trainingDataPath) ?? undefined;
+  const search = { project: like?.project_id ?? fromAddress.project, dataset: start.dataset_id ?? fromAddress.dataset ?? ofProject, model: start.model_id ?? fromAddress.model };
   const models = useQuery(modelsQuery);
   const datasets = useQuery(datasetsQuery(LISTED));
   const find = (values: Pick<JobFormValues, "model_id" | "dataset_id">) => ({

@@ -73,7 +73,7 @@ describe("the cost of a method", () => {
   it("is the memory it needs, or that it does not fit", () => {
     const memory = { weights: 30e9, gradients: 0, optimizer: 1e9, activations: 1e9, overhead: 1e9 };
     const plan = { device: "cuda", memory, memory_total_bytes: 33e9, memory_limit_bytes: 80e9 } as Plan;
-    const answer = { fits: true, code: null, reason: null, plan, machine: "box", needs: null, options: [], elsewhere: null, defaults: null } satisfies PlanAnswer;
+    const answer = { fits: true, code: null, reason: null, plan, machine: "box", needs: null, options: [], requested_machine: null, defaults: null } satisfies PlanAnswer;
     expect(costText(answer)).toBe("33 GB");
     expect(costText({ ...answer, fits: false, plan: null, needs: { gpu: null, host: plan.memory } })).toBe("does not fit");
     expect(costText({ ...answer, fits: false, plan: null })).toBeNull();

@@ -33,7 +33,7 @@ const plan = {
 
 function show(answer: Partial<PlanAnswer>, given: { behind?: boolean; missing?: string } = {}) {
   const onTake = vi.fn();
-  const data = { fits: true, reason: null, plan, machine: "box", needs: null, options: [], elsewhere: null, ...answer };
+  const data = { fits: true, reason: null, plan, machine: "box", needs: null, options: [], requested_machine: null, ...answer };
   const planned = { answer: { data, error: null, isFetching: false }, behind: given.behind ?? false } as unknown as ReturnType<typeof usePlan>;
   render(<PlanCard planned={planned} missing={given.missing ?? null} onTake={onTake} />);
   return onTake;
@@ -77,8 +77,8 @@ it("does not offer a change for an older form than the one in sight", () => {
 });
 
 it("plans a machine that is not connected", () => {
-  const elsewhere = { machine: "H200, 1,536 GB host", reason: null, plan, needs: null, options: [] };
-  show({ fits: false, reason: "This server has no GPU.", plan: null, elsewhere });
+  const requested_machine = { machine: "H200, 1,536 GB host", reason: null, plan, needs: null, options: [] };
+  show({ fits: false, reason: "This server has no GPU.", plan: null, requested_machine });
   expect(screen.getByText("This server has no GPU.")).toBeDefined();
   expect(screen.getByRole("heading", { name: "The model fits on H200, 1,536 GB host" })).toBeDefined();
   expect(screen.getByText("96 GB / 128 GB")).toBeDefined();

@@ -83,19 +83,19 @@ function Fitting({ answer }: { answer: PlanAnswer }) {
 
 type NotFittingProps = { answer: PlanAnswer; pending: boolean; onTake: (fit: NearestFit) => void };
 
-function NotFitting({ answer: { reason, needs, options, elsewhere }, pending, onTake }: NotFittingProps) {
+function NotFitting({ answer: { reason, needs, options, requested_machine }, pending, onTake }: NotFittingProps) {
   return (
     <>
       <p className="mt-0.5 break-words text-dim">{reason}</p>
       {needs && <MemoryShortage needs={needs} />}
       <FitList options={options} pending={pending} onTake={onTake} />
-      {elsewhere && <Elsewhere plan={elsewhere} pending={pending} onTake={onTake} />}
+      {requested_machine && <RequestedMachine plan={requested_machine} pending={pending} onTake={onTake} />}
     </>
   );
 }
 
 /** The plan where only memory counts: on a machine that is not connected, or with data that is not here. */
-function Elsewhere({ plan: { machine, plan, reason, needs, options }, pending, onTake }: { plan: MachinePlan; pending: boolean; onTake: (fit: NearestFit) => void }) {
+function RequestedMachine({ plan: { machine, plan, reason, needs, options }, pending, onTake }: { plan: MachinePlan; pending: boolean; onTake: (fit: NearestFit) => void }) {
   return (
     <div className="mt-4 border-t border-line pt-3">
       <h3 className="flex items-center gap-2 font-[580]">

@@ -67,6 +67,6 @@ export function FitList({ options, pending = false, onTake }: FitListProps) {
 export function fitText({ plan, host_memory, gpus }: NearestFit): string {
   const memory = plan.host ?? plan.memory;
   const used = MEMORY_KINDS.reduce((sum, kind) => sum + memory[kind], 0);
-  const elsewhere = host_memory !== null || gpus !== null ? "another machine, " : "";
-  return `${elsewhere}${gigabytes(used)} of host memory, about ${countText(plan.tokens_per_second)} tokens/s`;
+  const where = host_memory !== null || gpus !== null ? "another machine, " : "";
+  return `${where}${gigabytes(used)} of host memory, about ${countText(plan.tokens_per_second)} tokens/s`;
 }

@@ -93,7 +93,9 @@ export function useJobForm(begin: JobFormStart) {
   const start = form.handleSubmit(
     async (checked) => {
       if (mistake !== null) return;
-      setFailures([]);
+      const lacking = begin.missing?.(checked);
+      setFailures(lacking ? [lacking] : []);
+      if (lacking) return;
       try {
         const job = await createJob({ ...bodyOf(checked), ...rental });
         toast(`Job “${job.name}” is queued.`);

@@ -61,7 +61,7 @@ const OPERATIONS = 6;
 
 /** What a plan says of any machine: memory, and how much is computed. What it says of time holds for its own machine only. */
 export function plannedNeeds(answer: PlanAnswer | undefined): KnownNeeds {
-  const plan = answer?.plan ?? answer?.elsewhere?.plan ?? answer?.options[0]?.plan ?? answer?.elsewhere?.options[0]?.plan;
+  const plan = answer?.plan ?? answer?.requested_machine?.plan ?? answer?.options[0]?.plan ?? answer?.requested_machine?.options[0]?.plan;
   if (!plan) return { memoryGb: null, hours: null };
   const [memory] = memoriesOf(plan);
   const { parameters, tokens_per_step: tokensPerStep, steps } = plan;

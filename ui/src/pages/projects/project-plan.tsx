@@ -25,11 +25,11 @@ export function ProjectPlanCard({ project }: { project: Project }) {
 }
 
 function PlanSummary({ project, answer }: { project: Project; answer: PlanAnswer }) {
-  const { plan, needs, options, machine, reason } = answer.elsewhere ? { ...answer.elsewhere, reason: answer.elsewhere.reason ?? answer.reason } : answer;
+  const { plan, needs, options, machine, reason } = answer.requested_machine ? { ...answer.requested_machine, reason: answer.requested_machine.reason ?? answer.reason } : answer;
   return (
     <div className="text-sm">
       <p className="font-[560]">{plan ? `Fits on ${machine ?? "this server"}` : "Does not fit on this server"}</p>
-      {(!plan || answer.elsewhere) && <p className="mt-0.5 break-words text-dim">{reason}</p>}
+      {(!plan || answer.requested_machine) && <p className="mt-0.5 break-words text-dim">{reason}</p>}
       {plan && <FittingFigures plan={plan} />}
       {needs && <MemoryShortage needs={needs} />}
       {!plan && options.length > 0 && (
