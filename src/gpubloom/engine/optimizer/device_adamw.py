@@ -222,7 +222,7 @@ def _update(
 
 def _update_packed(
     tensors: Sequence[tuple[Tensor, ...]],
-    encodings: tuple[Encoding, Encoding, Encoding],
+    encodings: tuple[Encoding, ...],
     gradient: Tensor,
     copy: Tensor | None,
     numbers: Tensor,
