@@ -3,8 +3,6 @@
 Needs nothing but pytest: `python -m pytest -c /dev/null --rootdir . tests/engine/test_gpu_optimizers.py -s`.
 """
 
-from functools import cache
-
 import pytest
 import torch
 
@@ -44,19 +42,16 @@ def losses(device: str, name: str, where: str, precision: str, *, compiled: bool
         return train(executor, SMALL, range(STEPS))
 
 
-@cache
-def on_cpu(name: str, precision: str) -> list[float]:
-    return losses("cpu", name, "resident", precision)
-
-
-@pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_in_fp32_the_gpu_learns_what_the_cpu_learns(name: str, where: str) -> None:
-    found, expected = losses("cuda", name, where, "fp32"), on_cpu(name, "fp32")
-    apart = max(abs(one - other) / other for one, other in zip(found, expected, strict=True))
-    print(f"{name}, {where}, fp32: {apart:.1e} from the CPU; loss {found[0]:.3f} to {found[-1]:.3f}")
-    assert found[-1] < found[0]
-    assert apart < 5e-3
+def test_in_fp32_the_gpu_updates_as_the_cpu_does(name: str) -> None:
+    """Streamed states are updated by the CPU, resident and linked ones by the GPU; Muon's by either."""
+    found = {where: losses("cuda", name, where, "fp32") for where in WHERE}
+    assert found["resident"][-1] < found["resident"][0]
+    for where, each in found.items():
+        pairs = zip(each, found["resident"], strict=True)
+        apart = max(abs(one - other) / other for one, other in pairs)
+        print(f"{name}, {where}, fp32: {apart:.1e}; loss {each[0]:.3f} to {each[-1]:.3f}")
+        assert apart < 1e-3
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
@@ -93,11 +88,10 @@ def test_one_update_of_split_masters_is_that_of_the_cpu(moments: str, compiled: 
             *arrays, gradient.to(device), None, step, torch.tensor(0.5, device=device), 64 * 7
         )
         states.append([each.read().cpu() for each in arrays])
+    # Operations come in another order, and then a value next to an edge is rounded to its other side.
+    tolerance = 1e-4 if moments == "fp32" else 0.3
     for one, other in zip(*states, strict=True):
-        same = (one == other).float().mean()
-        # A product and a sum may be fused, and then a value next to an edge is rounded to its other side.
-        assert same > 0.9
-        assert torch.allclose(one, other, rtol=0.3, atol=1e-9)
+        assert torch.allclose(one, other, rtol=tolerance, atol=1e-9)
 
 
 def test_chance_is_the_same_on_both() -> None:

@@ -29,7 +29,7 @@ def halves(length: int) -> tuple[Tensor, Tensor]:
     return torch.empty(length, dtype=torch.bfloat16), torch.empty(length, dtype=torch.int16)
 
 
-def test_two_halves_give_back_every_bit_of_every_kind_of_number() -> None:
+def test_two_halves_restore_every_bit_of_every_kind_of_number() -> None:
     bits = patterns()
     values = bits.view(torch.float32)
     half, low = halves(len(bits))

@@ -36,7 +36,7 @@ def test_every_placement_gives_the_same_bits(state: str, precision: str) -> None
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("state", STATES)
-def test_a_run_that_is_saved_and_continued_elsewhere_learns_the_same_bits(
+def test_a_run_resumed_under_another_placement_learns_the_same_bits(
     state: str, precision: str, tmp_path: Path
 ) -> None:
     trained = Trained.own(tied=False, precision=precision, optimizer=settings(state))

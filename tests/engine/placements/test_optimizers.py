@@ -156,7 +156,7 @@ def test_experts_are_matrices_of_their_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_run_that_is_saved_and_continued_elsewhere_learns_the_same_bits(name: str, tmp_path: Path) -> None:
+def test_a_run_resumed_under_another_placement_learns_the_same_bits(name: str, tmp_path: Path) -> None:
     trained = Trained.own(tied=False, optimizer=settings(name))
     whole = trained.outcome("streamed", steps=10)
     executor = trained.executor("resident, kept")

@@ -46,14 +46,12 @@ class DeviceAdamW:
         self._host = host if device.type == "cpu" else None
         self._compiled: Callable[..., None] | None = None
         self._all_compiled: Callable[..., None] | None = None
-        self._packed_compiled: Callable[..., None] | None = None
         self._ordered: list[_OrderedUpdate] | None = None
         self._recorded_numbers: Tensor | None = None
         if compiled and self._host is None:
             # Of any length: one program for all blocks and pieces.
             self._compiled = torch.compile(_update, dynamic=True, fullgraph=True)
             self._all_compiled = torch.compile(_update_all, dynamic=False, fullgraph=True)
-            self._packed_compiled = torch.compile(_update_packed, dynamic=True, fullgraph=True)
 
     def prepare(self, step: AdamWStep, device: torch.device) -> None:
         """Puts the numbers of a step where recorded updates find them."""
@@ -94,6 +92,18 @@ class DeviceAdamW:
         if self._ordered is not None:
             self._ordered.append(_OrderedUpdate(master, first, second, gradient, copy, step, scale))
             return
+        self._update_now(master, first, second, gradient, copy, step, scale)
+
+    def _update_now(
+        self,
+        master: Tensor,
+        first: Tensor,
+        second: Tensor,
+        gradient: Tensor,
+        copy: Tensor | None,
+        step: AdamWStep,
+        scale: Tensor,
+    ) -> None:
         if self._host is not None:
             self._host.update(master, first, second, gradient, copy, step, float(scale))
             return
@@ -131,15 +141,23 @@ class DeviceAdamW:
         if self._host is not None:
             self._host.update_packed(master, first, second, gradient, copy, step, float(scale), base)
             return
+        if first.encoding == "fp32":
+            # Only the master is in two halves: pieces of it are joined for the usual kernel.
+            for start in range(0, len(master), _PIECE):
+                here = slice(start, min(start + _PIECE, len(master)))
+                piece = master.part(here)
+                values = piece.read()
+                own = None if copy is None else copy[here]
+                moments = first.tensors[0][here], second.tensors[0][here]
+                self._update_now(values, *moments, gradient[here], own, step, scale)
+                piece.write(values)
+            return
         numbers = _numbers(step, master.device)[_row(step)].to(master.device, non_blocking=True)
-        fast = self._packed_compiled is not None and len(master) >= _WORTH_COMPILING
-        update, size = (self._packed_compiled, _COMPILED_PIECE) if fast else (_update_packed, _PACKED_PIECE)
-        assert update is not None
-        for start in range(0, len(master), size):
-            here = slice(start, min(start + size, len(master)))
+        for start in range(0, len(master), _PACKED_PIECE):
+            here = slice(start, min(start + _PACKED_PIECE, len(master)))
             offset = torch.tensor(base + start + seed_of(step.updates))
             held = [flat.part(here) for flat in (master, first, second)]
-            update(
+            _update_packed(
                 [flat.tensors for flat in held],
                 tuple(flat.encoding for flat in held),
                 gradient[here],
@@ -222,7 +240,7 @@ def _update(
 
 def _update_packed(
     tensors: Sequence[tuple[Tensor, ...]],
-    encodings: tuple[Encoding, Encoding, Encoding],
+    encodings: tuple[Encoding, ...],
     gradient: Tensor,
     copy: Tensor | None,
     numbers: Tensor,

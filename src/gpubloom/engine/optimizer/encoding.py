@@ -83,7 +83,6 @@ class Flat:
             case "8bit":
                 return decode_8bit(*self.tensors, roots=self.roots)
 
-    @torch.no_grad()
     def write(self, values: Tensor, noise: Tensor | None = None) -> None:
         """Encodes values; `noise` are 32 random bits for each, else they are rounded to nearest."""
         match self.encoding:
@@ -104,7 +103,6 @@ def join(half: Tensor, low: Tensor) -> Tensor:
     return (half.view(torch.int16).int().bitwise_left_shift(16) + low.int()).view(torch.float32)
 
 
-@torch.no_grad()
 def split(values: Tensor, half: Tensor, low: Tensor) -> None:
     bits = values.view(torch.int32)
     rounded = (bits + 0x8000).bitwise_right_shift(16)
@@ -113,7 +111,6 @@ def split(values: Tensor, half: Tensor, low: Tensor) -> None:
     low.copy_(_signed_16(bits & 0xFFFF))
 
 
-@torch.no_grad()
 def round_into(copy: Tensor, values: Tensor) -> None:
     """The copy that layers compute with. On a CPU it is the same for split masters and for whole ones."""
     if copy.dtype != torch.bfloat16 or copy.device.type != "cpu":

@@ -313,9 +313,9 @@ class TorchPackedAdamW:
             here = slice(begin, min(begin + _PIECE, end))
             size = here.stop - here.start
             held = [flat.part(here) for flat in (arrays.master, arrays.first, arrays.second)]
-            values = [flat.read() for flat in held]
+            values = master, first, second = held[0].read(), held[1].read(), held[2].read()
             copy = None if arrays.copy is None else arrays.copy[here]
-            whole = Arrays(*values, arrays.gradient[here], copy)
+            whole = Arrays(master, first, second, arrays.gradient[here], copy)
             _update(whole, constants, slice(0, size), torch.empty(size), torch.empty(size))
             noise = random_bits(size, arrays.base + begin + seed_of(arrays.updates), values[0].device)
             for flat, each in zip(held, values, strict=True):
