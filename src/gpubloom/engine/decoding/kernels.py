@@ -185,74 +185,8 @@ def _spread(x_1D: Tensor, norm: Tensor | None, eps: float) -> Tensor:
 def _tile(outputs: int, inputs: int, *, packed: bool, gated: bool) -> tuple[int, int, int]:
     """What was fastest on an H200 for the matrices of a 7B model."""
     if packed:
-        return 8, 64, 4
+        return 1, 128, 4
     return (2, 1024, 4) if outputs >= 4096 and inputs < 8192 and not gated else (1, 1024, 4)
-
-
-@triton.jit
-def _nf4_matmul_kernel(
-    x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, out_ptr, rows, outputs, inputs,
-    BIAS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_N outputs for a few rows; the weights in upper and lower halves of bytes one after the other."""
-    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    m = tl.arange(0, BLOCK_M)
-    bytes_in_row = inputs // 2
-    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for start in range(0, bytes_in_row, BLOCK_K):
-        b = start + tl.arange(0, BLOCK_K)
-        in_k = b < bytes_in_row
-        in_x = (m < rows)[:, None] & in_k[None, :]
-        x_at = m[:, None] * inputs + 2 * b[None, :]
-        even = tl.load(x_ptr + x_at, mask=in_x, other=0.0)
-        odd = tl.load(x_ptr + x_at + 1, mask=in_x, other=0.0)
-        here = (n < outputs)[:, None] & in_k[None, :]
-        at = n.to(tl.int64)[:, None] * bytes_in_row + b[None, :]
-        packed = tl.load(weight_ptr + at, mask=here, other=0).to(tl.int32)
-        scale = tl.load(absmax_ptr + (at // 32), mask=here, other=0.0)
-        high = (tl.load(codes_ptr + (packed >> 4)) * scale).to(even.dtype)
-        low = (tl.load(codes_ptr + (packed & 15)) * scale).to(even.dtype)
-        total += tl.dot(even, tl.trans(high), input_precision=PRECISION)
-        total += tl.dot(odd, tl.trans(low), input_precision=PRECISION)
-    if BIAS:
-        total += tl.load(bias_ptr + n, mask=n < outputs, other=0.0).to(tl.float32)[None, :]
-    to = out_ptr + m[:, None] * outputs + n[None, :]
-    tl.store(to, total.to(out_ptr.dtype.element_ty), mask=(m < rows)[:, None] & (n < outputs)[None, :])
-
-
-def nf4_matmul(
-    x_BD: Tensor,
-    weight: Tensor,
-    absmax: Tensor,
-    codes: Tensor,
-    bias: Tensor | None,
-    *,
-    outputs: int,
-    tile: tuple[int, int, int] = (32, 64, 4),
-) -> Tensor:
-    """A few rows times a packed matrix; `tile` is outputs, bytes and warps of one program."""
-    rows, inputs = x_BD.shape
-    out = torch.empty(rows, outputs, dtype=x_BD.dtype, device=x_BD.device)
-    block_n, block_k, warps = tile
-    _nf4_matmul_kernel[(triton.cdiv(outputs, block_n),)](
-        x_BD,
-        weight,
-        absmax,
-        codes,
-        x_BD if bias is None else bias,
-        out,
-        rows,
-        outputs,
-        inputs,
-        BIAS=bias is not None,
-        BLOCK_M=max(16, triton.next_power_of_2(rows)),
-        BLOCK_N=block_n,
-        BLOCK_K=block_k,
-        PRECISION="ieee" if x_BD.dtype == torch.float32 else "tf32",
-        num_warps=warps,
-    )
-    return out
 
 
 @triton.jit

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from gpubloom.engine.nf4 import BLOCK, NF4, Nf4, dequantize, dequantize_scales
 
-# Up to so many rows, a product is computed by the kernel that reads a matrix row by row.
+# Up to so many rows, a product is computed row by row by the kernel that reads a matrix once for each; for
+# more rows, a packed matrix is decoded whole before it.
 _MATVEC_ROWS = 1
-# Up to so many rows, a packed matrix is decoded within the product; for more, once before it.
-_PACKED_ROWS = 32
+_PACKED_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -115,29 +115,31 @@ def project(
     """matrix(norm(x)), gated as SwiGLU does, plus the residual. `tuned_B` is 1 where the adapter counts."""
     kernels = _kernels(x_BD)
     lora = matrix.lora if tuned_B is not None else None
-    if kernels is not None and x_BD.shape[0] <= _MATVEC_ROWS:
-        return _project_row(kernels, x_BD, matrix, norm, residual, gated, lora, tuned_B)
+    most = _MATVEC_ROWS if isinstance(matrix.weight, Tensor) else _PACKED_ROWS
+    if kernels is not None and len(x_BD) <= most:
+        rows = [
+            _project_row(
+                kernels,
+                x_BD[row : row + 1],
+                matrix,
+                norm,
+                None if residual is None else residual[row : row + 1],
+                gated,
+                lora,
+                None if tuned_B is None else tuned_B[row : row + 1],
+            )
+            for row in range(len(x_BD))
+        ]
+        return rows[0] if len(rows) == 1 else torch.cat(rows)
     if norm is not None:
         x_BD = rms_norm(x_BD, norm)
-    y_BN = _multiply(x_BD, matrix)
+    weight = matrix.weight if isinstance(matrix.weight, Tensor) else matrix.weight.decoded(x_BD.dtype)
+    y_BN = F.linear(x_BD, weight, matrix.bias)
     if lora is not None and tuned_B is not None:
         y_BN = y_BN + F.linear(F.linear(x_BD, lora.down_RD) * tuned_B[:, None], lora.up_NR)
     if gated:
         y_BN = _silu_gate(y_BN)
     return y_BN if residual is None else residual + y_BN
-
-
-def _multiply(x_BD: Tensor, matrix: Matrix) -> Tensor:
-    weight = matrix.weight
-    if isinstance(weight, Tensor):
-        return F.linear(x_BD, weight, matrix.bias)
-    kernels = _kernels(x_BD)
-    if kernels is None or len(x_BD) > _PACKED_ROWS:
-        return F.linear(x_BD, weight.decoded(x_BD.dtype), matrix.bias)
-    found: Tensor = kernels.nf4_matmul(
-        x_BD, weight.packed, weight.absmax, weight.codes, matrix.bias, outputs=matrix.outputs
-    )
-    return found
 
 
 def _project_row(

@@ -15,7 +15,7 @@ from gpubloom.engine.hardware import Compute
 from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.llama_folder import load_model
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
-from gpubloom.engine.serving.batched_answers import batch_answers
+from gpubloom.engine.serving.batched_answers import GPU_VARIABLE, batch_answers
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.errors import CodedError
 from gpubloom.hub.checking import read_header
@@ -107,6 +107,8 @@ class ModelRegistry:
     def _answers(self) -> str:
         if self._batchers:
             return "computed together: up to 32 in one batch"
+        if self.compute.device.type == "cuda":
+            return f"computed one token each in turn: batches on a GPU need {GPU_VARIABLE}=1"
         return "computed one token each in turn: the attention of this model cannot use a shared cache"
 
     def _weights(self) -> str:
