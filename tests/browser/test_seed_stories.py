@@ -59,7 +59,8 @@ def test_the_first_document_alice_trains_a_model_and_downloads_it(
     expect(page.get_by_role("button", name="Remove picture")).to_be_visible()
 
     # 2. A project.
-    page.get_by_role("link", name="Projects").first.click()
+    page.get_by_role("link", name="Projects", exact=True).first.click()
+    expect(page.get_by_role("heading", name="Projects", level=1)).to_be_visible()
     expect(page.get_by_text("No projects created yet. Click 'New Project' to start.")).to_be_visible()
     page.get_by_role("button", name="New Project").first.click()
     form = page.get_by_role("dialog")
@@ -157,7 +158,7 @@ def test_the_second_document_a_model_is_tuned_watched_and_asked(
         (tmp_path / name).write_text(text)
         page.goto("/datasets")
         page.locator("input[type=file]").first.set_input_files(tmp_path / name)
-        expect(page.get_by_label("Preview", exact=True)).to_contain_text("Under the blue stone.")
+        expect(page.get_by_role("region", name="Preview")).to_contain_text("Under the blue stone.")
         expect(page.get_by_text("200").first).to_be_visible()
 
     # 3. The method and its parameters.
