@@ -60,7 +60,11 @@ class _Staging:
             for flat in (store.state[part] for part in PARTS)
         ]
         copy = None if store.is_split else self._copy[: store.trained.length]
-        return tensors, State(*parts, store.gradient, copy), tensors[0] if copy is None else copy
+        return (
+            tensors,
+            State(parts[0], parts[1], parts[2], store.gradient, copy),
+            tensors[0] if copy is None else copy,
+        )
 
 
 class Updates:
@@ -259,4 +263,5 @@ class Updates:
 
 
 def _state_of(store: BlockStore, copy: Tensor | None) -> State:
-    return State(*(store.state[part] for part in PARTS), store.gradient, copy)
+    master, first, second = (store.state[part] for part in PARTS)
+    return State(master, first, second, store.gradient, copy)
