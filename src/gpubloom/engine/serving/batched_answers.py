@@ -13,7 +13,6 @@ from gpubloom.engine.generate import TextModel
 from gpubloom.engine.models import TransformerLM
 from gpubloom.engine.pretrained_text import PretrainedText, tuned
 
-
 # On a GPU, tiny models gave other tokens than transformers behind position 32, so batches are off there.
 GPU_VARIABLE = "BLOOM_BATCHED_GPU"
 
