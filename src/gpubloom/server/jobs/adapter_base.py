@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, TypeGuard
+from typing import Any, TypeGuard
 from uuid import UUID
 
 import anyio.to_thread
@@ -31,8 +31,8 @@ _HUB_FOLDER = re.compile(r".*/hub/models/([^/]+?)--([^/]+)/[0-9a-f]{40}/?")
 class _Rewritten(FoundFile):
     content: bytes = b""
 
-    def open(self) -> BinaryIO:
-        return io.BytesIO(self.content)
+    def open(self) -> io.BufferedReader:
+        return io.BufferedReader(io.BytesIO(self.content))
 
 
 async def with_named_base(database: Database, user_id: UUID, files: list[FoundFile]) -> list[FoundFile]:

@@ -11,9 +11,9 @@ import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 from uuid import UUID
 
 import structlog
@@ -61,7 +61,7 @@ class FoundFile:
     def path(self) -> Path:
         return self.run_dir / self.folder / self.name
 
-    def open(self) -> BinaryIO:
+    def open(self) -> BufferedReader:
         return os.fdopen(open_beneath(self.run_dir, f"{self.folder}/{self.name}"), "rb")
 
 

@@ -125,7 +125,7 @@ function FailureDetails({ error }: { error: NonNullable<RunSummary["error"]> }) 
       {traceback && (
         <details className="mt-1.5">
           <summary className="cursor-pointer text-xs text-dim">Stack trace</summary>
-          <pre tabIndex={0} aria-label="Stack trace" className="mt-1.5 max-h-72 overflow-auto rounded-md bg-black/25 p-2.5 font-mono text-xs">
+          <pre role="region" tabIndex={0} aria-label="Stack trace" className="mt-1.5 max-h-72 overflow-auto rounded-md bg-black/25 p-2.5 font-mono text-xs">
             {traceback.trimEnd()}
           </pre>
         </details>
