@@ -125,7 +125,12 @@ function FailureDetails({ error }: { error: NonNullable<RunSummary["error"]> }) 
       {traceback && (
         <details className="mt-1.5">
           <summary className="cursor-pointer text-xs text-dim">Stack trace</summary>
-          <pre role="region" tabIndex={0} aria-label="Stack trace" className="mt-1.5 max-h-72 overflow-auto rounded-md bg-black/25 p-2.5 font-mono text-xs">
+          <pre
+            // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
+            tabIndex={0}
+            aria-label="Stack trace"
+            className="mt-1.5 max-h-72 overflow-auto rounded-md bg-black/25 p-2.5 font-mono text-xs"
+          >
             {traceback.trimEnd()}
           </pre>
         </details>
