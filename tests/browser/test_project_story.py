@@ -86,6 +86,7 @@ def test_a_project_of_130b_shows_what_it_takes_and_one_click_makes_it_fit(
     expect(plan.get_by_role("heading", name="The model fits on H200, 1,536 GB host")).to_be_visible()
     expect(page.get_by_label("Optimizer", exact=True)).to_have_value("adafactor")
     expect(plan).to_contain_text("This server has no GPU")
+    page.get_by_text("Optimizer and schedule").click()
     page.get_by_label("Optimizer", exact=True).select_option("adamw")
     plan.get_by_role("button", name=re.compile("GB of host memory$")).first.click()
     expect(page.get_by_label("Host memory, in GB")).not_to_have_value("1536")

@@ -82,6 +82,7 @@ def test_the_first_document_alice_trains_a_model_and_downloads_it(
     page.get_by_label("Learning rate", exact=True).fill("0.0001")
     page.get_by_label("Batch size", exact=True).fill("1")
     page.get_by_label("Epochs", exact=True).fill("3")
+    page.get_by_text("Optimizer and schedule").click()
     page.get_by_label("Optimizer", exact=True).select_option("adamw")
     page.get_by_label("GPU type").select_option("Other GPU…")
     page.get_by_label("GPU name").fill("H200")

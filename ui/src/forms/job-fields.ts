@@ -99,8 +99,6 @@ export const CONFIG_GROUPS = {
   examples: [field("data.train_on"), field("data.packing"), field("data.too_long"), field("data.eval_fraction")],
   backend: [field("backend")],
   training: [field("epochs"), field("learning_rate"), field("batch_size"), field("max_steps")],
-  // Every choice that the engine has about its optimizer, as the server lists them.
-  update: (Object.keys(CONFIG_SCHEMA) as ConfigPath[]).filter((path) => path.startsWith("optimizer.") && CONFIG_SCHEMA[path].choices).map((path) => field(path, { when: byEngine })),
   optimizer: [
     field("optimizer.name", { when: byEngine }),
     field("optimizer.state", { when: (values) => byEngine(values) && !withAdapters(values) && valueAt(values, "optimizer.name") === "adamw" }),

@@ -117,9 +117,6 @@ export function StructuredConfig({ project }: { project: Project | null }) {
           <div className="grid grid-cols-2 gap-3.5 sm:grid-cols-4">
             <ConfigFields group="training" />
           </div>
-          <div className="grid gap-3.5 sm:grid-cols-2">
-            <ConfigFields group="update" />
-          </div>
         </div>
         <TrainingAccordions />
       </Card>
