@@ -113,7 +113,7 @@ def test_a_model_folder_stands_instead_of_a_preset_and_may_have_shorter_rows() -
     ("fields", "code", "field", "words"),
     [
         ({"lerningRate": 1}, "extra_forbidden", "lerningRate", "did you mean learning_rate?"),
-        ({"optimizer": {"lr": 1}}, "extra_forbidden", "optimizer.lr", "known fields: name, beta1"),
+        ({"optimizer": {"lr": 1}}, "extra_forbidden", "optimizer.lr", "known fields: name, state"),
         ({"model": {"hiddenSize": 10**7}}, "less_than_equal", "model.hiddenSize", "65,536 (MAX_HIDDEN_SIZE)"),
         ({"batch_size": 10**7}, "less_than_equal", "batch_size", "65,536 (MAX_BATCH_SIZE)"),
         ({"epochs": 10**9}, "less_than_equal", "epochs", "100,000 (MAX_EPOCHS)"),

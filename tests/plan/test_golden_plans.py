@@ -127,12 +127,13 @@ def test_128k_tokens_on_1_5b_fit_24_gb_because_inputs_wait_on_the_host() -> None
     assert answer.host.activations > 10e9
 
 
-def test_120b_at_full_precision_fits_1536_gb_when_gradients_share_their_place() -> None:
+def test_120b_at_full_precision_fits_1536_gb_at_fourteen_bytes_a_parameter() -> None:
     answer = planned("120b", LARGE_H200, batch_size=8)
     assert within_limits(answer)
     assert answer.parameters > 120e9
-    assert answer.placement is not None
-    assert answer.placement.share_gradients
+    assert answer.host is not None
+    state = answer.host.weights + answer.host.gradients + answer.host.optimizer
+    assert state <= 14 * answer.parameters
     assert answer.limited_by == "the host optimizer"
 
 

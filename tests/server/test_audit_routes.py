@@ -22,6 +22,7 @@ from tests.server.rentals.conftest import service  # noqa: F401 - a fixture
 from tests.server.rentals.machines import add_artifact
 from tests.server.routes import addresses
 from tests.server.test_passkeys import ORIGIN, add_passkey, sign_in
+from tests.server.test_pictures import image_file, upload
 from tests.worker.remote.toy_provider import KEY, ToyService
 
 NEW_PASSWORD = "another walk in that garden"
@@ -82,6 +83,10 @@ class World:
             ProviderCredit(user_id=self.member.id, provider="modal", amount=5.0, stated_at=now())
         )
         return self.ada.delete("/api/credits/modal")
+
+    def remove_picture(self) -> Any:
+        upload(self.ada, image_file())
+        return self.ada.delete("/api/me/picture")
 
     def create_address(self) -> Any:
         job = self.job()
@@ -186,6 +191,8 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
     ("POST", "/api/me/confirm"): lambda w: w.ada.post("/api/me/confirm", json={"password": PASSWORD}),
     ("POST", "/api/auth/sign-out"): lambda w: w.ada.post("/api/auth/sign-out"),
     ("PATCH", "/api/me"): lambda w: w.ada.patch("/api/me", json={"name": "Lovelace"}),
+    ("PUT", "/api/me/picture"): lambda w: upload(w.ada, image_file()),
+    ("DELETE", "/api/me/picture"): World.remove_picture,
     ("POST", "/api/me/password"): lambda w: w.ada.post(
         "/api/me/password", json={"current_password": PASSWORD, "new_password": NEW_PASSWORD}
     ),

@@ -137,6 +137,7 @@ _NEW_TABLES = {
     "passkey_challenges",
     "passkeys",
     "pending_sign_ins",
+    "profile_pictures",
     "provider_credits",
     "queue_turns",
     "recovery_codes",

@@ -60,7 +60,7 @@ def ada(server: Server, member: User) -> Browser:
 @pytest.fixture(autouse=True)
 def _the_machine_of_the_samples(installation: Installation, server: Server) -> None:
     h200 = Gpu(name="NVIDIA H200", memory_bytes=150 * 10**9)
-    hardware = Hardware(name="box", host_memory_bytes=1536 * 10**9, cpu_cores=64, gpus=(h200,))
+    hardware = Hardware(name="box", host_memory_bytes=2048 * 10**9, cpu_cores=64, gpus=(h200,))
     installation.add(Worker(id=uuid4(), name="box:1", hardware=hardware.model_dump(mode="json")))
 
 

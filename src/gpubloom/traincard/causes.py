@@ -1,6 +1,8 @@
 """Likely causes of a failure: a code, a clause for people, and what to do."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +212,14 @@ _ALL = (
 )
 
 CAUSES = {cause.code: cause for cause in _ALL}
+
+
+def cause_and_advice(error: Mapping[str, Any]) -> str:
+    """The likely cause of an `error` event in words, and what to do; empty when nothing is known."""
+    cause = CAUSES.get(error.get("cause") or "")
+    likely = f"Likely cause: {cause.title}. " if cause else ""
+    return f"{likely}{error.get('advice') or ''}".strip()
+
 
 # Of processes that only noticed that another one was gone.
 FOLLOWS = frozenset({"lost_rank", "child_failed"})

@@ -19,7 +19,6 @@ from gpubloom.storage import Store
 from gpubloom.storage.layout import JobLayout
 from tests.server.installation import Browser, Server
 from tests.worker.remote.renter import Renter
-from tests.worker.remote.test_untrusted_machines import rent_script
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.xdist_group("s3")
@@ -78,7 +77,7 @@ def _expire(renter: Renter) -> int:
 def test_files_stay_in_the_bucket_with_addresses_that_expire_until_retention_removes_them(
     renter: Renter,
 ) -> None:
-    job_id = rent_script(renter, {"train.py": SCRIPT}, sandboxed=False)
+    job_id = renter.rent_script({"train.py": SCRIPT}, sandboxed=False)
     _ended(renter, job_id)
     digest = hashlib.sha256(WEIGHTS.encode()).hexdigest()
     layout = JobLayout(str(job_id), 1)
@@ -131,7 +130,7 @@ def server_tests(server: Server, renter: Renter, job_id: UUID, digest: str) -> N
 def test_a_second_attempt_replaces_what_the_first_one_made_and_deleting_the_job_removes_all(
     renter: Renter,
 ) -> None:
-    job_id = rent_script(renter, {"train.py": "open('a.txt', 'a').write('one')"}, sandboxed=False)
+    job_id = renter.rent_script({"train.py": "open('a.txt', 'a').write('one')"}, sandboxed=False)
     _ended(renter, job_id)
     before = _objects(renter, job_id)
     job = renter.job(job_id)
@@ -150,7 +149,7 @@ def test_a_second_attempt_replaces_what_the_first_one_made_and_deleting_the_job_
 
 def test_without_retention_nothing_stays_in_the_bucket(renter: Renter) -> None:
     renter.settings = renter.settings.model_copy(update={"artifact_retention_days": 0})
-    job_id = rent_script(renter, {"train.py": SCRIPT}, sandboxed=False)
+    job_id = renter.rent_script({"train.py": SCRIPT}, sandboxed=False)
     _ended(renter, job_id)
     assert _objects(renter, job_id) == set()
     assert (renter.run_dir(job_id) / "work/out/same.bin").read_text() == WEIGHTS
@@ -160,8 +159,8 @@ def test_a_script_that_loads_from_the_hub_takes_the_owners_token_along_as_a_secr
     token = "hf_Owners_Token"
     sealed = Vault.of(renter.settings.home).seal(token, _context(renter.user.id))
     renter.installation.add(HubToken(user_id=renter.user.id, sealed=sealed))
-    plain = rent_script(renter, {"train.py": "print(1)"}, sandboxed=False)
-    loads = rent_script(renter, {"train.py": "print(1)"}, sandboxed=False, hub_models=("gpt2",))
+    plain = renter.rent_script({"train.py": "print(1)"}, sandboxed=False)
+    loads = renter.rent_script({"train.py": "print(1)"}, sandboxed=False, hub_models=("gpt2",))
     _ended(renter, plain)
     _ended(renter, loads)
     launches = {each.launch.key.split("-")[-2]: each.launch for each in renter.service.rented.values()}

@@ -1,7 +1,6 @@
 """A person's own picture, and the pictures of others for those who may list people."""
 
 import base64
-import binascii
 from typing import Annotated
 from uuid import UUID
 
@@ -48,12 +47,14 @@ async def change_picture(
 ) -> UserOut:
     """Replace your picture. The middle of the image is kept, 256 × 256 pixels, without metadata."""
     try:
+        # Characters outside ASCII are a ValueError, wrong padding is binascii.Error, which is one too.
         content = base64.b64decode(body.content, validate=True)
-        picture = await service.decode(settings, content)
-    except binascii.Error:
+    except ValueError:
         raise InvalidInput.for_field(
             "content", "The content is not valid base64.", code="not_base64"
         ) from None
+    try:
+        picture = await service.decode(settings, content)
     except NotAPicture as problem:
         raise InvalidInput.for_field("content", _SENTENCES[problem.code], code=problem.code) from problem
     async with database.write() as session:

@@ -189,10 +189,9 @@ class _Constants(ctypes.Structure):
 
 
 class NativeAdamW:
-    """Raises `CannotBuild` where there is no compiler."""
+    """The C kernel for FP32 state."""
 
-    def __init__(self) -> None:
-        library = load(_SOURCE)
+    def __init__(self, library: ctypes.CDLL) -> None:
         self._functions = {kind: library[f"adamw_{kind_name(kind)}"] for kind in KINDS}
         for function in self._functions.values():
             function.argtypes = [*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.POINTER(_Constants)]
@@ -272,10 +271,10 @@ class _Packed(ctypes.Structure):
 
 
 class NativePackedAdamW:
-    """Raises `CannotBuild` where there is no compiler."""
+    """The C kernel for state in other encodings."""
 
-    def __init__(self) -> None:
-        self._function = load(_SOURCE).adamw_packed
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._function = library.adamw_packed
         self._function.argtypes = [ctypes.POINTER(_Packed)]
         self._function.restype = None
 
@@ -344,8 +343,9 @@ class HostAdamW:
         self._packed_kernel: _PackedKernel
         counted = f"{threads} thread{'s' if threads > 1 else ''}"
         try:
-            self._kernel = NativeAdamW()
-            self._packed_kernel = NativePackedAdamW()
+            library = load(_SOURCE)
+            self._kernel = NativeAdamW(library)
+            self._packed_kernel = NativePackedAdamW(library)
             self.description = f"C, {counted}"
         except CannotBuild as reason:
             self._kernel = TorchAdamW()

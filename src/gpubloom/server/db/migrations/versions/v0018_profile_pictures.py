@@ -25,4 +25,5 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("profile_pictures")
     # Addresses of pictures that are gone.
-    op.execute("UPDATE users SET image = NULL")
+    users = sa.table("users", sa.column("image", sa.String()))
+    op.execute(sa.update(users).where(users.c.image.like("/api/users/%")).values(image=None))
