@@ -16,7 +16,6 @@ import typer
 
 from gpubloom.cli.output import FAILED, STOPPED, refuse, report
 from gpubloom.errors import InputError
-from gpubloom.traincard.causes import cause_and_advice
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -328,6 +327,8 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
             error = latest.get("error") or {}
             reason = error.get("message") or f"The training process ended with code {code}."
             report(error.get("code") or error.get("cause") or "training_failed", reason)
+            from gpubloom.traincard.causes import cause_and_advice
+
             if advice := cause_and_advice(error):
                 console.print(advice, soft_wrap=True)
             console.print(f"Log: {run_dir / 'logs' / 'output.log'}", soft_wrap=True)

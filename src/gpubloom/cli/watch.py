@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpubloom.cli.output import refuse
-from gpubloom.traincard.causes import cause_and_advice
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -94,6 +93,8 @@ def frame(view: "RunView", width: int) -> "RenderableType":
     lines += [Text(problem, style="yellow") for problem in (*view.findings, *view.warnings)]
     if error := view.state.error:
         lines.append(Text(f"{error['type']}: {error['message']}", style="bold red"))
+        from gpubloom.traincard.causes import cause_and_advice
+
         if advice := cause_and_advice(error):
             lines.append(Text(advice))
     return Group(*lines)
