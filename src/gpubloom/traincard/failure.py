@@ -100,7 +100,6 @@ _RULES: tuple[_Rule, ...] = (
     _rule("gpu_out_of_memory", "RuntimeError", _CUDA + r"CUBLAS_STATUS_ALLOC_FAILED"),
     # Allocators say OutOfMemoryError; this comes from pinned memory, or before there is an allocator.
     _rule("cuda_allocation", "RuntimeError", _CUDA + r"out of memory"),
-    _rule("gpu_out_of_memory", "XlaRuntimeError", r"^RESOURCE_EXHAUSTED: "),
     _rule(
         "host_out_of_memory",
         "RuntimeError",
