@@ -7,23 +7,26 @@ import type { OAuthProvider, Role, User } from "./types";
 
 type Schemas = components["schemas"];
 
-function keepMe(user: User): User {
+async function keepMe(answer: Promise<User>): Promise<User> {
+  const user = await answer;
+  // An answer that is on its way still has what was before.
+  await queryClient.cancelQueries({ queryKey: authStateQuery.queryKey });
   queryClient.setQueryData(authStateQuery.queryKey, (state) => (state ? { ...state, user } : state));
   void queryClient.invalidateQueries({ queryKey: peopleQuery.queryKey });
   return user;
 }
 
-export const renameMe = async (name: string) => keepMe(await answerOf(api.PATCH("/api/me", { body: { name } })));
+export const renameMe = (name: string) => keepMe(answerOf(api.PATCH("/api/me", { body: { name } })));
 
 export async function changePicture(file: File): Promise<User> {
   const bytes = new Uint8Array(await file.arrayBuffer());
   // In pieces: a call takes only so many arguments.
   let text = "";
   for (let start = 0; start < bytes.length; start += 32_768) text += String.fromCharCode(...bytes.subarray(start, start + 32_768));
-  return keepMe(await answerOf(api.PUT("/api/me/picture", { body: { content: btoa(text) } })));
+  return keepMe(answerOf(api.PUT("/api/me/picture", { body: { content: btoa(text) } })));
 }
 
-export const removePicture = async () => keepMe(await answerOf(api.DELETE("/api/me/picture")));
+export const removePicture = () => keepMe(answerOf(api.DELETE("/api/me/picture")));
 
 export async function changePassword(body: Schemas["ChangePassword"]) {
   await answerOf(api.POST("/api/me/password", { body }));

@@ -68,7 +68,7 @@ export const isSignedIn = (userId: string) => queryClient.getQueryData(authState
 export function setSignedIn({ user, csrf_token: csrfToken }: SignedIn) {
   setCsrfToken(csrfToken);
   queryClient.setQueryData(authStateQuery.queryKey, (state) =>
-    state ? { ...state, setupRequired: false, user, csrfToken } : undefined,
+    state ? { ...state, setup_required: false, user, csrf_token: csrfToken } : undefined,
   );
   // With no earlier answer to amend, the next reader fetches a fresh one.
   if (!queryClient.getQueryData(authStateQuery.queryKey)) {
@@ -82,7 +82,7 @@ export async function setSignedOut() {
   forgetTab();
   queryClient.removeQueries({ predicate: (query) => query.queryKey[0] !== "auth" });
   queryClient.setQueryData(authStateQuery.queryKey, (state) =>
-    state ? { ...state, user: null, csrfToken: null } : undefined,
+    state ? { ...state, user: null, csrf_token: null } : undefined,
   );
   await queryClient.invalidateQueries({ queryKey: authStateQuery.queryKey });
 }

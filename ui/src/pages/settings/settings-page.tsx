@@ -23,7 +23,7 @@ import { PasskeysCard } from "./passkeys-card";
 import { PeopleTab } from "./people-tab";
 import { PictureField } from "./picture-field";
 import { SecondFactorCard } from "./second-factor-card";
-import { ServerWarnings } from "./server-warnings";
+import { WithServerWarnings } from "./server-warnings";
 import { SessionsTab } from "./sessions-tab";
 import { StorageCard } from "./storage-card";
 import { TokensTab } from "./tokens-tab";
@@ -48,27 +48,29 @@ export function SettingsPage() {
   const current = entries.find((entry) => entry.tab === tab) ?? entries[0];
   usePageTitle(current ? `${current.text}, Settings` : "Settings");
 
+  const tabs = (
+    <Tabs
+      value={current?.tab}
+      onValueChange={(chosen) => void navigate({ search: { tab: ENTRIES.find((entry) => entry.tab === chosen)?.tab } })}
+    >
+      <TabList aria-label="Settings">
+        {entries.map((entry) => (
+          <Tab key={entry.tab} value={entry.tab}>
+            {entry.text}
+          </Tab>
+        ))}
+      </TabList>
+      {entries.map(({ tab: value, panel: Panel }) => (
+        <TabPanel key={value} value={value} tabIndex={-1}>
+          <Panel />
+        </TabPanel>
+      ))}
+    </Tabs>
+  );
   return (
     <>
       <PageHeader title="Settings" />
-      {user.role === "admin" && <ServerWarnings />}
-      <Tabs
-        value={current?.tab}
-        onValueChange={(chosen) => void navigate({ search: { tab: ENTRIES.find((entry) => entry.tab === chosen)?.tab } })}
-      >
-        <TabList aria-label="Settings">
-          {entries.map((entry) => (
-            <Tab key={entry.tab} value={entry.tab}>
-              {entry.text}
-            </Tab>
-          ))}
-        </TabList>
-        {entries.map(({ tab: value, panel: Panel }) => (
-          <TabPanel key={value} value={value} tabIndex={-1}>
-            <Panel />
-          </TabPanel>
-        ))}
-      </Tabs>
+      {user.role === "admin" ? <WithServerWarnings>{tabs}</WithServerWarnings> : tabs}
     </>
   );
 }
