@@ -13,10 +13,18 @@ template)` its text with the trained spans, `RowTokenizer.encode(rendered)` ids 
 used raises RowProblem (or carries `problem`), and never stops the rows after it.
 """
 
+from gpubloom.datasets.columns import Column
 from gpubloom.datasets.conversion import Converted, Split, convert
 from gpubloom.datasets.detection import Detection, detect, sample
 from gpubloom.datasets.example import Example, Message
-from gpubloom.datasets.inspection import Column, Duplicates, Lengths, Report, inspect
+from gpubloom.datasets.example_reader import (
+    ExampleFile,
+    ReadingOptions,
+    example_files,
+    mapping_of,
+    read_examples,
+)
+from gpubloom.datasets.inspection import Duplicates, Lengths, Report, inspect
 from gpubloom.datasets.model_files import ModelFiles, RowTokenizer, Tokens
 from gpubloom.datasets.pages import Page, PreviewRow, RowIndex, build_index, index_path, preview, row_start
 from gpubloom.datasets.problems import NotADataset, Problem, ProblemLog, RowProblem
@@ -35,6 +43,7 @@ __all__ = [
     "Detection",
     "Duplicates",
     "Example",
+    "ExampleFile",
     "Format",
     "Lengths",
     "Mapping",
@@ -47,6 +56,7 @@ __all__ = [
     "Problem",
     "ProblemLog",
     "Progress",
+    "ReadingOptions",
     "Rendered",
     "Report",
     "Row",
@@ -60,9 +70,12 @@ __all__ = [
     "build_index",
     "convert",
     "detect",
+    "example_files",
     "index_path",
     "inspect",
+    "mapping_of",
     "preview",
+    "read_examples",
     "readable_suffixes",
     "render",
     "row_start",
