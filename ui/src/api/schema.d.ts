@@ -4904,27 +4904,34 @@ export interface components {
         };
         /**
          * Finding
-         * @description A problem that the diagnosis found in the run.
+         * @description Something about a run, its data or its settings that a person should know.
          */
         Finding: {
             /**
              * Kind
-             * @description The rule that found the problem, such as diverging or stalled.
+             * @description What was found, such as diverging or few_rows_used.
              * @default
              */
             kind: string;
             /**
              * Severity
-             * @description critical, warning or info.
+             * @description How much it matters.
              * @default info
+             * @enum {string}
              */
-            severity: string;
+            severity: "critical" | "warning" | "info";
             /**
              * Sentence
-             * @description What is wrong, and what to do about it.
+             * @description What is wrong, with its figures.
              * @default
              */
             sentence: string;
+            /**
+             * Next Step
+             * @description What to do about it. May be empty.
+             * @default
+             */
+            next_step: string;
             /**
              * Evidence
              * @description The numbers behind the finding.
@@ -4938,6 +4945,11 @@ export interface components {
              * @description Start of the problem, in seconds since 1970. None if unknown.
              */
             since: number | null;
+            /**
+             * Title
+             * @description The kind in words.
+             */
+            readonly title: string;
         };
         /**
          * FindingOut
