@@ -27,6 +27,7 @@ from gpubloom.datasets.example_reader import (
 from gpubloom.datasets.inspection import Duplicates, Lengths, Report, inspect
 from gpubloom.datasets.model_files import ModelFiles, RowTokenizer, Tokens
 from gpubloom.datasets.pages import Page, PreviewRow, RowIndex, build_index, index_path, preview, row_start
+from gpubloom.datasets.preflight import FilePreflight, Preflight, SideCounts, preflight
 from gpubloom.datasets.problems import NotADataset, Problem, ProblemLog, RowProblem
 from gpubloom.datasets.rendering import Piece, Rendered, render
 from gpubloom.datasets.rows import Progress, Row, Start
@@ -44,6 +45,7 @@ __all__ = [
     "Duplicates",
     "Example",
     "ExampleFile",
+    "FilePreflight",
     "Format",
     "Lengths",
     "Mapping",
@@ -52,6 +54,7 @@ __all__ = [
     "NotADataset",
     "Page",
     "Piece",
+    "Preflight",
     "PreviewRow",
     "Problem",
     "ProblemLog",
@@ -63,6 +66,7 @@ __all__ = [
     "RowIndex",
     "RowProblem",
     "RowTokenizer",
+    "SideCounts",
     "Source",
     "Split",
     "Start",
@@ -74,6 +78,7 @@ __all__ = [
     "index_path",
     "inspect",
     "mapping_of",
+    "preflight",
     "preview",
     "read_examples",
     "readable_suffixes",

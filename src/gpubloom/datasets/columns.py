@@ -87,24 +87,19 @@ def nested_paths(values: Mapping[str, Any]) -> Iterator[str]:
             return
         if isinstance(value, Mapping):
             for name, inner in value.items():
-                yield from walk(inner, f"{path}.{name}", depth + 1)
+                # A name with signs that paths use could not be found again.
+                if not set(".[]") & set(str(name)):
+                    yield from walk(inner, f"{path}.{name}", depth + 1)
         elif isinstance(value, list):
             if value:
                 yield from walk(value[0], f"{path}[0]", depth + 1)
-        elif depth and value is not None and value_in_path(path):
+        elif depth and value is not None:
             yield path
 
     for count, path in enumerate(each for name, value in values.items() for each in walk(value, name, 0)):
         if count == _MOST_PATHS:
             return
         yield path
-
-
-def value_in_path(path: str) -> bool:
-    """Whether a path can be read back: names inside of it may hold signs that paths use."""
-    return (
-        "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in _steps(path)) == f".{path}"
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 The trainer and the pre-flight both read through here, so what a pre-flight counts is what a run trains.
 Memory holds a few rows at a time, and of a small file the rows among which some must be held out. Tokenizing
-runs in a thread of its own, which needs no lock of Python's while the next rows are rendered.
+runs in threads of its own, which need no lock of Python's while the next rows are rendered.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -26,6 +26,8 @@ from gpubloom.errors import InputError
 _BATCH_ROWS = 256
 _BATCH_CHARACTERS = 1 << 20
 _NAMED = 3
+# One renders and counts, the other ones tokenize; more would only wait for the first.
+_THREADS = 2
 # Of the conversations that end alike; a few are cut short by their authors.
 _AGREEMENT = 0.95
 
@@ -126,6 +128,7 @@ class ReadExamples:
     notes: tuple[str, ...]
     # The token that closes what the model writes, where all conversations agree on one.
     turn_end: int | None
+    has_conversations: bool
 
 
 def read_examples(
@@ -210,7 +213,12 @@ class _Reading:
         end, times = self._ends.most_common(1)[0] if self._ends else (None, 0)
         agreed = end is not None and times >= _AGREEMENT * self._conversations
         return ReadExamples(
-            trained, evaluated, dict(self._sides), tuple(self._notes), end if agreed else None
+            trained,
+            evaluated,
+            dict(self._sides),
+            tuple(self._notes),
+            end if agreed else None,
+            self._conversations > 0,
         )
 
     def _read(self, file: ExampleFile, split: Split, side: SplitName) -> FileCounts:
@@ -244,17 +252,19 @@ class _Reading:
     def _encoded(
         self, batches: Iterator[list[_Waiting]]
     ) -> Iterator[tuple[list[_Waiting], Sequence[Tokens]]]:
-        """Batches with their tokens. The next one is rendered while one is tokenized."""
+        """Batches with their tokens, in order. The next ones are rendered while some are tokenized."""
         tokenizer = self._model.tokenizer
-        with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as thread:
-            before: tuple[list[_Waiting], Future[list[Tokens]]] | None = None
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="tokenizer") as threads:
+            coming: deque[tuple[list[_Waiting], Future[list[Tokens]]]] = deque()
             for batch in batches:
-                coming = thread.submit(tokenizer.encode_many, [each.rendered for each in batch])
-                if before is not None:
-                    yield before[0], before[1].result()
-                before = batch, coming
-            if before is not None:
-                yield before[0], before[1].result()
+                coming.append(
+                    (batch, threads.submit(tokenizer.encode_many, [each.rendered for each in batch]))
+                )
+                if len(coming) > _THREADS:
+                    first, tokens = coming.popleft()
+                    yield first, tokens.result()
+            for first, tokens in coming:
+                yield first, tokens.result()
 
     def _why(self, counts: FileCounts) -> str:
         refused = [problem for problem in counts.problems.first if problem.fatal]
@@ -278,7 +288,7 @@ class _Reading:
                 digest = example.digest()
                 rendered = render(example, self._model.template)
             except RowProblem as problem:
-                counts.problems.add(Problem(row.number, row.line, str(problem)))
+                counts.problems.add(Problem(row.number, row.line, str(problem), code=problem.code))
                 counts.rejected_by_template += problem.code == "row_refused_by_template"
                 continue
             for remark in rendered.remarks:
