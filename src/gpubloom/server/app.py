@@ -41,6 +41,7 @@ from gpubloom.server.jobs import (
     checkpoint_routes,
     download_routes,
     launch_routes,
+    preflight_routes,
     share_routes,
     stream_routes,
     tasks,
@@ -163,6 +164,7 @@ def _routes() -> APIRouter:
     private.include_router(dataset_routes.router)
     private.include_router(brought_model_routes.router)
     private.include_router(launch_routes.router)
+    private.include_router(preflight_routes.router)
     private.include_router(job_routes.router)
     private.include_router(stream_routes.router)
     private.include_router(tasks.router)

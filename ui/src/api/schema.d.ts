@@ -1260,6 +1260,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/preflight": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preflight Job
+         * @description Render the dataset with the model and count rows, tokens and steps of the job. Nothing is started.
+         */
+        post: operations["preflight_job_api_preflight_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/totals": {
         parameters: {
             query?: never;
@@ -4826,6 +4846,32 @@ export interface components {
             message: string;
         };
         /**
+         * FilePreflightOut
+         * @description What would become of the rows of one dataset.
+         */
+        FilePreflightOut: {
+            /** Name */
+            name: string;
+            /** Rows */
+            rows: number;
+            /** Used */
+            used: number;
+            /** Unusable */
+            unusable: number;
+            /** Rejected By Template */
+            rejected_by_template: number;
+            /** Truncated */
+            truncated: number;
+            /** Skipped Too Long */
+            skipped_too_long: number;
+            /** Tokens Removed */
+            tokens_removed: number;
+            /** Unused Columns */
+            unused_columns: string[];
+            /** Problems */
+            problems: components["schemas"]["RowProblemOut"][];
+        };
+        /**
          * FindLearningRateTask
          * @description A short run that raises the learning rate at every step, to find where the loss falls fastest.
          */
@@ -4904,27 +4950,34 @@ export interface components {
         };
         /**
          * Finding
-         * @description A problem that the diagnosis found in the run.
+         * @description Something about a run, its data or its settings that a person should know.
          */
         Finding: {
             /**
              * Kind
-             * @description The rule that found the problem, such as diverging or stalled.
+             * @description What was found, such as diverging or few_rows_used.
              * @default
              */
             kind: string;
             /**
              * Severity
-             * @description critical, warning or info.
+             * @description How much it matters.
              * @default info
+             * @enum {string}
              */
-            severity: string;
+            severity: "critical" | "warning" | "info";
             /**
              * Sentence
-             * @description What is wrong, and what to do about it.
+             * @description What is wrong, with its figures.
              * @default
              */
             sentence: string;
+            /**
+             * Next Step
+             * @description What to do about it. May be empty.
+             * @default
+             */
+            next_step: string;
             /**
              * Evidence
              * @description The numbers behind the finding.
@@ -4938,6 +4991,11 @@ export interface components {
              * @description Start of the problem, in seconds since 1970. None if unknown.
              */
             since: number | null;
+            /**
+             * Title
+             * @description The kind in words.
+             */
+            readonly title: string;
         };
         /**
          * FindingOut
@@ -7302,6 +7360,37 @@ export interface components {
             items: components["schemas"]["PlaygroundOut"][];
         };
         /**
+         * PreflightOut
+         * @description What a job would train and evaluate on: exact counts, and findings about them.
+         */
+        PreflightOut: {
+            train: components["schemas"]["SideCountsOut"];
+            eval: components["schemas"]["SideCountsOut"] | null;
+            train_file: components["schemas"]["FilePreflightOut"];
+            eval_file: components["schemas"]["FilePreflightOut"] | null;
+            /** Sequence Length */
+            sequence_length: number;
+            /** Truncated Share */
+            truncated_share: number;
+            /**
+             * Duplicates
+             * @description Examples that repeat an earlier one of their dataset.
+             */
+            duplicates: number;
+            /**
+             * Overlap
+             * @description Validation examples that are also in the training data.
+             */
+            overlap: number;
+            /**
+             * Steps
+             * @description Optimizer steps of the whole run.
+             */
+            steps: number;
+            /** Findings */
+            findings: components["schemas"]["Finding"][];
+        };
+        /**
          * Preset
          * @description The sizes of a new model: the value of `model.preset` in a config, and how forms call it.
          */
@@ -8157,6 +8246,8 @@ export interface components {
             reason: string;
             /** Fatal */
             fatal: boolean;
+            /** Code */
+            code: string | null;
         };
         /**
          * RowProblems
@@ -8762,6 +8853,25 @@ export interface components {
         Shares: {
             /** Items */
             items: components["schemas"]["ShareOut"][];
+        };
+        /**
+         * SideCountsOut
+         * @description One side of the split. A sequence is a row of the trainer; it holds one or more packed examples.
+         */
+        SideCountsOut: {
+            /** Examples */
+            examples: number;
+            /** Tokens */
+            tokens: number;
+            /** Trained Tokens */
+            trained_tokens: number;
+            /** Sequences */
+            sequences: number;
+            /**
+             * Longest
+             * @description Tokens of the longest example.
+             */
+            longest: number;
         };
         /** SignIn */
         SignIn: {
@@ -12332,6 +12442,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["QueuedJob"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    preflight_job_api_preflight_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreflightOut"];
                 };
             };
             /** @description Error */

@@ -43,6 +43,7 @@ export type Cost = Schemas["Cost"];
 export type NewJob = Schemas["NewJob"];
 export type PlanRequest = Schemas["PlanRequest"];
 export type PlanAnswer = Schemas["PlanAnswer"];
+export type Preflight = Schemas["PreflightOut"];
 export type NearestFit = Schemas["NearestFit"];
 export type MachinePlan = Schemas["MachinePlan"];
 export type MemoryNeeds = Schemas["Needs"];
