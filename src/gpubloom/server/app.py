@@ -60,7 +60,7 @@ from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.playground.proxy import new_client
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
-from gpubloom.server.rentals import moving, provider_routes, stored_artifacts
+from gpubloom.server.rentals import moving, provider_routes, run_files, stored_artifacts
 from gpubloom.server.rentals import routes as rental_routes
 from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
@@ -116,7 +116,11 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(HiddenPaths, home=settings.home, uploads=settings.uploads),
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
-            Middleware(BodyLimit, larger={**FOLDERS, **picture_routes.BODIES}, unlimited=UPLOADS),
+            Middleware(
+                BodyLimit,
+                larger={**FOLDERS, **picture_routes.BODIES},
+                unlimited={"PATCH": UPLOADS, "PUT": run_files.UPLOADS},
+            ),
             Middleware(SessionCookie),
         ],
         responses=_RESPONSES,
@@ -150,6 +154,7 @@ def _routes() -> APIRouter:
     public.include_router(second_step_routes.router)
     public.include_router(oauth.router)
     public.include_router(share_routes.public_router)
+    public.include_router(run_files.router)
     every.include_router(public, prefix="/api")
 
     private = APIRouter(dependencies=[Depends(authenticate)])
