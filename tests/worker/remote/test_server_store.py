@@ -78,7 +78,7 @@ def test_a_command_reaches_a_machine_through_the_server(renter: Renter, port: in
 
     async def scenario() -> TrainingJob:
         async with renter.worker():
-            await renter.when(job_id, lambda job: bool(renter.losses(job_id)))
+            await renter.when(job_id, lambda job: bool(job.summary.get("step")))
             await renter.change(job_id, want="pause", status="pausing")
             return await renter.until(job_id, "paused", "failed")
 
@@ -93,7 +93,7 @@ def test_a_server_that_is_away_for_a_while_gets_everything_afterwards(renter: Re
 
     async def begun() -> None:
         async with renter.worker():
-            await renter.when(job_id, lambda job: bool(renter.losses(job_id)))
+            await renter.when(job_id, lambda job: bool(job.summary.get("step")))
 
     with _serving(renter, port):
         asyncio.run(begun())
