@@ -60,7 +60,7 @@ from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.playground.proxy import new_client
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
-from gpubloom.server.rentals import moving, provider_routes, run_files, stored_artifacts
+from gpubloom.server.rentals import bucket_routes, moving, provider_routes, run_files, stored_artifacts
 from gpubloom.server.rentals import routes as rental_routes
 from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
@@ -181,6 +181,7 @@ def _routes() -> APIRouter:
     private.include_router(ml_job_routes.router)
     private.include_router(offers.router)
     private.include_router(provider_routes.router)
+    private.include_router(bucket_routes.router)
     private.include_router(rental_routes.router)
     private.include_router(stored_artifacts.router)
     private.include_router(moving.router)

@@ -21,6 +21,7 @@ from gpubloom.server.rentals.schemas import (
     CredentialsIn,
     EndedMachine,
     Reconciled,
+    StorageReady,
     UnseenService,
 )
 from gpubloom.server.rentals.store_choice import NO_STORE, read_stores
@@ -47,7 +48,8 @@ async def list_providers(
     known = await connections.credentials_of(session, principal.id)
     stores = await read_stores(session, settings)
     items = [connections.connection_out(kind, known.get(kind.name), stores) for kind in kinds]
-    return Connections(items=items, problem=None if any(item.store for item in items) else NO_STORE)
+    ready = any(item.store for item in items)
+    return Connections(items=items, storage=StorageReady(ready=ready, reason=None if ready else NO_STORE))
 
 
 @router.put("/{provider}/credentials")

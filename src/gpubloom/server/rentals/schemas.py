@@ -63,11 +63,16 @@ class ConnectionOut(Schema):
     )
 
 
-class Connections(Schema):
-    """`problem`: what has to be done before any provider can run jobs."""
+class StorageReady(Schema):
+    """Whether the files of jobs on rented machines can be exchanged. If not, `reason` says what to do."""
 
+    ready: bool
+    reason: str | None
+
+
+class Connections(Schema):
     items: list[ConnectionOut]
-    problem: str | None
+    storage: StorageReady
 
 
 class CredentialsIn(Schema):

@@ -22,7 +22,7 @@ from gpubloom.storage import RunStore, StorageError, StorageSettings
 
 NO_STORE = (
     "Rented machines cannot exchange files with this server yet. An admin sets up a storage bucket under "
-    "Providers or with `bloom storage set`; or set BLOOM_PUBLIC_URL to a public https address."
+    "Providers or with `bloom providers storage set`; or set BLOOM_PUBLIC_URL to a public https address."
 )
 
 
