@@ -350,6 +350,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/run-files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Run File
+         * @description Download a file of a job to its rented machine. Only signed addresses work.
+         */
+        get: operations["download_run_file_api_run_files__path__get"];
+        /**
+         * Upload Run File
+         * @description Upload a batch of a run from its rented machine. Only signed addresses work.
+         */
+        put: operations["upload_run_file_api_run_files__path__put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/sign-out": {
         parameters: {
             query?: never;
@@ -2269,6 +2293,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/storage-bucket": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Storage Bucket
+         * @description Return the storage bucket of rented jobs, and how to create one.
+         */
+        get: operations["read_storage_bucket_api_storage_bucket_get"];
+        /**
+         * Set Storage Bucket
+         * @description Test a bucket and save it if every step succeeds. The next job uses it, without a restart.
+         */
+        put: operations["set_storage_bucket_api_storage_bucket_put"];
+        post?: never;
+        /**
+         * Remove Storage Bucket
+         * @description Forget the bucket. Nothing is deleted in it. Not possible while rented jobs use it.
+         */
+        delete: operations["remove_storage_bucket_api_storage_bucket_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/storage-bucket/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Storage Bucket
+         * @description Test the bucket in use.
+         */
+        post: operations["check_storage_bucket_api_storage_bucket_check_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/rentals": {
         parameters: {
             query?: never;
@@ -2948,6 +3020,93 @@ export interface components {
              * @default false
              */
             keep?: boolean;
+        };
+        /**
+         * BucketIn
+         * @description Where the bucket is, and a key that may read, write, list and delete in it.
+         */
+        BucketIn: {
+            /**
+             * Kind
+             * @description s3 for every S3-compatible service, gcs for Google Cloud Storage, azure.
+             * @default s3
+             * @enum {string}
+             */
+            kind?: "s3" | "gcs" | "azure";
+            /** Bucket */
+            bucket: string;
+            /**
+             * Access Key
+             * @description At Azure the storage account; at Google empty.
+             * @default
+             */
+            access_key?: string;
+            /**
+             * Secret Key
+             * Format: password
+             */
+            secret_key: string;
+            /**
+             * Endpoint
+             * @description Address of the service without the bucket. If empty: that of Amazon, Google or Azure.
+             * @default
+             */
+            endpoint?: string;
+            /**
+             * Region
+             * @default us-east-1
+             */
+            region?: string;
+            /**
+             * Prefix
+             * @description A folder in the bucket.
+             * @default
+             */
+            prefix?: string;
+        };
+        /**
+         * BucketOut
+         * @description The bucket of rented jobs. The secret key is never returned.
+         */
+        BucketOut: {
+            /**
+             * Source
+             * @description Who set the bucket up: the operator with BLOOM_STORAGE_*, or an admin. None: nobody.
+             */
+            source: ("environment" | "settings") | null;
+            /** Kind */
+            kind: ("s3" | "gcs" | "azure") | null;
+            /** Bucket */
+            bucket: string | null;
+            /** Access Key */
+            access_key: string | null;
+            /** Endpoint */
+            endpoint: string | null;
+            /** Region */
+            region: string | null;
+            /** Prefix */
+            prefix: string | null;
+            /** Set At */
+            set_at: string | null;
+            /**
+             * Server Store
+             * @description Whether this server itself can be the store.
+             */
+            server_store: boolean;
+            /** Server Store Reason */
+            server_store_reason: string | null;
+            /** Guides */
+            guides: components["schemas"]["GuideOut"][];
+        };
+        /**
+         * BucketTest
+         * @description The result of a live test. A new bucket is saved only if every step succeeded.
+         */
+        BucketTest: {
+            /** Ok */
+            ok: boolean;
+            /** Steps */
+            steps: components["schemas"]["StepOut"][];
         };
         /**
          * BudgetIn
@@ -3638,6 +3797,8 @@ export interface components {
             /** Fields */
             fields: components["schemas"]["CredentialFieldOut"][];
             capabilities: components["schemas"]["CapabilitiesOut"];
+            /** @description What the files of jobs at this provider go through. None: jobs cannot start yet. */
+            store: components["schemas"]["StoreOut"] | null;
         };
         /** Connections */
         Connections: {
@@ -5012,6 +5173,21 @@ export interface components {
             /** Sentence */
             sentence: string;
         };
+        /** GuideOut */
+        GuideOut: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /** Page */
+            page: string;
+            /** Endpoint */
+            endpoint: string;
+            /** Region */
+            region: string;
+            /** Steps */
+            steps: string[];
+        };
         /**
          * Health
          * @description `degraded`: the server answers, but jobs wait because of `problems`.
@@ -5308,6 +5484,8 @@ export interface components {
             billing: "second" | "minute" | "hour";
             /** Start Up Seconds */
             start_up_seconds: number;
+            /** @description The store that the files of the job go through. */
+            store: components["schemas"]["StoreOut"] | null;
             /** @description Estimated cost of the whole job. */
             estimate: components["schemas"]["Span"] | null;
         };
@@ -6745,6 +6923,8 @@ export interface components {
             recommended: boolean;
             /** Reasons */
             reasons: string[];
+            /** @description What the files of the job would go through. None: nothing is set up for it yet. */
+            store: components["schemas"]["StoreOut"] | null;
         };
         /**
          * OfferTaken
@@ -7866,6 +8046,13 @@ export interface components {
             estimated_cost: components["schemas"]["Span"];
             /** Reasons */
             reasons: string[];
+            /** @description What the files of the job would go through. */
+            store: components["schemas"]["StoreOut"] | null;
+            /**
+             * Problem
+             * @description What has to be done before the job can start there.
+             */
+            problem: string | null;
             /**
              * Ignored
              * @description Fields of the request that have no effect.
@@ -9091,6 +9278,23 @@ export interface components {
             gpus: number | null;
         };
         /**
+         * StepOut
+         * @description A step of the test. `ok` is null if an earlier step failed.
+         */
+        StepOut: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "write" | "list" | "upload" | "delete";
+            /** Title */
+            title: string;
+            /** Ok */
+            ok: boolean | null;
+            /** Problem */
+            problem: string | null;
+        };
+        /**
          * StorageOut
          * @description Bytes by kind. The files of jobs are measured about once a minute while the jobs run.
          */
@@ -9112,13 +9316,28 @@ export interface components {
         };
         /**
          * StorageReady
-         * @description Whether a storage bucket is configured. Jobs on rented machines need one.
+         * @description Whether the files of jobs on rented machines can be exchanged. If not, `reason` says what to do.
          */
         StorageReady: {
             /** Ready */
             ready: boolean;
             /** Reason */
             reason: string | null;
+        };
+        /**
+         * StoreOut
+         * @description What the files of a job on a rented machine go through.
+         */
+        StoreOut: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "bucket" | "server";
+            /** Title */
+            title: string;
+            /** Note */
+            note: string;
         };
         /**
          * StoredArtifactOut
@@ -10400,6 +10619,74 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Curves"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_run_file_api_run_files__path__get: {
+        parameters: {
+            query?: {
+                expires?: string;
+                most?: string;
+                signature?: string;
+            };
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    upload_run_file_api_run_files__path__put: {
+        parameters: {
+            query?: {
+                expires?: string;
+                most?: string;
+                signature?: string;
+            };
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {
@@ -14573,6 +14860,128 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Reconciled"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_storage_bucket_api_storage_bucket_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    set_storage_bucket_api_storage_bucket_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BucketIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketTest"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    remove_storage_bucket_api_storage_bucket_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    check_storage_bucket_api_storage_bucket_check_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketTest"];
                 };
             };
             /** @description Error */

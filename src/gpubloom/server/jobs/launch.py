@@ -415,8 +415,13 @@ _SPREAD = {"low": 0.7, "likely": 1.0, "high": 1.6}
 class TakesOffers(Protocol):
     """Something that can rent machines."""
 
-    async def take(self, session: AsyncSession, principal: Principal, offer: OfferTaken) -> dict[str, Any]:
-        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
+    async def take(
+        self, session: AsyncSession, principal: Principal, offer: OfferTaken, *, starts: bool = True
+    ) -> dict[str, Any]:
+        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why.
+
+        `starts`: False for a quote.
+        """
 
 
 def offer_service_of(request: Request) -> TakesOffers:
