@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from gpubloom.errors import code_of
-from gpubloom.offers import Constraints, Need, offers
+from gpubloom.offers import Constraints, Need, Offer, default_limits, offers
 from gpubloom.offers.offer import Priority
 from gpubloom.offers.prices import STALE_AFTER, Availability, Granularity, PriceKind
 from gpubloom.scripts import Requirements
@@ -18,6 +18,7 @@ from gpubloom.server.db.database import ReadSession
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.price_book import CurrentPrices
 from gpubloom.server.rentals.provider_credits import remaining_credits
+from gpubloom.server.rentals.schemas import LimitsOut
 from gpubloom.server.schema import Flag, Line, Number, Schema, Span, Whole
 
 _Name = Annotated[Line, Field(min_length=1, max_length=100)]
@@ -166,6 +167,13 @@ class OfferOut(Schema):
     read_on: date
     recommended: bool
     reasons: list[str]
+    limits: LimitsOut = Field(description="The limits of a job that takes this offer and sets none itself.")
+
+    @classmethod
+    def of(cls, offer: Offer) -> "OfferOut":
+        shown = {name: getattr(offer, name) for name in cls.model_fields if name != "limits"}
+        limits = default_limits(offer.hourly.likely, offer.cost.total.likely)
+        return cls.model_validate({**shown, "limits": limits})
 
 
 class ExcludedOut(Schema):
@@ -276,7 +284,7 @@ async def make_offers(
     found = offers(need, prices=prices, now=now(), constraints=asked)
     return OffersOut(
         need=NeedOut.model_validate(need),
-        offers=[OfferOut.model_validate(offer) for offer in found.offers],
+        offers=[OfferOut.of(offer) for offer in found.offers],
         excluded=[ExcludedOut.model_validate(each) for each in found.excluded],
         archetype=found.choice.archetype if found.choice else None,
         usual=found.choice.usual if found.choice else None,

@@ -10,12 +10,14 @@ import structlog
 from sqlalchemy import exists, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from gpubloom.offers import load_prices
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.lease import Claimant, claim_remote, waiting_for_remote
 from gpubloom.server.jobs.states import ENDED
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.keys import installation_name
+from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.rentals.reconciling import reconcile
 from gpubloom.server.rentals.stored_artifacts import remove_expired, store_artifacts
 from gpubloom.server.settings import Settings
@@ -80,6 +82,7 @@ class RentedJobs:
             poll_intervals,
         )
         self._disk = disk
+        self._prices = PriceBook(load_prices(settings.prices))
         self._store: Store | None = None
         self._following = 0
 
@@ -112,6 +115,7 @@ class RentedJobs:
                 Spending(self._database, job.id, token, checkpoint_seconds=checkpoint_seconds),
                 self._poll_intervals,
                 most_bytes=most_bytes,
+                prices=self._prices,
             )
             provider = RemoteProvider(attempt)
             try:
