@@ -49,8 +49,10 @@ class Silence:
 
     def why_hopeless(self, instance: Instance | None, now: float) -> str | None:
         """A sentence for the owner when waiting longer would only cost more. `instance`: if it was seen."""
-        if instance is not None:
-            self._running = None if instance.state == "starting" else self._running or now
+        if instance is not None and instance.state == "starting":
+            self._running = None
+        elif instance is not None and self._running is None:
+            self._running = now
         if self._running is not None and now - self._running > self._intervals.first_word:
             minutes = round(self._intervals.first_word / 60)
             return (
