@@ -3108,12 +3108,12 @@ export interface components {
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a job on a rented machine gets twice the estimated cost.
              */
             budget?: number | null;
             /**
              * Maxhours
-             * @description The job is paused after this number of billed hours.
+             * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             maxHours?: number | null;
         };
@@ -3206,6 +3206,8 @@ export interface components {
             spot: components["schemas"]["CapabilityOut"];
             /** Longest Seconds */
             longest_seconds: number | null;
+            /** @description Whether a machine ends its own bill at its time limit, also without the server. */
+            switch_off: components["schemas"]["CapabilityOut"];
         };
         /**
          * CapabilityOut
@@ -5495,6 +5497,19 @@ export interface components {
             first_too_long: number[];
         };
         /**
+         * LimitsOut
+         * @description What a rented machine may cost and take, unless its owner sets other limits.
+         */
+        LimitsOut: {
+            /**
+             * Budget
+             * @description US dollars. None: the machine costs nothing.
+             */
+            budget: number | null;
+            /** Max Hours */
+            max_hours: number;
+        };
+        /**
          * LinkStart
          * @description The page of the sign-in provider to go to.
          */
@@ -6212,7 +6227,7 @@ export interface components {
         };
         /**
          * Move
-         * @description The new machine. Limits that are left out keep their values.
+         * @description The new machine. Limits that are left out keep their values; a rented machine always has limits.
          */
         Move: {
             /** @description The offer to rent. None: a machine of this server. */
@@ -6517,12 +6532,12 @@ export interface components {
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a job on a rented machine gets twice the estimated cost.
              */
             budget?: number | null;
             /**
              * Max Hours
-             * @description The job is paused after this number of billed hours.
+             * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             max_hours?: number | null;
         };
@@ -6687,6 +6702,8 @@ export interface components {
             recommended: boolean;
             /** Reasons */
             reasons: string[];
+            /** @description The limits of a job that takes this offer and sets none itself. */
+            limits: components["schemas"]["LimitsOut"];
         };
         /**
          * OfferTaken
@@ -7775,6 +7792,10 @@ export interface components {
             provider: string;
             offer: components["schemas"]["OfferTaken-Output"] | null;
             estimated_cost: components["schemas"]["Span"];
+            /** @description The limits that the job would have. None: the server's machine. */
+            limits: components["schemas"]["LimitsOut"] | null;
+            /** @description Whether the rented machine ends its own bill if the server never comes back. */
+            switch_off: components["schemas"]["CapabilityOut"] | null;
             /** Reasons */
             reasons: string[];
             /**
@@ -7918,8 +7939,16 @@ export interface components {
             hourly: number;
             /** Billed Seconds */
             billed_seconds: number;
-            /** Cost */
+            /**
+             * Cost
+             * @description Billed time times the hourly rate.
+             */
             cost: number;
+            /**
+             * Bill
+             * @description The cost by the provider's own bill. None: its API has no bill, or not yet.
+             */
+            bill: number | null;
             /** Started At */
             started_at: string | null;
             /** Ended At */
@@ -13949,9 +13978,15 @@ export interface operations {
                      * @default []
                      */
                     datasets?: string[];
-                    /** Budget */
+                    /**
+                     * Budget
+                     * @description Budget in US dollars. If empty, a rented machine gets twice the estimated cost.
+                     */
                     budget?: number | null;
-                    /** Max Hours */
+                    /**
+                     * Max Hours
+                     * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
+                     */
                     max_hours?: number | null;
                     /**
                      * Network
@@ -14148,9 +14183,15 @@ export interface operations {
                      * @default []
                      */
                     datasets?: string[];
-                    /** Budget */
+                    /**
+                     * Budget
+                     * @description Budget in US dollars. If empty, a rented machine gets twice the estimated cost.
+                     */
                     budget?: number | null;
-                    /** Max Hours */
+                    /**
+                     * Max Hours
+                     * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
+                     */
                     max_hours?: number | null;
                     /**
                      * Network
