@@ -14489,6 +14489,8 @@ export interface operations {
             query?: {
                 /** @description True: only machines that are billed now. False: only the others. */
                 running?: boolean | null;
+                /** @description Only the machines of this job. */
+                job_id?: string | null;
                 search?: string;
                 limit?: number;
                 offset?: number;
