@@ -291,7 +291,7 @@ job() {
   if ! grep -qE '^[0-9]+ start [-!] ' report; then
     last=$(grep -v '^ *$' job.log | tail -n 1)
     case $last in
-      *"HTTP Error 403"* | *"HTTP Error 401"* | *"HTTP Error 400"*)
+      *"HTTP Error 403"* | *"HTTP Error 401"* | *"HTTP Error 400"* | *"HTTPError 403"* | *"HTTPError 401"*)
         fail address_expired "The address from which the machine loads the job is no longer valid. Resume the job: it gets a new one." ;;
       *"No space left"*) fail disk_full "The disk of the machine is full. Choose an offer with a larger disk." ;;
     esac
