@@ -15,7 +15,7 @@ from gpubloom.agent.bundle import build_agent
 from gpubloom.agent.remote.start import Start, StoredFile
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import REACH_LIFE_SECONDS, Mailbox
-from gpubloom.storage.store import Store
+from gpubloom.storage.run_store import RunStore
 from gpubloom.traincard.sync.files import list_files
 
 # There is a control.json from the beginning: without the right to list, a bucket answers for a missing object
@@ -94,7 +94,7 @@ class SentBundle:
 
 
 def send_bundle(
-    store: Store,
+    store: RunStore,
     bundle: Bundle,
     *,
     mailbox: Mailbox | None = None,

@@ -25,7 +25,8 @@ from gpubloom.server.rentals.credentials import find_sealed, open_provider
 from gpubloom.server.rentals.keys import MachineKey
 from gpubloom.server.rentals.tables import Rental
 from gpubloom.server.settings import Settings
-from gpubloom.storage import StorageError, Store
+from gpubloom.server.storage.run_stores import StoreName
+from gpubloom.storage import RunStore, StorageError
 from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard.safe_paths import is_file_beneath
 from gpubloom.traincard.sync.apply import ARRIVING
@@ -66,9 +67,16 @@ class RentedInstance:
     """
 
     def __init__(
-        self, database: Database, settings: Settings, job: TrainingJob, token: UUID, installation: str
+        self,
+        database: Database,
+        settings: Settings,
+        job: TrainingJob,
+        token: UUID,
+        installation: str,
+        store_name: StoreName = "bucket",
     ) -> None:
         self._database, self._settings, self._job, self._token = database, settings, job, token
+        self.store_name = store_name
         self._provider: CloudProvider | None = None
         self._instance_id: str | None = None
         self._rental: Rental | None = None
@@ -95,6 +103,7 @@ class RentedInstance:
         offer = self._job.offer or {}
         async with self._database.write() as session:
             job = await holding(session, self._job.id, self._token)
+            job.offer = {**offer, "store": self.store_name}
             rental = Rental(
                 user_id=job.user_id,
                 project_id=job.project_id,
@@ -111,6 +120,7 @@ class RentedInstance:
                 hourly=float(offer["hourly"]),
                 billing=offer.get("billing") or "second",
                 minimum_seconds=float(offer.get("minimum_seconds") or 0.0),
+                store=self.store_name,
             )
             session.add(rental)
             await session.flush()
@@ -213,7 +223,7 @@ class RemoteAttempt:
 
     job: TrainingJob
     run_dir: Path
-    store: Store
+    store: RunStore
     instance: RentedInstance
     spending: Spending
     poll_intervals: PollIntervals

@@ -350,6 +350,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/run-files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Run File
+         * @description Download a file of a job to its rented machine. Only signed addresses work.
+         */
+        get: operations["download_run_file_api_run_files__path__get"];
+        /**
+         * Upload Run File
+         * @description Upload a batch of a run from its rented machine. Only signed addresses work.
+         */
+        put: operations["upload_run_file_api_run_files__path__put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/sign-out": {
         parameters: {
             query?: never;
@@ -1254,6 +1278,26 @@ export interface paths {
          * @description Queue a job for an existing project, or for a new project that is created together with the job.
          */
         post: operations["create_job_api_jobs_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/preflight": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preflight Job
+         * @description Render the dataset with the model and count rows, tokens and steps of the job. Nothing is started.
+         */
+        post: operations["preflight_job_api_preflight_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2249,6 +2293,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/storage-bucket": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Storage Bucket
+         * @description Return the storage bucket of rented jobs, and how to create one.
+         */
+        get: operations["read_storage_bucket_api_storage_bucket_get"];
+        /**
+         * Set Storage Bucket
+         * @description Test a bucket and save it if every step succeeds. The next job uses it, without a restart.
+         */
+        put: operations["set_storage_bucket_api_storage_bucket_put"];
+        post?: never;
+        /**
+         * Remove Storage Bucket
+         * @description Forget the bucket. Nothing is deleted in it. Not possible while rented jobs use it.
+         */
+        delete: operations["remove_storage_bucket_api_storage_bucket_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/storage-bucket/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Storage Bucket
+         * @description Test the bucket in use.
+         */
+        post: operations["check_storage_bucket_api_storage_bucket_check_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/rentals": {
         parameters: {
             query?: never;
@@ -2928,6 +3020,93 @@ export interface components {
              * @default false
              */
             keep?: boolean;
+        };
+        /**
+         * BucketIn
+         * @description Where the bucket is, and a key that may read, write, list and delete in it.
+         */
+        BucketIn: {
+            /**
+             * Kind
+             * @description s3 for every S3-compatible service, gcs for Google Cloud Storage, azure.
+             * @default s3
+             * @enum {string}
+             */
+            kind?: "s3" | "gcs" | "azure";
+            /** Bucket */
+            bucket: string;
+            /**
+             * Access Key
+             * @description At Azure the storage account; at Google empty.
+             * @default
+             */
+            access_key?: string;
+            /**
+             * Secret Key
+             * Format: password
+             */
+            secret_key: string;
+            /**
+             * Endpoint
+             * @description Address of the service without the bucket. If empty: that of Amazon, Google or Azure.
+             * @default
+             */
+            endpoint?: string;
+            /**
+             * Region
+             * @default us-east-1
+             */
+            region?: string;
+            /**
+             * Prefix
+             * @description A folder in the bucket.
+             * @default
+             */
+            prefix?: string;
+        };
+        /**
+         * BucketOut
+         * @description The bucket of rented jobs. The secret key is never returned.
+         */
+        BucketOut: {
+            /**
+             * Source
+             * @description Who set the bucket up: the operator with BLOOM_STORAGE_*, or an admin. None: nobody.
+             */
+            source: ("environment" | "settings") | null;
+            /** Kind */
+            kind: ("s3" | "gcs" | "azure") | null;
+            /** Bucket */
+            bucket: string | null;
+            /** Access Key */
+            access_key: string | null;
+            /** Endpoint */
+            endpoint: string | null;
+            /** Region */
+            region: string | null;
+            /** Prefix */
+            prefix: string | null;
+            /** Set At */
+            set_at: string | null;
+            /**
+             * Server Store
+             * @description Whether this server itself can be the store.
+             */
+            server_store: boolean;
+            /** Server Store Reason */
+            server_store_reason: string | null;
+            /** Guides */
+            guides: components["schemas"]["GuideOut"][];
+        };
+        /**
+         * BucketTest
+         * @description The result of a live test. A new bucket is saved only if every step succeeded.
+         */
+        BucketTest: {
+            /** Ok */
+            ok: boolean;
+            /** Steps */
+            steps: components["schemas"]["StepOut"][];
         };
         /**
          * BudgetIn
@@ -3618,6 +3797,8 @@ export interface components {
             /** Fields */
             fields: components["schemas"]["CredentialFieldOut"][];
             capabilities: components["schemas"]["CapabilitiesOut"];
+            /** @description What the files of jobs at this provider go through. None: jobs cannot start yet. */
+            store: components["schemas"]["StoreOut"] | null;
         };
         /** Connections */
         Connections: {
@@ -4826,6 +5007,32 @@ export interface components {
             message: string;
         };
         /**
+         * FilePreflightOut
+         * @description What would become of the rows of one dataset.
+         */
+        FilePreflightOut: {
+            /** Name */
+            name: string;
+            /** Rows */
+            rows: number;
+            /** Used */
+            used: number;
+            /** Unusable */
+            unusable: number;
+            /** Rejected By Template */
+            rejected_by_template: number;
+            /** Truncated */
+            truncated: number;
+            /** Skipped Too Long */
+            skipped_too_long: number;
+            /** Tokens Removed */
+            tokens_removed: number;
+            /** Unused Columns */
+            unused_columns: string[];
+            /** Problems */
+            problems: components["schemas"]["RowProblemOut"][];
+        };
+        /**
          * FindLearningRateTask
          * @description A short run that raises the learning rate at every step, to find where the loss falls fastest.
          */
@@ -4904,27 +5111,34 @@ export interface components {
         };
         /**
          * Finding
-         * @description A problem that the diagnosis found in the run.
+         * @description Something about a run, its data or its settings that a person should know.
          */
         Finding: {
             /**
              * Kind
-             * @description The rule that found the problem, such as diverging or stalled.
+             * @description What was found, such as diverging or few_rows_used.
              * @default
              */
             kind: string;
             /**
              * Severity
-             * @description critical, warning or info.
+             * @description How much it matters.
              * @default info
+             * @enum {string}
              */
-            severity: string;
+            severity: "critical" | "warning" | "info";
             /**
              * Sentence
-             * @description What is wrong, and what to do about it.
+             * @description What is wrong, with its figures.
              * @default
              */
             sentence: string;
+            /**
+             * Next Step
+             * @description What to do about it. May be empty.
+             * @default
+             */
+            next_step: string;
             /**
              * Evidence
              * @description The numbers behind the finding.
@@ -4938,6 +5152,11 @@ export interface components {
              * @description Start of the problem, in seconds since 1970. None if unknown.
              */
             since: number | null;
+            /**
+             * Title
+             * @description The kind in words.
+             */
+            readonly title: string;
         };
         /**
          * FindingOut
@@ -4953,6 +5172,21 @@ export interface components {
             severity: "error" | "warning" | "note";
             /** Sentence */
             sentence: string;
+        };
+        /** GuideOut */
+        GuideOut: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /** Page */
+            page: string;
+            /** Endpoint */
+            endpoint: string;
+            /** Region */
+            region: string;
+            /** Steps */
+            steps: string[];
         };
         /**
          * Health
@@ -5250,6 +5484,8 @@ export interface components {
             billing: "second" | "minute" | "hour";
             /** Start Up Seconds */
             start_up_seconds: number;
+            /** @description The store that the files of the job go through. */
+            store: components["schemas"]["StoreOut"] | null;
             /** @description Estimated cost of the whole job. */
             estimate: components["schemas"]["Span"] | null;
         };
@@ -6687,6 +6923,8 @@ export interface components {
             recommended: boolean;
             /** Reasons */
             reasons: string[];
+            /** @description What the files of the job would go through. None: nothing is set up for it yet. */
+            store: components["schemas"]["StoreOut"] | null;
         };
         /**
          * OfferTaken
@@ -7302,6 +7540,37 @@ export interface components {
             items: components["schemas"]["PlaygroundOut"][];
         };
         /**
+         * PreflightOut
+         * @description What a job would train and evaluate on: exact counts, and findings about them.
+         */
+        PreflightOut: {
+            train: components["schemas"]["SideCountsOut"];
+            eval: components["schemas"]["SideCountsOut"] | null;
+            train_file: components["schemas"]["FilePreflightOut"];
+            eval_file: components["schemas"]["FilePreflightOut"] | null;
+            /** Sequence Length */
+            sequence_length: number;
+            /** Truncated Share */
+            truncated_share: number;
+            /**
+             * Duplicates
+             * @description Examples that repeat an earlier one of their dataset.
+             */
+            duplicates: number;
+            /**
+             * Overlap
+             * @description Validation examples that are also in the training data.
+             */
+            overlap: number;
+            /**
+             * Steps
+             * @description Optimizer steps of the whole run.
+             */
+            steps: number;
+            /** Findings */
+            findings: components["schemas"]["Finding"][];
+        };
+        /**
          * Preset
          * @description The sizes of a new model: the value of `model.preset` in a config, and how forms call it.
          */
@@ -7777,6 +8046,13 @@ export interface components {
             estimated_cost: components["schemas"]["Span"];
             /** Reasons */
             reasons: string[];
+            /** @description What the files of the job would go through. */
+            store: components["schemas"]["StoreOut"] | null;
+            /**
+             * Problem
+             * @description What has to be done before the job can start there.
+             */
+            problem: string | null;
             /**
              * Ignored
              * @description Fields of the request that have no effect.
@@ -8157,6 +8433,8 @@ export interface components {
             reason: string;
             /** Fatal */
             fatal: boolean;
+            /** Code */
+            code: string | null;
         };
         /**
          * RowProblems
@@ -8763,6 +9041,25 @@ export interface components {
             /** Items */
             items: components["schemas"]["ShareOut"][];
         };
+        /**
+         * SideCountsOut
+         * @description One side of the split. A sequence is a row of the trainer; it holds one or more packed examples.
+         */
+        SideCountsOut: {
+            /** Examples */
+            examples: number;
+            /** Tokens */
+            tokens: number;
+            /** Trained Tokens */
+            trained_tokens: number;
+            /** Sequences */
+            sequences: number;
+            /**
+             * Longest
+             * @description Tokens of the longest example.
+             */
+            longest: number;
+        };
         /** SignIn */
         SignIn: {
             /** Email */
@@ -8981,6 +9278,23 @@ export interface components {
             gpus: number | null;
         };
         /**
+         * StepOut
+         * @description A step of the test. `ok` is null if an earlier step failed.
+         */
+        StepOut: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "write" | "list" | "upload" | "delete";
+            /** Title */
+            title: string;
+            /** Ok */
+            ok: boolean | null;
+            /** Problem */
+            problem: string | null;
+        };
+        /**
          * StorageOut
          * @description Bytes by kind. The files of jobs are measured about once a minute while the jobs run.
          */
@@ -9002,13 +9316,28 @@ export interface components {
         };
         /**
          * StorageReady
-         * @description Whether a storage bucket is configured. Jobs on rented machines need one.
+         * @description Whether the files of jobs on rented machines can be exchanged. If not, `reason` says what to do.
          */
         StorageReady: {
             /** Ready */
             ready: boolean;
             /** Reason */
             reason: string | null;
+        };
+        /**
+         * StoreOut
+         * @description What the files of a job on a rented machine go through.
+         */
+        StoreOut: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "bucket" | "server";
+            /** Title */
+            title: string;
+            /** Note */
+            note: string;
         };
         /**
          * StoredArtifactOut
@@ -10290,6 +10619,74 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Curves"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_run_file_api_run_files__path__get: {
+        parameters: {
+            query?: {
+                expires?: string;
+                most?: string;
+                signature?: string;
+            };
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    upload_run_file_api_run_files__path__put: {
+        parameters: {
+            query?: {
+                expires?: string;
+                most?: string;
+                signature?: string;
+            };
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {
@@ -12332,6 +12729,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["QueuedJob"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    preflight_job_api_preflight_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreflightOut"];
                 };
             };
             /** @description Error */
@@ -14429,6 +14860,128 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Reconciled"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_storage_bucket_api_storage_bucket_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    set_storage_bucket_api_storage_bucket_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BucketIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketTest"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    remove_storage_bucket_api_storage_bucket_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    check_storage_bucket_api_storage_bucket_check_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketTest"];
                 };
             };
             /** @description Error */

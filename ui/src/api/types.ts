@@ -45,6 +45,7 @@ export type StartState = Schemas["StartState"];
 export type NewJob = Schemas["NewJob"];
 export type PlanRequest = Schemas["PlanRequest"];
 export type PlanAnswer = Schemas["PlanAnswer"];
+export type Preflight = Schemas["PreflightOut"];
 export type NearestFit = Schemas["NearestFit"];
 export type MachinePlan = Schemas["MachinePlan"];
 export type MemoryNeeds = Schemas["Needs"];

@@ -20,7 +20,8 @@ export type SystemSeries = {
   aggregate: (Line & { how: string }) | null;
 };
 export type Node = { host: string | null; ranks: number[]; gpus: { index: number; name: string | null }[]; last: Record<string, Value> };
-type Finding = { kind: string; severity: string; sentence: string; since: number | null };
+/** A snapshot of an older version has neither a title nor a next step. */
+type Finding = { kind: string; severity: string; sentence: string; since: number | null; title?: string; next_step?: string };
 type Discontinuity = { attempt: number; step: number | null; previous_step: number | null; repeated_steps: number | null; reason: string | null; t: number | null };
 type Rank = {
   rank: number;

@@ -12,17 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
-    ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
     computed_field,
-    field_validator,
 )
 
-from gpubloom.server.schema import Flag, MetricNumber, Number, Span, Whole
+from gpubloom.server.schema import Finding, Flag, MetricNumber, Number, Span, Tolerant, Whole
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.causes import CAUSES
 from gpubloom.traincard.number_encoding import NON_FINITE, plain
@@ -33,25 +28,6 @@ MOST_WARNINGS = 20
 _LONGEST_WARNING = 1_000
 _LONGEST_NAME = 200
 _MOST_OPTIMIZATIONS = 20
-
-
-class Tolerant(BaseModel):
-    """A value of the wrong type becomes the default of the field."""
-
-    model_config = ConfigDict(extra="ignore", json_schema_serialization_defaults_required=True)
-
-    @field_validator("*", mode="wrap")
-    @classmethod
-    def _default_for_wrong_type(
-        cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
-    ) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            field = cls.model_fields[str(info.field_name)]
-            if field.is_required():
-                raise
-            return field.get_default(call_default_factory=True)
 
 
 def _is_number(value: Any) -> bool:
@@ -120,18 +96,6 @@ class Mark(Tolerant):
     percent: Whole | None = Field(None, description="Only for budget: spent share of the budget, in percent.")
     scope: str | None = Field(None, description="Only for budget: user, project or job.")
     sentence: str | None = Field(None, description="Only for budget: the text of the warning.")
-
-
-class Finding(Tolerant):
-    """A problem that the diagnosis found in the run."""
-
-    kind: str = Field("", description="The rule that found the problem, such as diverging or stalled.")
-    severity: str = Field("info", description="critical, warning or info.")
-    sentence: str = Field("", description="What is wrong, and what to do about it.")
-    evidence: dict[str, JsonValue] = Field({}, description="The numbers behind the finding.")
-    since: Number | None = Field(
-        None, description="Start of the problem, in seconds since 1970. None if unknown."
-    )
 
 
 class Cost(Tolerant):
@@ -272,7 +236,7 @@ class Node(Tolerant):
 
     host: Name | None = None
     ranks: list[Whole] = Field([], description="The ranks that run on this machine.")
-    gpus: Annotated[list[NodeGpu], BeforeValidator(_only_objects)] = []
+    gpus: Annotated[list[NodeGpu], BeforeValidator(_only_objects)] = Field([])
     last: Annotated[dict[str, MetricNumber], BeforeValidator(_only_numbers)] = Field(
         {}, description="The newest telemetry of this machine."
     )
@@ -281,9 +245,9 @@ class Node(Tolerant):
 class Processes(Tolerant):
     """The processes and machines of a run. Empty lists: the run has one process on one machine."""
 
-    ranks: Annotated[list[RankState], BeforeValidator(_only_objects)] = []
-    rank_variance: Annotated[list[RankSpread], BeforeValidator(_only_objects)] = []
-    nodes: Annotated[list[Node], BeforeValidator(_only_objects)] = []
+    ranks: Annotated[list[RankState], BeforeValidator(_only_objects)] = Field([])
+    rank_variance: Annotated[list[RankSpread], BeforeValidator(_only_objects)] = Field([])
+    nodes: Annotated[list[Node], BeforeValidator(_only_objects)] = Field([])
     left_out: Whole = Field(0, description="Number of further ranks that are only in the run directory.")
 
 
@@ -343,7 +307,7 @@ class RunSummary(SummaryFields):
 class StoredSummary(RunSummary):
     """What the column holds: also what `JobOut` has fields of its own for."""
 
-    warnings: Annotated[list[RunWarning], BeforeValidator(_only_objects)] = []
+    warnings: Annotated[list[RunWarning], BeforeValidator(_only_objects)] = Field([])
     warnings_left_out: Whole = 0
 
     def dump(self) -> dict[str, Any]:

@@ -37,10 +37,12 @@ from gpubloom.server.ml_jobs.schemas import (
     Templates,
 )
 from gpubloom.server.ml_jobs.service import SandboxChoice
-from gpubloom.server.problems import MalformedRequest, invalid_fields
+from gpubloom.server.problems import InvalidInput, MalformedRequest, invalid_fields
 from gpubloom.server.rentals.price_book import CurrentPrices
+from gpubloom.server.rentals.store_choice import NO_STORE
 from gpubloom.server.schema import Span
 from gpubloom.server.scripts.reading import CurrentScriptReader
+from gpubloom.server.storage.run_stores import StoreOut
 
 router = APIRouter(prefix="/ml-jobs", tags=["script jobs"])
 
@@ -91,6 +93,16 @@ class Prepared:
     def reasons(self) -> list[str]:
         return [*self.placement.reasons, *self.folder.notes]
 
+    @property
+    def store(self) -> StoreOut | None:
+        name = (self.placement.offer or {}).get("store")
+        return None if name is None else StoreOut.named(name)
+
+    def require_store(self) -> None:
+        """InvalidInput: it can be quoted, but the machine could not exchange files with this server."""
+        if self.placement.offer is not None and self.store is None:
+            raise InvalidInput.for_field("offer", NO_STORE, code="no_store")
+
 
 async def _prepare(
     request: Request,
@@ -128,6 +140,8 @@ async def quote(prepared: CheckedJob) -> Quote:
         else OfferTaken.model_validate({name: offer.get(name) for name in _OFFER}),
         estimated_cost=Span.model_validate(prepared.placement.cost),
         reasons=prepared.reasons,
+        store=prepared.store,
+        problem=None if offer is None or prepared.store is not None else NO_STORE,
         ignored=prepared.body.ignored,
     )
 
@@ -141,6 +155,7 @@ async def submit(
     creation: CurrentCreation,
 ) -> StartedMlJob:
     """Queue a script on the given provider, or on the recommended one, and return the estimated cost."""
+    prepared.require_store()
     async with database.write() as session:
         job_id = await creation.find_made(session)
         if job_id is None:

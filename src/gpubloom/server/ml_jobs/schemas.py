@@ -9,6 +9,7 @@ from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.jobs.states import Status
 from gpubloom.server.offers import Preferences
 from gpubloom.server.schema import Flag, Line, MetricNumber, Number, Schema, Span, Storable, Whole
+from gpubloom.server.storage.run_stores import StoreOut
 
 MOST_FILES = 2_000
 # The largest request, by address.
@@ -120,6 +121,8 @@ class Quote(Schema):
     offer: OfferTaken | None
     estimated_cost: Span
     reasons: list[str]
+    store: StoreOut | None = Field(description="What the files of the job would go through.")
+    problem: str | None = Field(description="What has to be done before the job can start there.")
     ignored: list[str] = Field([], description="Fields of the request that have no effect.")
 
 
