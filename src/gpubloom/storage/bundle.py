@@ -74,10 +74,12 @@ class Bundle:
 
 @dataclass(frozen=True)
 class SentBundle:
-    """`address` is all an instance needs; it goes into its environment as BLOOM_START."""
+    """`address` is all an instance needs; it goes into its environment as BLOOM_START. What prepares the
+    instance reports to `report_address`, by PUT."""
 
     address: str
     sha256: str
+    report_address: str = ""
 
     @property
     def command(self) -> str:
@@ -124,6 +126,7 @@ def send_bundle(
     addresses = store.addresses(
         "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], life_seconds
     )
+    [report] = store.addresses("PUT", [layout.start_report], life_seconds)
     start = Start(
         job_id=bundle.spec.job_id,
         attempt=bundle.spec.attempt,
@@ -132,9 +135,10 @@ def send_bundle(
             StoredFile(role, name, digest, address, executable)
             for (role, name, digest, executable), address in zip(stored, addresses, strict=True)
         ],
+        report=report,
         **bundle.timing,
     )
     text = _START.format(start=start.to_json()).encode()
     digest = hashlib.sha256(text).hexdigest()
     store.put(layout.start(digest), text)
-    return SentBundle(store.addresses("GET", [layout.start(digest)], life_seconds)[0], digest)
+    return SentBundle(store.addresses("GET", [layout.start(digest)], life_seconds)[0], digest, report)

@@ -149,6 +149,7 @@ async def _upload(
         gpus=int(offer["gpus"]),
         command=sent.command,
         start_address=sent.address,
+        report_address=sent.report_address,
         region=_region(job),
         spot=offer.get("kind") == "spot",
         disk_gb=int(offer.get("disk_gb") or 50),

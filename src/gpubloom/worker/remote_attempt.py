@@ -5,7 +5,7 @@ Launching (`launcher.py`) and following (`remote_provider.py`) share what is her
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy import select
 
 from gpubloom.providers import registry
-from gpubloom.providers.cloud import CloudProvider, Fault, Instance, Launch
+from gpubloom.providers.cloud import CloudProvider, ConsoleReader, Fault, Instance, Launch
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.launch import set_default_limits
@@ -197,6 +197,15 @@ class RentedInstance:
         except Fault as fault:
             await self._drop_if_refused(fault)
             raise
+
+    async def console(self) -> Sequence[str]:
+        """What the instance printed, where the provider shows it; before, what is built for it."""
+        provider = await self._open()
+        return (
+            await provider.console(self._instance_id or self.key)
+            if isinstance(provider, ConsoleReader)
+            else ()
+        )
 
     async def close(self) -> None:
         if self._provider is not None:
