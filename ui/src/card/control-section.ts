@@ -53,7 +53,8 @@ export class ControlSection {
 
   show({ control, status }: CardData) {
     if (!control) return;
-    const isDeaf = control.listens === false;
+    // Before its first step a loop may still be on its way to look.
+    const isDeaf = control.listens === false && status.phase !== null && status.phase !== "load";
     this.#deaf.hidden = !isDeaf;
     for (const command of this.#commands) command.hidden = isDeaf;
     const goesOn = control.is_held || status.status === "running" || status.status === "waiting";
