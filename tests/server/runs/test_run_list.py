@@ -153,7 +153,11 @@ def test_an_overlay_has_the_mean_of_each_group(sweep: list[TrainingJob], ada: Br
     assert (seeds["low"], seeds["high"]) == ([3.0, 1.0, 2.0], [3.0, 2.0, 3.0])
     assert [(curve["run_id"], curve["y"]) for curve in seeds["failed"]] == [(str(sweep[2].id), [3.0])]
     assert (none["runs"], none["x"]) == (0, [])
-    for status, group in ((422, "no-id"), (404, str(uuid4())), (422, ",".join(str(uuid4()) for _ in range(51)))):
+    for status, group in (
+        (422, "no-id"),
+        (404, str(uuid4())),
+        (422, ",".join(str(uuid4()) for _ in range(51))),
+    ):
         answer = ada.get("/api/runs/overlay", params={"series": "eval/loss", "group": group})
         assert answer.status_code == status, answer.text
 

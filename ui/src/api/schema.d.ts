@@ -3395,12 +3395,12 @@ export interface components {
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a job on a rented machine gets twice the estimated cost.
              */
             budget?: number | null;
             /**
              * Maxhours
-             * @description The job is paused after this number of billed hours.
+             * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             maxHours?: number | null;
         };
@@ -3493,6 +3493,8 @@ export interface components {
             spot: components["schemas"]["CapabilityOut"];
             /** Longest Seconds */
             longest_seconds: number | null;
+            /** @description Whether a machine ends its own bill at its time limit, also without the server. */
+            switch_off: components["schemas"]["CapabilityOut"];
         };
         /**
          * CapabilityOut
@@ -5864,6 +5866,19 @@ export interface components {
             first_too_long: number[];
         };
         /**
+         * LimitsOut
+         * @description What a rented machine may cost and take, unless its owner sets other limits.
+         */
+        LimitsOut: {
+            /**
+             * Budget
+             * @description US dollars. None: the machine costs nothing.
+             */
+            budget: number | null;
+            /** Max Hours */
+            max_hours: number;
+        };
+        /**
          * LinkStart
          * @description The page of the sign-in provider to go to.
          */
@@ -6581,7 +6596,7 @@ export interface components {
         };
         /**
          * Move
-         * @description The new machine. Limits that are left out keep their values.
+         * @description The new machine. Limits that are left out keep their values; a rented machine always has limits.
          */
         Move: {
             /** @description The offer to rent. None: a machine of this server. */
@@ -6886,12 +6901,12 @@ export interface components {
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a job on a rented machine gets twice the estimated cost.
              */
             budget?: number | null;
             /**
              * Max Hours
-             * @description The job is paused after this number of billed hours.
+             * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             max_hours?: number | null;
         };
@@ -7058,6 +7073,8 @@ export interface components {
             reasons: string[];
             /** @description What the files of the job would go through. None: nothing is set up for it yet. */
             store: components["schemas"]["StoreOut"] | null;
+            /** @description The limits of a job that takes this offer and sets none itself. */
+            limits: components["schemas"]["LimitsOut"];
         };
         /**
          * OfferTaken
@@ -8207,6 +8224,10 @@ export interface components {
             provider: string;
             offer: components["schemas"]["OfferTaken-Output"] | null;
             estimated_cost: components["schemas"]["Span"];
+            /** @description The limits that the job would have. None: the server's machine. */
+            limits: components["schemas"]["LimitsOut"] | null;
+            /** @description Whether the rented machine ends its own bill if the server never comes back. */
+            switch_off: components["schemas"]["CapabilityOut"] | null;
             /** Reasons */
             reasons: string[];
             /** @description What the files of the job would go through. */
@@ -8357,8 +8378,16 @@ export interface components {
             hourly: number;
             /** Billed Seconds */
             billed_seconds: number;
-            /** Cost */
+            /**
+             * Cost
+             * @description Billed time times the hourly rate.
+             */
             cost: number;
+            /**
+             * Bill
+             * @description The cost by the provider's own bill. None: its API has no bill, or not yet.
+             */
+            bill: number | null;
             /** Started At */
             started_at: string | null;
             /** Ended At */
@@ -8946,6 +8975,8 @@ export interface components {
             processes: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost: components["schemas"]["Cost"] | null;
+            /** @description The start of the newest rented machine. None if nothing was rented. */
+            start: components["schemas"]["StartState"] | null;
             /**
              * Values
              * @description The newest value of each series of rank 0.
@@ -9574,6 +9605,119 @@ export interface components {
             by_provider: components["schemas"]["ProviderSpending"][];
         };
         /**
+         * StartLine
+         * @description One line of the log of a start.
+         */
+        StartLine: {
+            /**
+             * Seconds
+             * @description Seconds since the machine was requested.
+             * @default 0
+             */
+            seconds: number;
+            /**
+             * Stage
+             * @description The step that printed the line; console: the provider's own log.
+             * @default
+             */
+            stage: string;
+            /**
+             * Text
+             * @default
+             */
+            text: string;
+        };
+        /**
+         * StartStage
+         * @description One step of the start of a rented machine.
+         */
+        StartStage: {
+            /**
+             * Name
+             * @description requested, machine, packages, data or start.
+             * @default
+             */
+            name: string;
+            /**
+             * State
+             * @description waiting, running, done or failed.
+             * @default waiting
+             */
+            state: string;
+            /**
+             * Began At
+             * @description Start of the step, in seconds since 1970.
+             */
+            began_at: number | null;
+            /**
+             * Seconds
+             * @description How long the step took. None while it runs.
+             */
+            seconds: number | null;
+            /**
+             * Text
+             * @description What the machine said of the step.
+             * @default
+             */
+            text: string;
+        };
+        /**
+         * StartState
+         * @description How the newest attempt on a rented machine starts, or started.
+         */
+        StartState: {
+            /**
+             * Attempt
+             * @default 1
+             */
+            attempt: number;
+            /**
+             * Provider
+             * @description The provider that was asked for the machine.
+             * @default
+             */
+            provider: string;
+            /**
+             * State
+             * @description starting, running (the job reports) or failed.
+             * @default starting
+             */
+            state: string;
+            /**
+             * Began At
+             * @description When the machine was requested, in seconds since 1970.
+             * @default 0
+             */
+            began_at: number;
+            /**
+             * Timeout Seconds
+             * @description A machine that runs without a sign for so long is terminated.
+             * @default 600
+             */
+            timeout_seconds: number;
+            /**
+             * Stages
+             * @default []
+             */
+            stages: components["schemas"]["StartStage"][];
+            /**
+             * Log
+             * @description The newest lines, oldest first.
+             * @default []
+             */
+            log: components["schemas"]["StartLine"][];
+            /**
+             * Failure Code
+             * @description Why the start failed, as a code.
+             */
+            failure_code: string | null;
+            /**
+             * Failure
+             * @description Why the start failed, and what to do.
+             */
+            failure: string | null;
+        };
+        /**
          * StartedMlJob
          * @description A queued script job. `reasons`: why this provider was chosen, and warnings.
          */
@@ -9819,6 +9963,8 @@ export interface components {
             processes?: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost?: components["schemas"]["Cost"] | null;
+            /** @description The start of the newest rented machine. None if nothing was rented. */
+            start?: components["schemas"]["StartState"] | null;
             /**
              * Values
              * @description Series with a new value.
@@ -15059,9 +15205,15 @@ export interface operations {
                      * @default []
                      */
                     datasets?: string[];
-                    /** Budget */
+                    /**
+                     * Budget
+                     * @description Budget in US dollars. If empty, a rented machine gets twice the estimated cost.
+                     */
                     budget?: number | null;
-                    /** Max Hours */
+                    /**
+                     * Max Hours
+                     * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
+                     */
                     max_hours?: number | null;
                     /**
                      * Network
@@ -15258,9 +15410,15 @@ export interface operations {
                      * @default []
                      */
                     datasets?: string[];
-                    /** Budget */
+                    /**
+                     * Budget
+                     * @description Budget in US dollars. If empty, a rented machine gets twice the estimated cost.
+                     */
                     budget?: number | null;
-                    /** Max Hours */
+                    /**
+                     * Max Hours
+                     * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
+                     */
                     max_hours?: number | null;
                     /**
                      * Network
