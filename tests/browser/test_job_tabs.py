@@ -284,5 +284,5 @@ def test_a_run_that_diverged_is_not_called_an_improvement(new_page: NewPage, own
     }
     page.goto(add_job(own_server, status="completed", summary={"findings": [diverged]}))
     answer = page.get_by_role("region", name="Did it improve?")
-    expect(answer).to_contain_text("No: the run diverged")
+    expect(answer).to_contain_text("No: diverging")
     expect(answer).not_to_contain_text("best")

@@ -98,8 +98,9 @@ def _show(job: dict[str, Any], as_json: bool) -> None:
         typer.echo(f"  position {job['queue_position']} in the queue")
     if job["error_message"]:
         typer.echo(f"  {job['error_message']}")
-    for warning in job["warnings"]:
-        _echo(f"{warning['level']}: {warning['line']}", indent="  ")
+    for finding in job["summary"]["findings"]:
+        level = {"critical": "error", "info": "note"}.get(finding["severity"], finding["severity"])
+        _echo(f"{level}: {finding['sentence']} {finding['next_step']}".rstrip(), indent="  ")
 
 
 def _echo(line: str, indent: str = "") -> None:

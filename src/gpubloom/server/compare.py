@@ -107,7 +107,10 @@ async def _outcome(session: AsyncSession, job: JobOut) -> Outcome:
     best, best_step = await _best_evaluation(session, job)
     total, count = await _speed(session, job)
     seconds = None
-    if job.start_time is not None:
+    if job.active_seconds:
+        # Without queue and pauses.
+        seconds = job.active_seconds
+    elif job.start_time is not None:
         seconds = ((job.end_time or job.updated_at) - job.start_time).total_seconds()
     found = outcome(
         values={name: dict(last) for name, last in job.summary.values.items()},

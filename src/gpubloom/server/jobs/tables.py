@@ -4,14 +4,24 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, SmallInteger, String, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    ForeignKey,
+    Index,
+    SmallInteger,
+    String,
+    UniqueConstraint,
+    event,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.base import Identified, Table
-from gpubloom.server.jobs.states import Kind, Status, Want
+from gpubloom.server.jobs.states import ACTIVE, Kind, Status, Want
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 
@@ -90,8 +100,21 @@ class TrainingJob(Identified, Table):
     queued_at: Mapped[datetime] = mapped_column(default=now)
     start_time: Mapped[datetime | None]
     end_time: Mapped[datetime | None]
+    # Time on a machine, without queue and pauses: of the attempts before, and since when this one has one.
+    active_seconds: Mapped[float] = mapped_column(Double, default=0.0)
+    active_since: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(default=now)
     updated_at: Mapped[datetime] = mapped_column(default=now, onupdate=now)
+
+
+@event.listens_for(TrainingJob.status, "set")
+def _count_active_time(job: TrainingJob, status: Status, before: object, _: object) -> None:
+    """A job holds a machine in the active states only: waiting and pausing take none of its time."""
+    if status in ACTIVE and before not in ACTIVE:
+        job.active_since = now()
+    elif status not in ACTIVE and before in ACTIVE and job.active_since is not None:
+        job.active_seconds = (job.active_seconds or 0.0) + (now() - job.active_since).total_seconds()
+        job.active_since = None
 
 
 class QueueTurn(Table):

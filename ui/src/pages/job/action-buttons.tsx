@@ -40,12 +40,10 @@ const PRIMARY: Record<JobStatus, JobAction[]> = {
   failed: ["resume"],
 };
 
-/** Resuming a job that failed on its data fails again: its data or its config has to change first. */
-export const failedOnData = ({ status, summary }: Pick<Job, "status" | "summary">) => status === "failed" && (summary.error?.cause?.startsWith("data_") ?? false);
-
-export function primaryOf(job: Pick<Job, "status" | "has_model" | "kind" | "task" | "summary">): JobAction | null {
+export function primaryOf(job: Pick<Job, "status" | "has_model" | "kind" | "task" | "failed_on_data">): JobAction | null {
   const possible = actionsFor(job);
-  const wanted = failedOnData(job) ? (["again", ...PRIMARY.failed] as const) : PRIMARY[job.status];
+  // Resuming a job that failed on its data fails again.
+  const wanted = job.failed_on_data ? (["again", ...PRIMARY.failed] as const) : PRIMARY[job.status];
   return wanted.find((action) => possible.includes(action)) ?? null;
 }
 

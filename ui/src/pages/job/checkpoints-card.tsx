@@ -138,7 +138,7 @@ export function CheckpointsCard({ job }: { job: Job }) {
       <Loaded query={checkpoints} skeleton={<SkeletonRows rows={3} />}>
         {({ items }) =>
           items.length === 0 ? (
-            <NoCheckpoint ended={ENDED.includes(job.status)} />
+            <NoCheckpoint ended={ENDED.includes(job.status)} failedOnData={job.failed_on_data} />
           ) : (
             <DataTable label="Checkpoints" columns={columns(job)} rows={items} rowKey={(checkpoint) => checkpoint.id} />
           )
@@ -150,10 +150,10 @@ export function CheckpointsCard({ job }: { job: Job }) {
 
 const ENDED: readonly Job["status"][] = ["completed", "failed", "cancelled"];
 
-function NoCheckpoint({ ended }: { ended: boolean }) {
+function NoCheckpoint({ ended, failedOnData }: { ended: boolean; failedOnData: boolean }) {
   return ended ? (
     <EmptyState icon={Save} title="No checkpoint was saved.">
-      The job ended before its first checkpoint. Save checkpoints more often to lose less work.
+      {failedOnData ? "The job failed on its data before its first step." : "The job ended before its first checkpoint. Save checkpoints more often to lose less work."}
     </EmptyState>
   ) : (
     <EmptyState icon={Save} title="No checkpoint yet.">

@@ -28,7 +28,7 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   const { summary } = job;
   const findings: Finding[] = [];
   if (job.status === "failed") {
-    const advice = ADVICE[job.error_code ?? ""] ?? "Read the logs, then resume the job or start a new one.";
+    const advice = job.failed_on_data ? "Change the data or the config, then start again: “Duplicate and edit” opens the form as it was." : ADVICE[job.error_code ?? ""] ?? "Read the logs, then resume the job or start a new one.";
     findings.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.error_message ?? "No reason was recorded."} ${advice}` });
   }
   findings.push(...moneyFindings(job, summary));

@@ -33,10 +33,8 @@ export function improvementOf(evaluations: readonly Evaluated[], spoiled: string
   return { first, best, latest, verdict: "yes", text: best === latest ? "Yes" : `Yes, up to step ${countText(best.step)}` };
 }
 
-const SPOILING: Record<string, string> = { diverging: "the run diverged", few_rows_used: "few rows were used" };
-
 /** Why no step of this run may be called the best; null where one may. */
-export const spoiledBy = ({ summary }: Pick<Job, "summary">): string | null => summary.findings.map(({ kind }) => SPOILING[kind]).find((reason) => reason !== undefined) ?? null;
+export const spoiledBy = ({ summary }: Pick<Job, "summary">): string | null => summary.findings.find((finding) => finding.without_best)?.title.toLowerCase() ?? null;
 
 /** The evaluations of the newest attempt that reached each step. */
 export function useEvaluations(store: CurveStore): Evaluated[] {

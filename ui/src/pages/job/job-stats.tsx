@@ -49,9 +49,13 @@ function epochName({ epoch, epochs }: Job["summary"]): string {
 /** Seconds do not matter after the first minute, and would make the figure dance. */
 const roughly = (seconds: number) => durationText(seconds < 60 ? seconds : Math.floor(seconds / 60) * 60);
 
-/** How long a run that rests has taken. */
-export const takenSeconds = (job: Job, now = Date.now()): number | null =>
-  job.start_time ? ((job.end_time ? Date.parse(job.end_time) : now) - Date.parse(job.start_time)) / 1000 : null;
+type Times = Pick<Job, "start_time" | "end_time" | "active_seconds" | "active_since">;
+
+/** How long a run has held a machine: without queue and pauses. Of a run of an earlier version, from its start to its end. */
+export function takenSeconds({ start_time: start, end_time: end, active_seconds: active, active_since: since }: Times, now = Date.now()): number | null {
+  if (active > 0 || since !== null) return active + (since === null ? 0 : Math.max(0, now - Date.parse(since)) / 1000);
+  return start ? ((end ? Date.parse(end) : now) - Date.parse(start)) / 1000 : null;
+}
 
 /** Time left while it trains, time taken when it does not. */
 function useTimeStat(job: Job, eta: number | null): Stat {

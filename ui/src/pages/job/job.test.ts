@@ -6,7 +6,6 @@ import { actionsFor, primaryOf } from "./action-buttons";
 import { countWrong, groupLines } from "@/text/log-groups";
 
 const job = testJob;
-const failure = (cause: string) => ({ error: { type: "InputError", message: "", traceback: null, cause, advice: null, cause_title: null } });
 
 describe("the output of a run", () => {
   it("marks the warnings of the trainer, which are no errors", () => {
@@ -62,8 +61,8 @@ describe("the actions of a job", () => {
   });
 
   it("a job that failed on its data is duplicated and edited: resuming it fails again", () => {
-    expect(primaryOf(job({ status: "failed", summary: failure("data_invalid") }))).toBe("again");
-    expect(primaryOf(job({ status: "failed", summary: failure("disk_full") }))).toBe("resume");
+    expect(primaryOf(job({ status: "failed", failed_on_data: true }))).toBe("again");
+    expect(primaryOf(job({ status: "failed", failed_on_data: false }))).toBe("resume");
   });
 
   it("sharing is always possible", () => {
