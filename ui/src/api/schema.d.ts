@@ -4950,6 +4950,11 @@ export interface components {
              * @description The kind in words.
              */
             readonly title: string;
+            /**
+             * Without Best
+             * @description Whether this finding forbids to call any step of the run the best.
+             */
+            readonly without_best: boolean;
         };
         /**
          * FindingOut
@@ -5130,6 +5135,10 @@ export interface components {
             start_time?: string | null;
             /** End Time */
             end_time?: string | null;
+            /** Active Seconds */
+            active_seconds?: number;
+            /** Active Since */
+            active_since?: string | null;
             summary?: components["schemas"]["SummaryDelta"] | null;
         };
         /**
@@ -5215,6 +5224,16 @@ export interface components {
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -5384,10 +5403,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -7757,10 +7791,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
