@@ -5292,6 +5292,11 @@ export interface components {
              * @description The kind in words.
              */
             readonly title: string;
+            /**
+             * Without Best
+             * @description Whether this finding forbids to call any step of the run the best.
+             */
+            readonly without_best: boolean;
         };
         /**
          * FindingOut
@@ -5487,6 +5492,10 @@ export interface components {
             start_time?: string | null;
             /** End Time */
             end_time?: string | null;
+            /** Active Seconds */
+            active_seconds?: number;
+            /** Active Since */
+            active_since?: string | null;
             summary?: components["schemas"]["SummaryDelta"] | null;
         };
         /**
@@ -5572,6 +5581,16 @@ export interface components {
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -5743,10 +5762,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -8194,10 +8228,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time

@@ -262,6 +262,12 @@ class JobListItem(Schema):
     error_message: str | None
     start_time: datetime | None
     end_time: datetime | None
+    active_seconds: float = Field(
+        description="Time on a machine in seconds, without queue and pauses, up to `active_since`."
+    )
+    active_since: datetime | None = Field(
+        description="Since when the job holds a machine. None if it holds none."
+    )
     created_at: datetime
     updated_at: datetime
 
@@ -318,8 +324,17 @@ class JobOut(Schema):
     has_model: bool
     error_code: str | None
     error_message: str | None
+    failed_on_data: bool = Field(
+        description="The job failed on its data. Resuming it fails again: change the data or the config."
+    )
     start_time: datetime | None
     end_time: datetime | None
+    active_seconds: float = Field(
+        description="Time on a machine in seconds, without queue and pauses, up to `active_since`."
+    )
+    active_since: datetime | None = Field(
+        description="Since when the job holds a machine. None if it holds none."
+    )
     created_at: datetime
     updated_at: datetime
 
