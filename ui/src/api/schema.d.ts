@@ -3974,10 +3974,10 @@ export interface components {
              * Format
              * @description Format of the examples; detected unless it is set.
              */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
-             * @description Which column holds each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question; a path such as instances[0].output leads into lists and objects.
              * @default {}
              */
             columns?: {
@@ -4055,10 +4055,10 @@ export interface components {
              * Format
              * @description Format of the examples; detected unless it is set.
              */
-            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
-             * @description Which column holds each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question; a path such as instances[0].output leads into lists and objects.
              * @default {}
              */
             columns: {
@@ -4116,7 +4116,7 @@ export interface components {
          */
         DatasetChange: {
             /** Format */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
              * @description The column for each field, as {field: column}.
@@ -4125,7 +4125,7 @@ export interface components {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             /** Name */
             name?: string | null;
         };
@@ -4171,13 +4171,13 @@ export interface components {
              */
             source: "upload" | "hub";
             /** Format */
-            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /** Columns */
             columns: {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             origin: components["schemas"]["OriginOut"] | null;
             report: components["schemas"]["ReportOut"] | null;
             /** Problem */
@@ -5522,7 +5522,10 @@ export interface components {
             /** Value */
             value: number | ("NaN" | "Infinity" | "-Infinity");
         };
-        /** LengthsOut */
+        /**
+         * LengthsOut
+         * @description How long the rows are. Reports of earlier versions have no median.
+         */
         LengthsOut: {
             /** Unit */
             unit: string;
@@ -5538,13 +5541,18 @@ export interface components {
                 number,
                 number
             ][];
-            /** Half Below */
-            half_below: number;
             /**
-             * Most Below
-             * @description 95 % of the rows are shorter than this length.
+             * Median
+             * @description 50 % of the rows are no longer than this.
+             * @default 0
              */
-            most_below: number;
+            median: number;
+            /**
+             * Percentile 95
+             * @description 95 % of the rows are no longer than this.
+             * @default 0
+             */
+            percentile_95: number;
             /** Histogram */
             histogram: components["schemas"]["Bar"][];
             /** Too Long */
@@ -5789,7 +5797,7 @@ export interface components {
              * Format
              * @enum {string}
              */
-            format: "text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages";
+            format: "text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst";
             /** Columns */
             columns: {
                 [key: string]: string;
@@ -6435,7 +6443,7 @@ export interface components {
          */
         NewDataset: {
             /** Format */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
              * @description The column for each field, as {field: column}.
@@ -6444,7 +6452,7 @@ export interface components {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             /** Name */
             name?: string | null;
             /** Filename */
@@ -8066,6 +8074,18 @@ export interface components {
             blank_lines: number;
             /** Columns */
             columns: components["schemas"]["ColumnOut"][];
+            /**
+             * Paths
+             * @description Paths into lists and objects, such as instances[0].output.
+             * @default []
+             */
+            paths: string[];
+            /**
+             * Unused Columns
+             * @description Columns that the mapping does not use.
+             * @default []
+             */
+            unused_columns: string[];
             detection: components["schemas"]["DetectionOut"];
             mapping: components["schemas"]["MappingOut"] | null;
             /** Examples */
