@@ -1,8 +1,8 @@
 """Seconds that a pre-flight takes: `python bench/preflight.py --rows 50000`.
 
 Rows are as long as those of Alpaca (about 400 bytes), in words of the text that is given; the tokenizer is a
-BPE trained on it, and the chat template is ChatML. Prints one JSON line: seconds of the child process that the
-server starts, and of the counting alone.
+BPE trained on it, and the chat template is ChatML. Prints one JSON line: seconds of the child process that
+the server starts, and of the counting alone.
 """
 
 import argparse

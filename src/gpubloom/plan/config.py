@@ -117,13 +117,14 @@ class DataConfig(Part):
         title="Evaluation data",
         description="Data for evaluation only; without it, eval_fraction of the training data is held out.",
     )
-    format: Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages"] | None = Field(
+    format: Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages", "oasst"] | None = Field(
         None, title="Format", description="Format of the examples; detected unless it is set."
     )
     columns: dict[str, str] = Field(
         {},
         title="Columns",
-        description="Which column holds each field of the format, such as prompt: question.",
+        description="Which column holds each field of the format, such as prompt: question; a path such as "
+        "instances[0].output leads into lists and objects.",
     )
     encoding: str | None = Field(
         None,
