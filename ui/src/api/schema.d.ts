@@ -3094,6 +3094,11 @@ export interface components {
              */
             datasetId?: string | null;
             /**
+             * Evaldatasetid
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            evalDatasetId?: string | null;
+            /**
              * Modelid
              * @description One of your models, instead of model.path.
              */
@@ -3971,6 +3976,24 @@ export interface components {
              */
             eval_path?: string | null;
             /**
+             * Evaluation format
+             * @description Format of eval_path, where it differs from format.
+             */
+            eval_format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Evaluation columns
+             * @description Columns of eval_path, where they differ from columns.
+             * @default {}
+             */
+            eval_columns?: {
+                [key: string]: string;
+            };
+            /**
+             * Evaluation encoding
+             * @description Text encoding of eval_path, where it differs from encoding.
+             */
+            eval_encoding?: string | null;
+            /**
              * Format
              * @description Format of the examples; detected unless it is set.
              */
@@ -4051,6 +4074,24 @@ export interface components {
              * @description Data for evaluation only; without it, eval_fraction of the training data is held out.
              */
             eval_path: string | null;
+            /**
+             * Evaluation format
+             * @description Format of eval_path, where it differs from format.
+             */
+            eval_format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Evaluation columns
+             * @description Columns of eval_path, where they differ from columns.
+             * @default {}
+             */
+            eval_columns: {
+                [key: string]: string;
+            };
+            /**
+             * Evaluation encoding
+             * @description Text encoding of eval_path, where it differs from encoding.
+             */
+            eval_encoding: string | null;
             /**
              * Format
              * @description Format of the examples; detected unless it is set.
@@ -5334,6 +5375,10 @@ export interface components {
             dataset_id: string | null;
             /** Dataset Name */
             dataset_name: string | null;
+            /** Eval Dataset Id */
+            eval_dataset_id: string | null;
+            /** Eval Dataset Name */
+            eval_dataset_name: string | null;
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -6549,6 +6594,11 @@ export interface components {
              */
             dataset_id?: string | null;
             /**
+             * Eval Dataset Id
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            eval_dataset_id?: string | null;
+            /**
              * Model Id
              * @description One of your models, instead of model.path.
              */
@@ -7327,6 +7377,11 @@ export interface components {
              */
             dataset_id?: string | null;
             /**
+             * Eval Dataset Id
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            eval_dataset_id?: string | null;
+            /**
              * Model Id
              * @description One of your models, instead of model.path.
              */
@@ -7746,6 +7801,10 @@ export interface components {
             dataset_id: string | null;
             /** Dataset Name */
             dataset_name: string | null;
+            /** Eval Dataset Id */
+            eval_dataset_id: string | null;
+            /** Eval Dataset Name */
+            eval_dataset_name: string | null;
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -9514,6 +9573,7 @@ export interface components {
             /**
              * @default {
              *       "kind": "text",
+             *       "eval_columns": {},
              *       "columns": {},
              *       "train_on": "completions",
              *       "packing": true,
@@ -9694,6 +9754,7 @@ export interface components {
             /**
              * @default {
              *       "kind": "text",
+             *       "eval_columns": {},
              *       "columns": {},
              *       "train_on": "completions",
              *       "packing": true,
