@@ -20,7 +20,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from gpubloom.datasets import ExampleFile, ModelFiles, ReadingOptions, preflight
 
 _TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

@@ -42,7 +42,7 @@ describe("a mapping by hand", () => {
     const mapping = { format: "alpaca" as const, columns: { instruction: "frage", output: "antwort" } };
     expect(startingMapping(dataset, { ...report, mapping }).columns).toMatchObject({ instruction: "frage", output: "antwort", input: "" });
     expect(startingMapping(dataset, { ...report, detection: { ...report.detection, mapping } }).format).toBe("alpaca");
-    expect(startingMapping(dataset, report)).toEqual({ format: "prompt_completion", columns: { prompt: "", completion: "", system: "system" }, encoding: "" });
+    expect(startingMapping(dataset, report)).toEqual({ format: "prompt_completion", columns: { prompt: "", completion: "", system: "system", label: "" }, encoding: "" });
   });
 
   it("forgets columns that the file does not have", () => {

@@ -125,7 +125,8 @@ function withGuesses(format: Format, columns: Record<string, string>, report: Re
     FORMAT_FIELDS[format].map(({ name }) => {
       const kept = columns[name];
       if (kept !== undefined && names.includes(kept)) return [name, kept];
-      return [name, names.find((column) => column.toLowerCase() === name) ?? ""];
+      // A label is often a class, not a verdict: it is never taken unasked.
+      return [name, (name !== "label" && names.find((column) => column.toLowerCase() === name)) || ""];
     }),
   );
 }
