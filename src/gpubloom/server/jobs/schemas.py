@@ -31,6 +31,9 @@ class PlanRequest(Writable):
         "are used.",
     )
     dataset_id: UUID | None = Field(None, description="One of your datasets, instead of a data path.")
+    eval_dataset_id: UUID | None = Field(
+        None, description="One of your datasets to evaluate on, instead of an eval split of the data."
+    )
     model_id: UUID | None = Field(None, description="One of your models, instead of model.path.")
     gpu_type: Annotated[Line, Field(min_length=1, max_length=64)] | None = Field(
         None,
@@ -281,6 +284,8 @@ class JobOut(Schema):
     checkpoint_id: UUID | None
     dataset_id: UUID | None
     dataset_name: str | None
+    eval_dataset_id: UUID | None
+    eval_dataset_name: str | None
     model_id: UUID | None
     model_name: str | None
     project_id: UUID

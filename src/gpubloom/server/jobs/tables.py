@@ -62,6 +62,9 @@ class TrainingJob(Identified, Table):
     # No reference: tables that refer to each other could not be put in an order.
     checkpoint_id: Mapped[UUID | None]
     dataset_id: Mapped[UUID | None] = mapped_column(ForeignKey(Dataset.id, ondelete="SET NULL"), index=True)
+    eval_dataset_id: Mapped[UUID | None] = mapped_column(
+        ForeignKey(Dataset.id, ondelete="SET NULL"), index=True
+    )
     model_id: Mapped[UUID | None] = mapped_column(ForeignKey(Model.id, ondelete="SET NULL"), index=True)
     plan: Mapped[dict[str, Any]] = mapped_column(default=dict)
     # Where it runs: "local" is a machine with a worker, anything else a service by its name.
