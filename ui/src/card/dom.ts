@@ -1,16 +1,7 @@
-/** Elements in one line each. Text always goes in as text, so nothing that a run says can become markup. */
-type Child = Node | string | null | undefined | false;
-type Properties = { class?: string; [attribute: string]: string | boolean | undefined };
+/** The parts that sections of the card are made of. */
+import { type Child, element } from "@/charts/element";
 
-export function element<K extends keyof HTMLElementTagNameMap>(tag: K, properties: Properties = {}, ...children: Child[]): HTMLElementTagNameMap[K] {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (value === true) made.setAttribute(name, "");
-    else if (typeof value === "string") made.setAttribute(name, value);
-  }
-  made.append(...children.filter((child): child is Node | string => child !== null && child !== undefined && child !== false));
-  return made;
-}
+export { element };
 
 /** A section of the card with its heading; `aside` stands at the right of it. */
 export function section(id: string, title: string, aside?: Child): { root: HTMLElement; body: HTMLElement } {

@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useState } from "react";
 import type { Curves } from "@/api/types";
 import { ChartCard } from "@/charts/chart-card";
-import { ChartsViewContext, DrawingTools, ResetZoom, useNewChartsView } from "@/charts/charts-view";
+import { ChartsViewContext, DrawingTools, useNewChartsView } from "@/charts/charts-view";
 import { CurveStore } from "@/charts/curve-store";
 import { Card } from "@/components/card";
 import { type Along, comparedChartSpecs, comparedSeries } from "./compared";
@@ -50,8 +50,7 @@ export function ComparedCharts({ labels, curves }: { labels: string[]; curves: C
               ))}
             </fieldset>
           )}
-          <DrawingTools />
-          <ResetZoom />
+          <DrawingTools hasAxis={false} lengthOf={specs[0]?.lines[0]?.name} />
         </div>
         <div className="grid gap-3.5 lg:grid-cols-2">
           {specs.map((spec) => (

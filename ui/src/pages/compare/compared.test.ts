@@ -4,8 +4,8 @@ import type { Curve, Curves, Outcome } from "@/api/types";
 import { comparedChartSpecs, comparedSeries, figuresOf, labelsOf, valueNear } from "./compared";
 import { allFields, pathText, valueText } from "./side-tables";
 
-const curve = (name: string, x: number[], value: number[]): Curve => ({ name, rank: 0, axis: "step", x, value, low: value, high: value, attempt: x.map(() => 1), last: null });
-const curves = (...series: Curve[]): Curves => ({ position: 0, series });
+const curve = (name: string, x: number[], value: number[]): Curve => ({ name, rank: 0, axis: "step", x, value, low: value, high: value, count: x.map(() => 1), attempt: x.map(() => 1), gaps: { x: [], attempt: [] }, last: null });
+const curves = (...series: Curve[]): Curves => ({ position: 0, series, clock: [] });
 const outcome = (final: Record<string, number>): Outcome => ({ job_id: "", final, best_eval_loss: null, best_step: null, steps: 10, tokens: null, tokens_per_second: null, seconds: null, facts: {} });
 
 describe("curves of several runs", () => {
