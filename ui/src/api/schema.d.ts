@@ -3499,6 +3499,18 @@ export interface components {
             };
         };
         /**
+         * ClockOut
+         * @description When the steps of an attempt happened: pairs of step and seconds since 1970.
+         */
+        ClockOut: {
+            /** Attempt */
+            attempt: number;
+            /** X */
+            x: number[];
+            /** Time */
+            time: number[];
+        };
+        /**
          * ColabNotebookIn
          * @description A script for Colab. If `packages` is null, the packages are derived from the script.
          */
@@ -3893,8 +3905,8 @@ export interface components {
         };
         /**
          * CurveOut
-         * @description One curve. Where points were thinned, `value` is their mean, `low` their minimum and `high` their
-         *     maximum.
+         * @description One curve. Where points were thinned, `value` is the mean of `count` values, `low` their minimum and
+         *     `high` their maximum.
          */
         CurveOut: {
             /** Name */
@@ -3914,8 +3926,11 @@ export interface components {
             low: number[];
             /** High */
             high: number[];
+            /** Count */
+            count: number[];
             /** Attempt */
             attempt: number[];
+            gaps: components["schemas"]["GapsOut"];
             last: components["schemas"]["LastPoint"] | null;
         };
         /**
@@ -3927,6 +3942,12 @@ export interface components {
             position: number;
             /** Series */
             series: components["schemas"]["CurveOut"][];
+            /**
+             * Clock
+             * @description Whole run; empty where only a range was asked for.
+             * @default []
+             */
+            clock: components["schemas"]["ClockOut"][];
         };
         /**
          * DataConfig
@@ -4953,6 +4974,16 @@ export interface components {
             severity: "error" | "warning" | "note";
             /** Sentence */
             sentence: string;
+        };
+        /**
+         * GapsOut
+         * @description Where values were NaN or infinite.
+         */
+        GapsOut: {
+            /** X */
+            x: number[];
+            /** Attempt */
+            attempt: number[];
         };
         /**
          * Health
