@@ -1,7 +1,14 @@
 /** The parts that sections of the card are made of. */
 import { type Child, element } from "@/charts/element";
+import { timeText, utcText } from "@/text/run-words";
 
 export { element };
+
+/** A moment in the reader's time zone; UTC, which logs and other machines use, is in its tooltip. */
+export function time(seconds: number | null): Node | string {
+  if (seconds === null) return "–";
+  return element("time", { datetime: new Date(seconds * 1000).toISOString(), title: utcText(seconds) }, timeText(seconds));
+}
 
 /** A section of the card with its heading; `aside` stands at the right of it. */
 export function section(id: string, title: string, aside?: Child): { root: HTMLElement; body: HTMLElement } {

@@ -10,13 +10,12 @@ import { type CardData, clockOf, curvesOf, hostsOf, marksOf, stepsPerEpoch } fro
 import { CardCurves, ChartGrid } from "./charts";
 import { CheckpointsSection } from "./checkpoints-section";
 import { ControlSection } from "./control-section";
-import { element, section } from "./dom";
+import { element, section, time } from "./dom";
 import { FailureSection } from "./failure-section";
 import { follow } from "./live";
 import { LogsSection } from "./logs-section";
 import { badge, StatusSection } from "./status-section";
 import { SystemSection } from "./system-section";
-import { timeText } from "@/text/run-words";
 import { countText } from "@/text/numbers";
 import "./card.css";
 
@@ -66,7 +65,7 @@ class Card {
     const { training, engine, system } = chartSpecsFor(this.#curves.all().map(runCurve), hostsOf(data));
     document.title = `${data.name} · TrainCard`;
     this.#title.replaceChildren(data.name, " ", badge(data.status.status));
-    this.#made.textContent = `As of ${timeText(data.made_at)}`;
+    this.#made.replaceChildren("As of ", time(data.made_at));
     this.#status.show(data);
     this.#control?.show(data);
     this.#metrics.show([...training, ...engine]);

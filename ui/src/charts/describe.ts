@@ -17,10 +17,7 @@ export function describeChart({ title, axis, along, over: given, lines, format }
     const parts = [`${line.label}: last ${format(curve.last.value)}`];
     const [[low], [, high]] = [endsOf(curve.low), endsOf(curve.high)];
     if (low <= high) parts.push(`lowest ${format(low)}`, `highest ${format(high)}`);
-    if (isThinned(curve)) {
-      const [least, most] = endsOf(curve.value);
-      parts.push(`the chart shows means over several steps, from ${format(least)} to ${format(most)}`);
-    }
+    if (isThinned(curve)) parts.push("the line is the mean of several steps");
     const gaps = curve.gaps?.x.length ?? 0;
     if (gaps > 0) parts.push(`NaN or infinite at ${numbered(gaps, "place")}`);
     return [parts.join(", ")];

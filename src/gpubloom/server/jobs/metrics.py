@@ -254,6 +254,8 @@ def _curve(
 
 
 _CLOCK_POINTS = 200
+# SQLite joins at most 500 parts in one statement.
+_MOST_PARTS = 450
 
 
 async def read_clock(session: AsyncSession, job_id: UUID) -> list[Clock]:
@@ -295,18 +297,22 @@ async def _first_of_buckets(session: AsyncSession, series_id: int) -> list[tuple
         if len(buckets) >= _CLOCK_POINTS // 2:
             break
     every = -(-len(buckets) // _CLOCK_POINTS)
-    chosen = [*buckets[::every], buckets[-1]]
-    # One statement: `text` is made of names and numbers of our own.
+    # The first point of some buckets, and the last point of the last bucket of each attempt.
+    chosen = [(*bucket, "") for bucket in buckets[::every]]
+    for _, group in groupby(buckets, key=itemgetter(0)):
+        own = list(group)
+        chosen += [(*own[0], ""), (*own[-1], " DESC")]
+    # One statement, made of names and numbers of our own.
     one = (
         "SELECT attempt, x, time FROM (SELECT attempt, x, time FROM training_metrics "
         "WHERE series_id = {} AND attempt = {} AND x >= {} AND x < {} ORDER BY x{} LIMIT 1) AS point"
     )
-    parts = [
-        one.format(series_id, attempt, begin, begin + width, " DESC" if at == len(chosen) - 1 else "")
-        for at, (attempt, begin, width) in enumerate(chosen)
-    ]
+    parts = {
+        one.format(series_id, attempt, begin, begin + width, order)
+        for attempt, begin, width, order in chosen[:_MOST_PARTS]
+    }
     found = await session.execute(text(" UNION ALL ".join(parts)))
-    return sorted((attempt, x, time) for attempt, x, time in found)
+    return sorted({(attempt, x, time) for attempt, x, time in found})
 
 
 def _clocks(rows: list[tuple[int, int, float]]) -> list[Clock]:
