@@ -3793,6 +3793,18 @@ export interface components {
             };
         };
         /**
+         * ClockOut
+         * @description When the steps of an attempt happened: pairs of step and seconds since 1970.
+         */
+        ClockOut: {
+            /** Attempt */
+            attempt: number;
+            /** X */
+            x: number[];
+            /** Time */
+            time: number[];
+        };
+        /**
          * ColabNotebookIn
          * @description A script for Colab. If `packages` is null, the packages are derived from the script.
          */
@@ -4200,8 +4212,8 @@ export interface components {
         };
         /**
          * CurveOut
-         * @description One curve. Where points were thinned, `value` is their mean, `low` their minimum and `high` their
-         *     maximum.
+         * @description One curve. Where points were thinned, `value` is the mean of `count` values, `low` their minimum and
+         *     `high` their maximum.
          */
         CurveOut: {
             /** Name */
@@ -4221,8 +4233,11 @@ export interface components {
             low: number[];
             /** High */
             high: number[];
+            /** Count */
+            count: number[];
             /** Attempt */
             attempt: number[];
+            gaps: components["schemas"]["GapsOut"];
             last: components["schemas"]["LastPoint"] | null;
         };
         /**
@@ -4234,6 +4249,12 @@ export interface components {
             position: number;
             /** Series */
             series: components["schemas"]["CurveOut"][];
+            /**
+             * Clock
+             * @description Whole run; empty where only a range was asked for.
+             * @default []
+             */
+            clock: components["schemas"]["ClockOut"][];
         };
         /**
          * DataConfig
@@ -5368,6 +5389,16 @@ export interface components {
             region: string;
             /** Steps */
             steps: string[];
+        };
+        /**
+         * GapsOut
+         * @description Where values were NaN or infinite.
+         */
+        GapsOut: {
+            /** X */
+            x: number[];
+            /** Attempt */
+            attempt: number[];
         };
         /**
          * Health

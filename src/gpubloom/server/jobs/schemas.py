@@ -419,9 +419,24 @@ class LastPoint(Schema):
     value: MetricNumber
 
 
+class GapsOut(Schema):
+    """Where values were NaN or infinite."""
+
+    x: list[float]
+    attempt: list[int]
+
+
+class ClockOut(Schema):
+    """When the steps of an attempt happened: pairs of step and seconds since 1970."""
+
+    attempt: int
+    x: list[int]
+    time: list[float]
+
+
 class CurveOut(Schema):
-    """One curve. Where points were thinned, `value` is their mean, `low` their minimum and `high` their
-    maximum.
+    """One curve. Where points were thinned, `value` is the mean of `count` values, `low` their minimum and
+    `high` their maximum.
     """
 
     name: str
@@ -431,7 +446,9 @@ class CurveOut(Schema):
     value: list[float]
     low: list[float]
     high: list[float]
+    count: list[int]
     attempt: list[int]
+    gaps: GapsOut
     last: LastPoint | None
 
 
@@ -440,6 +457,7 @@ class Curves(Schema):
 
     position: int
     series: list[CurveOut]
+    clock: list[ClockOut] = Field([], description="Whole run; empty where only a range was asked for.")
 
 
 class MetricRow(Schema):

@@ -191,7 +191,10 @@ class MetricPoint(Table):
 
 
 class MetricBucket(Table):
-    """Many points in one: what the chart of a long run is drawn from. `metrics.py` has the widths."""
+    """Many points in one: what the chart of a long run is drawn from. `metrics.py` has the widths.
+
+    A bucket of level -1 counts the NaN and infinite values that lie in the bucket of level 1, and so on.
+    """
 
     __tablename__ = "metric_buckets"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
