@@ -139,6 +139,11 @@ class LiveCard:
         else:
             found = snapshot(self._reading, points=self._points, log_lines=_LIVE_LINES)
             content = card_content({**found, "name": self._name})
+            # The changes are on the last page: sent every few seconds they would be most of the data.
+            content["what_ran"] = {
+                **content["what_ran"],
+                "git": _without_diff(content["what_ran"].get("git")),
+            }
         if not content["ranks"]:
             content["notes"] = [_SILENT]
         if problem is not None:
@@ -177,6 +182,10 @@ class LiveCard:
         if not self._warned:
             self._warned = True
             self._warn(sentence)
+
+
+def _without_diff(git: dict[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (git or {}).items() if name != "diff"}
 
 
 def add_failure(content: dict[str, Any], problem: BaseException) -> None:

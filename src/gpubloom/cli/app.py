@@ -44,6 +44,7 @@ from gpubloom.cli import (
     tensorboard,
     train,
     watch,
+    what_ran,
 )
 from gpubloom.cli.old_names import with_new_name
 from gpubloom.cli.output import fail
@@ -131,6 +132,7 @@ runs.command("serve")(serve_metrics.serve_metrics)
 runs.command("card")(card.card)
 runs.command("compare")(compare.compare)
 runs.command("checkpoints")(checkpoints.list_of_run)
+runs.command("what-ran")(what_ran.what_ran)
 runs.command("mirror")(mirror.mirror)
 runs.command("convert-checkpoint")(export.convert)
 runs.command("config-schema")(schemas.config_schema)

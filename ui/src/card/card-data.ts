@@ -3,6 +3,7 @@
  * docs/traincard.md describes, with numbers shortened and, where there is one, an address for a checkpoint.
  */
 import type { ChartMark, CurvePoints } from "@/charts/plot-data";
+import type { WhatRan } from "@/text/what-ran";
 import { counted, countText, numberOf } from "@/text/numbers";
 
 /** `y` holds means where a line is thinned, `low` and `high` the extremes; otherwise they are empty. `last`: as it was reported. A snapshot of an older version has only `x` and `y`. */
@@ -115,6 +116,8 @@ export type CardData = {
   /** `output`: the last lines that the process printed, where whoever started it keeps them. */
   logs: { lines: LogLine[]; total: number; errors: number; output?: string[] };
   failure: Failure | null;
+  /** A snapshot of an older version has none. */
+  what_ran?: WhatRan;
   /** On a live page: what the run is told, and what of it is in force. */
   control?: Control;
   /** Sentences of whoever shows the card, such as where the rest of the run is. */

@@ -20,6 +20,7 @@ import { phaseText } from "@/text/run-words";
 import { ActionButtons } from "./action-buttons";
 import { CheckpointsCard } from "./checkpoints-card";
 import { ConfigCard, ScriptCard } from "./config-card";
+import { WhatRanCard } from "./what-ran-card";
 import { EvaluationCard } from "./evaluation-card";
 import { ExportCard } from "./export-card";
 import { FindingsStrip, RunWarnings } from "./findings";
@@ -124,6 +125,7 @@ function LoadedJob({ job }: { job: Job }) {
         </div>
         <div className="min-w-0 lg:col-span-12">
           <ScriptCard job={job} />
+          <WhatRanCard jobId={job.id} />
         </div>
       </div>
     </>
