@@ -32,7 +32,7 @@ from gpubloom.traincard.writer import Writer
 
 if TYPE_CHECKING:
     from gpubloom.traincard.adapters.loop import Track
-    from gpubloom.traincard.card.page import NotebookCard
+    from gpubloom.traincard.card.notebook import NotebookCard
     from gpubloom.traincard.mirror import Mirror
 
 logger = logging.getLogger("gpubloom.traincard")
@@ -325,12 +325,17 @@ class Reporter:
         """Wait until all reported events are with the operating system; False if that took too long."""
         return self._on and self._writer.flush(timeout)
 
-    def show(self, points: int = 1000) -> "NotebookCard":
-        """The run's card as it stands, for the last line of a notebook's cell."""
-        from gpubloom.traincard.card.page import NotebookCard
+    def show(self, points: int = 1000, seconds: float = 4.0) -> "NotebookCard":
+        """Shows the run's card below the notebook's cell, live until the Reporter is closed.
+
+        `seconds`: how often it is brought up to date.
+        """
+        from gpubloom.traincard.card.notebook import NotebookCard
 
         self.flush()
-        return NotebookCard(self.events_dir, points)
+        card = NotebookCard(self.events_dir, points, seconds=seconds, is_over=lambda: not self._on)
+        card.show()
+        return card
 
     def close(self) -> None:
         """Write what is left and stop. Without an earlier `finish`, the run counts as `ended`."""

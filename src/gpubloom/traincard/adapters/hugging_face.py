@@ -74,7 +74,8 @@ class HFTrainCardCallback(TrainerCallback):
         if self.reporter.rank != 0:
             return
         self.reporter.config(args.to_dict(), type(args).__name__)
-        if hasattr(config := getattr(others["model"], "config", None), "to_dict"):
+        config: Any = getattr(others["model"], "config", None)
+        if hasattr(config, "to_dict"):
             self.reporter.config(config.to_dict(), "model")
         for name in ("train", "eval"):
             if (data := getattr(others.get(f"{name}_dataloader"), "dataset", None)) is not None:
