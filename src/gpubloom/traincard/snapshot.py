@@ -17,6 +17,7 @@ from gpubloom.traincard.reading import LogLine, Reading, last_output
 from gpubloom.traincard.series import Curve
 from gpubloom.traincard.system_series import shorter_or_same, system_section
 from gpubloom.traincard.thinning import line_of, shorter, shown
+from gpubloom.traincard.what_ran import with_train_config
 
 SNAPSHOT_VERSION = 1
 _MOST_METRICS = 400
@@ -86,6 +87,7 @@ def snapshot(
             "output": last_output(reading.run_dir),
         },
         "failure": _failure(reading),
+        "what_ran": _without_nan(with_train_config(reading.what_ran, reading.run_dir)),
     }
 
 

@@ -5,6 +5,7 @@
 import type { Clock } from "@/charts/along";
 import { bestMark, type ChartMark, curveKey, type CurvePoints } from "@/charts/plot-data";
 import { aggregateName } from "@/charts/run-charts";
+import type { WhatRan } from "@/text/what-ran";
 import { counted, countText, numberOf } from "@/text/numbers";
 
 /**
@@ -124,6 +125,8 @@ export type CardData = {
   /** `output`: the last lines that the process printed, where whoever started it keeps them. */
   logs: { lines: LogLine[]; total: number; errors: number; output?: string[] };
   failure: Failure | null;
+  /** A snapshot of an older version has none. */
+  what_ran?: WhatRan;
   /** On a live page: what the run is told, and what of it is in force. */
   control?: Control;
   /** Sentences of whoever shows the card, such as where the rest of the run is. */
