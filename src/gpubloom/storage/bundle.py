@@ -5,7 +5,7 @@ import json
 import os
 import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -74,10 +74,14 @@ class Bundle:
 
 @dataclass(frozen=True)
 class SentBundle:
-    """`address` is all an instance needs; it goes into its environment as BLOOM_START."""
+    """`address` is all an instance needs; it goes into its environment as BLOOM_START.
+
+    `renew`: the same files under addresses that are signed again, for a launch that is tried again later.
+    """
 
     address: str
     sha256: str
+    renew: Callable[[], "SentBundle"] = field(repr=False, compare=False)
 
     @property
     def command(self) -> str:
@@ -121,20 +125,25 @@ def send_bundle(
         store.put(layout.control, json.dumps(_NO_CONTROL).encode())
     if not store.has(layout.mailbox):
         mailbox.write(1)
-    addresses = store.addresses(
-        "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], life_seconds
-    )
-    start = Start(
-        job_id=bundle.spec.job_id,
-        attempt=bundle.spec.attempt,
-        mailbox=mailbox.address(),
-        files=[
-            StoredFile(role, name, digest, address, executable)
-            for (role, name, digest, executable), address in zip(stored, addresses, strict=True)
-        ],
-        **bundle.timing,
-    )
-    text = _START.format(start=start.to_json()).encode()
-    digest = hashlib.sha256(text).hexdigest()
-    store.put(layout.start(digest), text)
-    return SentBundle(store.addresses("GET", [layout.start(digest)], life_seconds)[0], digest)
+
+    def sign() -> SentBundle:
+        addresses = store.addresses(
+            "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], life_seconds
+        )
+        start = Start(
+            job_id=bundle.spec.job_id,
+            attempt=bundle.spec.attempt,
+            mailbox=mailbox.address(),
+            files=[
+                StoredFile(role, name, digest, address, executable)
+                for (role, name, digest, executable), address in zip(stored, addresses, strict=True)
+            ],
+            **bundle.timing,
+        )
+        text = _START.format(start=start.to_json()).encode()
+        digest = hashlib.sha256(text).hexdigest()
+        store.put(layout.start(digest), text)
+        [address] = store.addresses("GET", [layout.start(digest)], life_seconds)
+        return SentBundle(address, digest, sign)
+
+    return sign()

@@ -4,7 +4,8 @@ Calls to the bucket and to the cloud provider can take minutes, and the follower
 happen in a task of their own, and the follower is always told what is known by now. The receiver applies what
 arrives to the run directory of this machine, so everything else reads it as that of a local run.
 
-Silence proves nothing while the bucket is away. The instance is terminated before its attempt counts as over.
+Silence proves nothing while the store is away, nor while the provider says that the instance runs: it may
+have lost its network, and is waited for. The instance is terminated before its attempt counts as over.
 
 What the instance sends is not trusted. Data that cannot be accepted, or that makes anything here fail, ends
 the attempt and the instance: it is neither tried again for ever nor paid for.
@@ -12,6 +13,7 @@ the attempt and the instance: it is neither tried again for ever nor paid for.
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +45,8 @@ _GONE = {"ended", "lost"}
 class RemoteProvider:
     """One attempt. `open` it before the follower asks anything, `close` it when the follower is done."""
 
-    def __init__(self, attempt: RemoteAttempt) -> None:
+    def __init__(self, attempt: RemoteAttempt, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         # The agent reads control.json, saves and uploads, which takes longer than a signal on this machine.
         self.grace_period = GracePeriod(stop_seconds=600.0, force_seconds=900.0)
         self._attempt, self.log = attempt, attempt.log
@@ -155,7 +158,8 @@ class RemoteProvider:
         )
         looked = metered = -1e9
         stop_by: float | None = None
-        silent_since = time.monotonic()
+        silent_since = self._clock()
+        silence = _Silence(self._intervals.silence)
         while True:
             arrival = await self._receive(receiver)
             if arrival is not None and arrival.state in {"ended", "vanished"}:
@@ -164,8 +168,8 @@ class RemoteProvider:
                 self._has_reported = True
             if self._must_end or (not self._has_reported and self._is_cancelled()):
                 return await self._finish(None)
-            clock, instance = time.monotonic(), None
-            if clock - looked >= self._intervals.look:
+            clock, instance = self._clock(), None
+            if silence.began(arrival, clock) or clock - looked >= self._intervals.look:
                 looked = clock
                 instance = await self._look()
             if instance is not None and instance.state in _GONE:
@@ -174,8 +178,8 @@ class RemoteProvider:
                 metered = clock
                 if await self._reached_limit(instance) and stop_by is None:
                     stop_by = clock + self._intervals.checkpoint
-            if stop_by is not None and clock > stop_by:
-                self.log.warning("the job did not stop in time at its limit: terminating its instance")
+            if silence.is_too_long(clock) or (stop_by is not None and clock > stop_by):
+                self.log.warning("the instance neither reports nor stops in time: terminating it")
                 return await self._finish(None)
             if self._has_reported or (instance is not None and instance.state == "starting"):
                 silent_since = clock
@@ -277,6 +281,27 @@ class RemoteProvider:
         if isinstance(problem, ProviderError):
             self.log.warning("could not terminate the instance yet", reason=str(problem))
         await asyncio.sleep(pause)
+
+
+class _Silence:
+    """The time since the next batch of an instance is overdue. It is waited for `longest` seconds."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._since: float | None = None
+
+    def began(self, arrival: Arrival | None, now: float) -> bool:
+        """Whether the instance fell silent since the last call: a reason to ask its provider at once."""
+        if arrival is None:
+            # The store is away: nobody could be heard.
+            return False
+        was_silent, is_silent = self._since is not None, arrival.state == "silent"
+        if is_silent != was_silent:
+            self._since = now if is_silent else None
+        return is_silent and not was_silent
+
+    def is_too_long(self, now: float) -> bool:
+        return self._since is not None and now - self._since > self._longest
 
 
 class _StillBilled(Exception):
