@@ -111,18 +111,19 @@ def test_after_it_wakes_the_machine_reports_at_its_usual_pace_within_a_minute(bo
     assert float(both.arrived().splitlines()[-1].removeprefix("at ")) > both.now - 15
 
 
-def test_merged_batches_are_small_enough_for_the_receiver(both: Sleeping) -> None:
-    both.trains(0.6 * HOUR, says_every=3)
+def test_merged_batches_are_small_enough_for_the_receiver(store: Store, tmp_path: Path) -> None:
+    both = Sleeping(store, tmp_path, slots=64)
+    both.trains(120, says_every=3)
     assert both.uploader._outbox.is_short
     weights = both.there / "model/weights.bin"
     weights.parent.mkdir()
     with weights.open("wb") as file:
-        file.truncate(300 << 20)
+        file.truncate(150 << 20)
     both.trains(300, says_every=30)
     sizes = both.store.sizes(LAYOUT.batches)
     assert 64 << 20 < max(sizes.values()) < Limits().batch_bytes
     assert both.wakes() == "running"
-    assert (both.mine / "model/weights.bin").stat().st_size == 300 << 20
+    assert (both.mine / "model/weights.bin").stat().st_size == 150 << 20
 
 
 def test_addresses_live_a_week_and_those_of_a_busy_mailbox_are_never_half_a_day_old(

@@ -154,6 +154,7 @@ class RemoteProvider:
                 run_dir,
                 accepted=accepted_paths(job, run_dir),
                 limits=Limits(run_bytes=self._attempt.most_bytes),
+                clock=self._clock,
             )
         )
         looked = metered = -1e9
