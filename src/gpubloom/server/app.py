@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 
 import gpubloom
 from gpubloom.offers import load_prices
-from gpubloom.server import compare, health, offers
+from gpubloom.server import health, offers
 from gpubloom.server.accounts import (
     entry_routes,
     factor_routes,
@@ -41,6 +41,7 @@ from gpubloom.server.jobs import (
     checkpoint_routes,
     download_routes,
     launch_routes,
+    preflight_routes,
     share_routes,
     stream_routes,
     tasks,
@@ -64,6 +65,7 @@ from gpubloom.server.rentals import bucket_routes, moving, provider_routes, run_
 from gpubloom.server.rentals import routes as rental_routes
 from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
+from gpubloom.server.runs import routes as run_routes
 from gpubloom.server.scripts import routes as script_routes
 from gpubloom.server.scripts.reading import ScriptProcesses
 from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
@@ -168,6 +170,7 @@ def _routes() -> APIRouter:
     private.include_router(dataset_routes.router)
     private.include_router(brought_model_routes.router)
     private.include_router(launch_routes.router)
+    private.include_router(preflight_routes.router)
     private.include_router(job_routes.router)
     private.include_router(stream_routes.router)
     private.include_router(tasks.router)
@@ -176,7 +179,7 @@ def _routes() -> APIRouter:
     private.include_router(share_routes.router)
     private.include_router(training_job_routes.router)
     private.include_router(playground_routes.router)
-    private.include_router(compare.router)
+    private.include_router(run_routes.router)
     private.include_router(script_routes.router)
     private.include_router(ml_job_routes.router)
     private.include_router(offers.router)

@@ -74,14 +74,16 @@ class Bundle:
 
 @dataclass(frozen=True)
 class SentBundle:
-    """`address` is all an instance needs; it goes into its environment as BLOOM_START.
+    """`address` is all an instance needs; it goes into its environment as BLOOM_START. What prepares the
+    instance reports to `report_address`, by PUT.
 
     `renew`: the same files under addresses that are signed again, for a launch that is tried again later.
     """
 
     address: str
     sha256: str
-    renew: Callable[[], "SentBundle"] = field(repr=False, compare=False)
+    report_address: str = ""
+    renew: "Callable[[], SentBundle] | None" = field(default=None, repr=False, compare=False)
 
     @property
     def command(self) -> str:
@@ -130,6 +132,7 @@ def send_bundle(
         addresses = store.addresses(
             "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], life_seconds
         )
+        [report] = store.addresses("PUT", [layout.start_report], life_seconds)
         start = Start(
             job_id=bundle.spec.job_id,
             attempt=bundle.spec.attempt,
@@ -138,12 +141,13 @@ def send_bundle(
                 StoredFile(role, name, digest, address, executable)
                 for (role, name, digest, executable), address in zip(stored, addresses, strict=True)
             ],
+            report=report,
             **bundle.timing,
         )
         text = _START.format(start=start.to_json()).encode()
         digest = hashlib.sha256(text).hexdigest()
         store.put(layout.start(digest), text)
         [address] = store.addresses("GET", [layout.start(digest)], life_seconds)
-        return SentBundle(address, digest, sign)
+        return SentBundle(address, digest, report, sign)
 
     return sign()

@@ -5,11 +5,9 @@ cancelled. The rental row exists before the provider is asked, so a crash betwee
 the reconciler to find.
 """
 
-import asyncio
 import hashlib
 import re
 import sys
-import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -149,6 +147,7 @@ async def _upload(
         gpus=int(offer["gpus"]),
         command=sent.command,
         start_address=sent.address,
+        report_address=sent.report_address,
         region=_region(job),
         spot=offer.get("kind") == "spot",
         disk_gb=int(offer.get("disk_gb") or 50),
@@ -173,10 +172,17 @@ async def _submit(
             return attempt.instance.unseen()
         if is_cancelled():
             raise LaunchCancelled(was_asked=was_asked)
+        if not await attempt.spending.check_rate(attempt.instance.rental_id, attempt.prices):
+            raise LaunchCancelled(was_asked=was_asked)
         current = request
-        if was_asked:
+        if was_asked and sent.renew is not None:
             again = await attempt.in_thread(sent.renew)
-            current = replace(request, command=again.command, start_address=again.address)
+            current = replace(
+                request,
+                command=again.command,
+                start_address=again.address,
+                report_address=again.report_address,
+            )
         was_asked, is_uncertain = True, False
         return await attempt.instance.submit(current)
 
@@ -209,11 +215,12 @@ async def _wait(
     """Store why the job is waiting, and pause. The pause ends early when the job is cancelled."""
     await attempt.spending.wait(sentence)
     attempt.log.warning("no instance yet", reason=sentence)
-    until = time.monotonic() + seconds
+    clock = attempt.clock
+    until = clock.now() + seconds
     for _ in range(1 + int(seconds)):
-        if is_cancelled() or time.monotonic() >= until:
+        if is_cancelled() or clock.now() >= until:
             return
-        await asyncio.sleep(min(1.0, seconds))
+        await clock.sleep(min(1.0, seconds))
 
 
 def _region(job: TrainingJob) -> str | None:

@@ -20,8 +20,8 @@ from gpubloom.storage import Bundle, Mailbox, ServerStore, send_bundle
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.server_store import AddressRefused
 from gpubloom.traincard import ControlFile
-from gpubloom.worker import launcher, remote_provider
-from gpubloom.worker.remote_attempt import PollIntervals
+from gpubloom.worker import launcher
+from gpubloom.worker.remote_attempt import Clock, PollIntervals
 from gpubloom.worker.remote_provider import RemoteProvider
 
 HOUR = 3600.0
@@ -67,7 +67,7 @@ RUNNING = Instance("i", "k", "running")
 class Followed:
     """A job whose machine has reported once; then the test decides who says what."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path) -> None:
         self.clock = SimulatedClock()
         self.job = SimpleNamespace(id=uuid4(), attempt=1, kind="train", target="toy")
         self.layout = JobLayout(str(self.job.id), 1)
@@ -91,7 +91,6 @@ class Followed:
         async def in_thread(work: Any) -> Any:
             return work()
 
-        monkeypatch.setattr(remote_provider.asyncio, "sleep", sleep)
         attempt: Any = SimpleNamespace(
             job=self.job,
             run_dir=self.run_dir,
@@ -101,9 +100,10 @@ class Followed:
             poll_intervals=PollIntervals(),
             most_bytes=10**9,
             in_thread=in_thread,
+            clock=Clock(self.clock, sleep),
             log=SimpleNamespace(**dict.fromkeys(("info", "warning", "error"), lambda *_, **__: None)),
         )
-        self.provider = RemoteProvider(attempt, self.clock)
+        self.provider = RemoteProvider(attempt)
         self.reports(1)
 
     def reports(self, number: int, *, ended: bool = False) -> None:
@@ -115,8 +115,8 @@ class Followed:
 
 
 @pytest.fixture
-def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Followed:
-    return Followed(tmp_path, monkeypatch)
+def followed(tmp_path: Path) -> Followed:
+    return Followed(tmp_path)
 
 
 def test_a_machine_that_cannot_reach_its_store_for_minutes_is_not_terminated(followed: Followed) -> None:
@@ -176,13 +176,20 @@ def test_addresses_are_signed_again_at_every_try_for_a_machine(
     async def in_thread(work: Any) -> Any:
         return work()
 
+    async def agrees(*_: object) -> bool:
+        return True
+
     async def wait(*_: object) -> None:
         moment[0] += 20 * HOUR
 
     begun = moment[0]
     monkeypatch.setattr(launcher, "_wait", wait)
     attempt: Any = SimpleNamespace(
-        instance=SimpleNamespace(submit=submit), in_thread=in_thread, poll_intervals=PollIntervals()
+        instance=SimpleNamespace(submit=submit, rental_id=None),
+        spending=SimpleNamespace(check_rate=agrees),
+        prices=None,
+        in_thread=in_thread,
+        poll_intervals=PollIntervals(),
     )
     request = Launch("bloom-k", "T4", 1, sent.command, sent.address)
     found = asyncio.run(launcher._submit(attempt, request, sent, lambda: False))
