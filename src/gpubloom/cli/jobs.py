@@ -101,8 +101,9 @@ def _show(job: dict[str, Any], as_json: bool) -> None:
     if job["error_message"]:
         typer.echo(f"  {job['error_message']}")
     _show_start(job)
-    for warning in job["warnings"]:
-        _echo(f"{warning['level']}: {warning['line']}", indent="  ")
+    for finding in job["summary"]["findings"]:
+        level = {"critical": "error", "info": "note"}.get(finding["severity"], finding["severity"])
+        _echo(f"{level}: {finding['sentence']} {finding['next_step']}".rstrip(), indent="  ")
 
 
 _STAGES = {

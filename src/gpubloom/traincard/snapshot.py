@@ -9,6 +9,7 @@ from typing import Any
 
 from gpubloom.traincard.causes import CAUSES, FOLLOWS
 from gpubloom.traincard.diagnosis import Limits, diagnose
+from gpubloom.traincard.findings import has_no_best
 from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.reader import load_latest
 from gpubloom.traincard.reading import LogLine, Reading, last_output
@@ -73,7 +74,7 @@ def snapshot(
         "metrics_left_out": left_out + reading.curves.left_out,
         "system": system_section(reading, points),
         **rank_section(reading, moment),
-        "checkpoints": _checkpoints(reading),
+        "checkpoints": _checkpoints(reading, has_best=not has_no_best(each["kind"] for each in findings)),
         "logs": {
             "lines": [_log_line(line) for line in islice(reading.log, skipped, None)],
             "total": reading.log_total,
@@ -276,8 +277,8 @@ def _variance(reading: Reading) -> list[dict[str, Any]]:
     return found
 
 
-def _checkpoints(reading: Reading) -> dict[str, Any]:
-    best = reading.best_checkpoint
+def _checkpoints(reading: Reading, *, has_best: bool) -> dict[str, Any]:
+    best = reading.best_checkpoint if has_best else None
     there = [
         {**plain(entry), "best": entry["path"] == best, "removed": False} for entry in reading.checkpoints
     ]

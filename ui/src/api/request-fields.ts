@@ -36,9 +36,9 @@ export const CreditIn = {
 } as const;
 
 export const DatasetChange = {
-  "format": {"type":"string","enum":["text","prompt_completion","alpaca","sharegpt","messages"]},
+  "format": {"type":"string","enum":["text","prompt_completion","alpaca","sharegpt","messages","oasst"]},
   "columns": {"type":"object","maxProperties":10,"items":{"type":"string","minLength":1,"maxLength":500}},
-  "encoding": {"type":"string","enum":["utf-8","utf-16","utf-16-le","utf-16-be","latin-1"]},
+  "encoding": {"type":"string","enum":["utf-8","utf-16","utf-16-le","utf-16-be","windows-1252","latin-1"]},
   "name": {"type":"string","minLength":1,"maxLength":200},
 } as const;
 
@@ -119,6 +119,7 @@ export const NewHubToken = {
 export const NewJob = {
   "project_id": {"type":"string"},
   "dataset_id": {"type":"string"},
+  "eval_dataset_id": {"type":"string"},
   "model_id": {"type":"string"},
   "gpu_type": {"type":"string","minLength":1,"maxLength":64},
   "host_memory": {"type":"integer","exclusiveMinimum":0,"maximum":1000000},

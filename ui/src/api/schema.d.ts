@@ -3361,6 +3361,11 @@ export interface components {
              */
             datasetId?: string | null;
             /**
+             * Evaldatasetid
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            evalDatasetId?: string | null;
+            /**
              * Modelid
              * @description One of your models, instead of model.path.
              */
@@ -4253,13 +4258,31 @@ export interface components {
              */
             eval_path?: string | null;
             /**
+             * Evaluation format
+             * @description Format of eval_path, where it differs from format.
+             */
+            eval_format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Evaluation columns
+             * @description Columns of eval_path, where they differ from columns.
+             * @default {}
+             */
+            eval_columns?: {
+                [key: string]: string;
+            };
+            /**
+             * Evaluation encoding
+             * @description Text encoding of eval_path, where it differs from encoding.
+             */
+            eval_encoding?: string | null;
+            /**
              * Format
              * @description Format of the examples; detected unless it is set.
              */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
-             * @description Which column holds each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question; a path such as instances[0].output leads into lists and objects.
              * @default {}
              */
             columns?: {
@@ -4334,13 +4357,31 @@ export interface components {
              */
             eval_path: string | null;
             /**
+             * Evaluation format
+             * @description Format of eval_path, where it differs from format.
+             */
+            eval_format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Evaluation columns
+             * @description Columns of eval_path, where they differ from columns.
+             * @default {}
+             */
+            eval_columns: {
+                [key: string]: string;
+            };
+            /**
+             * Evaluation encoding
+             * @description Text encoding of eval_path, where it differs from encoding.
+             */
+            eval_encoding: string | null;
+            /**
              * Format
              * @description Format of the examples; detected unless it is set.
              */
-            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
-             * @description Which column holds each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question; a path such as instances[0].output leads into lists and objects.
              * @default {}
              */
             columns: {
@@ -4398,7 +4439,7 @@ export interface components {
          */
         DatasetChange: {
             /** Format */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
              * @description The column for each field, as {field: column}.
@@ -4407,7 +4448,7 @@ export interface components {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             /** Name */
             name?: string | null;
         };
@@ -4453,13 +4494,13 @@ export interface components {
              */
             source: "upload" | "hub";
             /** Format */
-            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /** Columns */
             columns: {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             origin: components["schemas"]["OriginOut"] | null;
             report: components["schemas"]["ReportOut"] | null;
             /** Problem */
@@ -5292,6 +5333,11 @@ export interface components {
              * @description The kind in words.
              */
             readonly title: string;
+            /**
+             * Without Best
+             * @description Whether this finding forbids to call any step of the run the best.
+             */
+            readonly without_best: boolean;
         };
         /**
          * FindingOut
@@ -5487,6 +5533,10 @@ export interface components {
             start_time?: string | null;
             /** End Time */
             end_time?: string | null;
+            /** Active Seconds */
+            active_seconds?: number;
+            /** Active Since */
+            active_since?: string | null;
             summary?: components["schemas"]["SummaryDelta"] | null;
         };
         /**
@@ -5573,6 +5623,16 @@ export interface components {
             /** End Time */
             end_time: string | null;
             /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
+            /**
              * Created At
              * Format: date-time
              */
@@ -5647,6 +5707,10 @@ export interface components {
             dataset_id: string | null;
             /** Dataset Name */
             dataset_name: string | null;
+            /** Eval Dataset Id */
+            eval_dataset_id: string | null;
+            /** Eval Dataset Name */
+            eval_dataset_name: string | null;
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -5743,10 +5807,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -5835,7 +5914,10 @@ export interface components {
             /** Value */
             value: number | ("NaN" | "Infinity" | "-Infinity");
         };
-        /** LengthsOut */
+        /**
+         * LengthsOut
+         * @description How long the rows are. Reports of earlier versions have no median.
+         */
         LengthsOut: {
             /** Unit */
             unit: string;
@@ -5851,13 +5933,18 @@ export interface components {
                 number,
                 number
             ][];
-            /** Half Below */
-            half_below: number;
             /**
-             * Most Below
-             * @description 95 % of the rows are shorter than this length.
+             * Median
+             * @description 50 % of the rows are no longer than this.
+             * @default 0
              */
-            most_below: number;
+            median: number;
+            /**
+             * Percentile 95
+             * @description 95 % of the rows are no longer than this.
+             * @default 0
+             */
+            percentile_95: number;
             /** Histogram */
             histogram: components["schemas"]["Bar"][];
             /** Too Long */
@@ -6115,7 +6202,7 @@ export interface components {
              * Format
              * @enum {string}
              */
-            format: "text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages";
+            format: "text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst";
             /** Columns */
             columns: {
                 [key: string]: string;
@@ -6761,7 +6848,7 @@ export interface components {
          */
         NewDataset: {
             /** Format */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
              * @description The column for each field, as {field: column}.
@@ -6770,7 +6857,7 @@ export interface components {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             /** Name */
             name?: string | null;
             /** Filename */
@@ -6866,6 +6953,11 @@ export interface components {
              * @description One of your datasets, instead of a data path.
              */
             dataset_id?: string | null;
+            /**
+             * Eval Dataset Id
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            eval_dataset_id?: string | null;
             /**
              * Model Id
              * @description One of your models, instead of model.path.
@@ -7679,6 +7771,11 @@ export interface components {
              */
             dataset_id?: string | null;
             /**
+             * Eval Dataset Id
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            eval_dataset_id?: string | null;
+            /**
              * Model Id
              * @description One of your models, instead of model.path.
              */
@@ -8098,6 +8195,10 @@ export interface components {
             dataset_id: string | null;
             /** Dataset Name */
             dataset_name: string | null;
+            /** Eval Dataset Id */
+            eval_dataset_id: string | null;
+            /** Eval Dataset Name */
+            eval_dataset_name: string | null;
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -8194,10 +8295,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -8445,6 +8561,18 @@ export interface components {
             blank_lines: number;
             /** Columns */
             columns: components["schemas"]["ColumnOut"][];
+            /**
+             * Paths
+             * @description Paths into lists and objects, such as instances[0].output.
+             * @default []
+             */
+            paths: string[];
+            /**
+             * Unused Columns
+             * @description Columns that the mapping does not use.
+             * @default []
+             */
+            unused_columns: string[];
             detection: components["schemas"]["DetectionOut"];
             mapping: components["schemas"]["MappingOut"] | null;
             /** Examples */
@@ -10207,6 +10335,7 @@ export interface components {
             /**
              * @default {
              *       "kind": "text",
+             *       "eval_columns": {},
              *       "columns": {},
              *       "train_on": "completions",
              *       "packing": true,
@@ -10387,6 +10516,7 @@ export interface components {
             /**
              * @default {
              *       "kind": "text",
+             *       "eval_columns": {},
              *       "columns": {},
              *       "train_on": "completions",
              *       "packing": true,

@@ -1,7 +1,8 @@
 /** The charts of the job page: which curves of a run they show, in which colours and units. */
-import { type ReactNode, useMemo, useSyncExternalStore } from "react";
+import { type ReactNode, useMemo, useState, useSyncExternalStore } from "react";
+import { Button } from "@/components/button";
 import { Card } from "@/components/card";
-import { bytesText, metricText, percentText, secondsText, shareText } from "@/text/numbers";
+import { bytesText, counted, metricText, percentText, secondsText, shareText } from "@/text/numbers";
 import { ChartCard } from "./chart-card";
 import { ENGINE_MEMORY, METRICS, type PageChartSpec, STEP_PARTS } from "./chart-spec";
 import { ChartsViewContext, DrawingTools, type FetchRange, RangeTools, useNewChartsView } from "./charts-view";
@@ -15,6 +16,7 @@ const AMBER = "var(--color-warning)";
 const GREEN = "var(--color-success-soft)";
 
 const SMALL = 128;
+const TINY = 100;
 
 const LOSS: PageChartSpec = {
   ...METRICS.loss,
@@ -187,67 +189,103 @@ export function chartSpecsFor(curves: readonly Curve[], hosts: Readonly<Record<s
   };
 }
 
+/** Groups of charts. `summary`: the loss and the three that people look at first, for an overview. */
+type ChartPart = "summary" | "training" | "engine" | "system";
+
 type JobChartsProps = {
   store: CurveStore;
   marks: readonly ChartMark[];
   fetchRange?: FetchRange;
   /** What to say while there is nothing to draw. */
   waiting: string;
+  /** Which charts; all but the summary where nothing is said. */
+  parts?: readonly ChartPart[];
   /** Stands next to the loss chart. */
   aside?: ReactNode;
-  /** Stands before the charts of the machines. */
-  system?: ReactNode;
   /** The machine of each rank, where a run has several. */
   hosts?: Readonly<Record<string, string>>;
 };
 
-/** All charts of a run. */
-export function JobCharts({ store, marks, fetchRange, waiting, aside, system, hosts }: JobChartsProps) {
+const ALL_PARTS: readonly ChartPart[] = ["training", "engine", "system"];
+const SUMMARY_NAMES = new Set(["train/learning_rate", "train/grad_norm", "train/tokens_per_second"]);
+
+/** The charts of a run. */
+export function JobCharts({ store, marks, fetchRange, waiting, parts = ALL_PARTS, aside, hosts }: JobChartsProps) {
   const view = useNewChartsView(store, marks, fetchRange);
   // The set of curves rarely changes; a text can be compared, a new list could not.
   const curves = useSyncExternalStore(store.subscribe, () => JSON.stringify(store.all()));
   const machines = JSON.stringify(hosts ?? {});
   const specs = useMemo(() => chartSpecsFor(JSON.parse(curves) as Curve[], JSON.parse(machines) as Record<string, string>), [curves, machines]);
   const hasLoss = curves.includes('/loss"');
+  const summary = useMemo(() => specs.training.filter(({ lines }) => SUMMARY_NAMES.has(lines[0]?.name ?? "")).map((spec) => ({ ...spec, height: TINY })), [specs]);
+  const isSummary = parts.includes("summary");
+  const withLoss = isSummary || parts.includes("training");
 
   return (
     <ChartsViewContext value={view}>
-      <section aria-label="Training charts" className="mt-3.5 grid gap-3.5 lg:grid-cols-12">
-        {hasLoss ? (
-          <ChartCard spec={LOSS} className={aside ? "lg:col-span-8" : "lg:col-span-12"}>
-            <DrawingTools />
-          </ChartCard>
-        ) : (
-          <Card className={aside ? "lg:col-span-8" : "lg:col-span-12"}>
-            <h2 className="text-[13px] font-[590]">Loss</h2>
-            <p className="grid h-[300px] place-items-center text-center text-dim">{waiting}</p>
-          </Card>
-        )}
-        {aside && <div className="min-w-0 lg:col-span-4">{aside}</div>}
-      </section>
-      {hasLoss && (
+      {withLoss && (
+        <section aria-label="Training charts" className="grid gap-3.5 lg:grid-cols-12">
+          {hasLoss ? (
+            <ChartCard spec={LOSS} className={aside ? "lg:col-span-8" : "lg:col-span-12"}>
+              <DrawingTools />
+            </ChartCard>
+          ) : (
+            <Card className={aside ? "lg:col-span-8" : "lg:col-span-12"}>
+              <h2 className="text-[13px] font-[590]">Loss</h2>
+              <p className="grid h-[300px] place-items-center text-center text-dim">{waiting}</p>
+            </Card>
+          )}
+          {aside && <div className="min-w-0 lg:col-span-4">{aside}</div>}
+        </section>
+      )}
+      {parts.includes("training") && hasLoss && (
         <div className="mt-2 flex flex-wrap items-center justify-between gap-x-4">
           <p className="text-xs text-faint max-sm:hidden">Drag over a chart to zoom in. Double-click to show the whole run.</p>
           <RangeTools />
         </div>
       )}
-      <ChartGrid label="More training charts" specs={specs.training} />
-      {specs.engine.length > 0 && <h2 className="mt-6 text-[13px] font-[590]">Engine</h2>}
-      <ChartGrid label="Engine charts" specs={specs.engine} />
-      {(system || specs.system.length > 0) && <h2 className="mt-6 text-[13px] font-[590]">System</h2>}
-      {system}
-      <ChartGrid label="System charts" specs={specs.system} />
+      {isSummary && <ChartGrid label="Main training charts" specs={summary} />}
+      {parts.includes("training") && <ChartGrid label="More training charts" specs={specs.training} />}
+      {parts.includes("engine") && specs.engine.length > 0 && (
+        <>
+          <h2 className="mt-6 text-[13px] font-[590]">Engine</h2>
+          <ChartGrid label="Engine charts" specs={specs.engine} visible={VISIBLE_OF_ENGINE} />
+        </>
+      )}
+      {parts.includes("system") && specs.system.length > 0 && (
+        <>
+          <h2 className="mt-6 text-[13px] font-[590]">System</h2>
+          <ChartGrid label="System charts" specs={specs.system} visible={VISIBLE_OF_MACHINES} />
+        </>
+      )}
     </ChartsViewContext>
   );
 }
 
-function ChartGrid({ label, specs }: { label: string; specs: ReturnType<typeof chartSpecsFor>["training"] }) {
+/** So many charts of a group are drawn at first: a page that is longer is not read. */
+const VISIBLE_CHARTS = 6;
+/** One row: the first chart of the engine is wide. */
+const VISIBLE_OF_ENGINE = 2;
+const VISIBLE_OF_MACHINES = 3;
+
+type ChartGridProps = { label: string; specs: ReturnType<typeof chartSpecsFor>["training"]; visible?: number };
+
+function ChartGrid({ label, specs, visible = VISIBLE_CHARTS }: ChartGridProps) {
+  const [all, setAll] = useState(false);
   if (specs.length === 0) return null;
+  const hidden = specs.length - visible;
   return (
-    <section aria-label={label} className="mt-2 grid gap-3.5 sm:grid-cols-2 lg:grid-cols-3">
-      {specs.map((spec) => (
-        <ChartCard key={spec.title} spec={spec} className={spec.wide ? "sm:col-span-2" : undefined} />
-      ))}
-    </section>
+    <>
+      <section aria-label={label} className="mt-3.5 grid gap-3.5 sm:grid-cols-2 lg:grid-cols-3">
+        {(all ? specs : specs.slice(0, visible)).map((spec) => (
+          <ChartCard key={spec.title} spec={spec} className={spec.wide ? "sm:col-span-2" : undefined} />
+        ))}
+      </section>
+      {hidden > 0 && (
+        <Button size="small" className="mt-3" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? "Show fewer charts" : `Show ${counted(hidden, "more chart")}`}
+        </Button>
+      )}
+    </>
   );
 }

@@ -109,10 +109,11 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
     """List the checkpoints of a job, newest first."""
     job, _ = await service.get_job(session, principal, job_id)
     rows = await service.list_checkpoints(session, job.id)
-    return Checkpoints(
-        items=[CheckpointOut.model_validate(row, extra="ignore") for row in rows],
-        facts=read_summary(job.summary).facts,
-    )
+    summary = read_summary(job.summary)
+    items = [CheckpointOut.model_validate(row, extra="ignore") for row in rows]
+    if not summary.has_best:
+        items = [item.model_copy(update={"best": False}) for item in items]
+    return Checkpoints(items=items, facts=summary.facts)
 
 
 @router.get("/jobs/{job_id}/script")
