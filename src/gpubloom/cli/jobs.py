@@ -62,6 +62,8 @@ def _details(job: dict[str, Any]) -> list[str]:
         # NaN and the infinities are texts in JSON.
         found.append(f"loss {loss}" if isinstance(loss, str) else f"loss {loss:.3f}")
     found.append((job["provider"] or "local") + ("" if spent is None else f" ${spent:,.2f}"))
+    if store := (job.get("offer") or {}).get("store"):
+        found.append(f"files through {store['title'].lower()}")
     if used is not None and used != rows:
         found.append(f"{used:,} of {rows:,} rows used")
     return found

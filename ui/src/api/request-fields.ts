@@ -1,5 +1,15 @@
 // Made from openapi.json by `make api`; a change here is lost.
 
+export const BucketIn = {
+  "kind": {"type":"string","enum":["s3","gcs","azure"],"default":"s3"},
+  "bucket": {"type":"string","minLength":1,"maxLength":200},
+  "access_key": {"type":"string","maxLength":300,"default":""},
+  "secret_key": {"type":"string","minLength":1,"maxLength":8000},
+  "endpoint": {"type":"string","maxLength":300,"default":""},
+  "region": {"type":"string","maxLength":300,"default":"us-east-1"},
+  "prefix": {"type":"string","maxLength":300,"default":""},
+} as const;
+
 export const BudgetIn = {
   "scope": {"type":"string","enum":["user","project","job"]},
   "project_id": {"type":"string"},

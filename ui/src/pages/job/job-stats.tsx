@@ -112,6 +112,7 @@ export function CostCard({ job }: { job: Job }) {
               ["Billed time", durationText(cost.billed_seconds)],
               ["Expected total cost", cost.estimated ? moneyRange(cost.estimated) : "unknown"],
               ["Instance", cost.running ? "billed now" : "not billed"],
+              ...(job.offer?.store ? ([["Files go through", job.offer.store.title]] as const) : []),
             ]}
           />
           {cost.detail && <p className="mt-2 text-xs break-words text-faint">{cost.detail}</p>}

@@ -16,6 +16,8 @@ const quote = {
   offer: { provider: "lambda", gpu: "A10", gpus: 1, kind: "on_demand" as const, region: "us-east-1" },
   estimated_cost: { low: 0.4, likely: 0.5, high: 0.9 },
   reasons: ["The cheapest that fits."],
+  store: { name: "server" as const, title: "This server", note: "Keep it running." },
+  problem: null,
   ignored: [],
 };
 
@@ -37,7 +39,7 @@ it("says what it would cost, why there and where the bill ends, before anything 
   const start = vi.fn(async () => undefined);
   show({ budget: "5", maxHours: "2" }, start);
   expect(await screen.findByText("Lambda · A10 · us-east-1")).toBeDefined();
-  for (const text of ["$0.40–0.90", "The cheapest that fits.", "when the job is done, at $5 or after 2 h"]) expect(screen.getByText(text)).toBeDefined();
+  for (const text of ["$0.40–0.90", "The cheapest that fits.", "This server", "when the job is done, at $5 or after 2 h"]) expect(screen.getByText(text)).toBeDefined();
   expect(start).not.toHaveBeenCalled();
   await userEvent.click(screen.getByRole("button", { name: "Rent and start" }));
   expect(start).toHaveBeenCalledOnce();
