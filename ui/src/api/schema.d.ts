@@ -8598,6 +8598,8 @@ export interface components {
             processes: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost: components["schemas"]["Cost"] | null;
+            /** @description The start of the newest rented machine. None if nothing was rented. */
+            start: components["schemas"]["StartState"] | null;
             /**
              * Values
              * @description The newest value of each series of rank 0.
@@ -9226,6 +9228,119 @@ export interface components {
             by_provider: components["schemas"]["ProviderSpending"][];
         };
         /**
+         * StartLine
+         * @description One line of the log of a start.
+         */
+        StartLine: {
+            /**
+             * Seconds
+             * @description Seconds since the machine was requested.
+             * @default 0
+             */
+            seconds: number;
+            /**
+             * Stage
+             * @description The step that printed the line; console: the provider's own log.
+             * @default
+             */
+            stage: string;
+            /**
+             * Text
+             * @default
+             */
+            text: string;
+        };
+        /**
+         * StartStage
+         * @description One step of the start of a rented machine.
+         */
+        StartStage: {
+            /**
+             * Name
+             * @description requested, machine, packages, data or start.
+             * @default
+             */
+            name: string;
+            /**
+             * State
+             * @description waiting, running, done or failed.
+             * @default waiting
+             */
+            state: string;
+            /**
+             * Began At
+             * @description Start of the step, in seconds since 1970.
+             */
+            began_at: number | null;
+            /**
+             * Seconds
+             * @description How long the step took. None while it runs.
+             */
+            seconds: number | null;
+            /**
+             * Text
+             * @description What the machine said of the step.
+             * @default
+             */
+            text: string;
+        };
+        /**
+         * StartState
+         * @description How the newest attempt on a rented machine starts, or started.
+         */
+        StartState: {
+            /**
+             * Attempt
+             * @default 1
+             */
+            attempt: number;
+            /**
+             * Provider
+             * @description The provider that was asked for the machine.
+             * @default
+             */
+            provider: string;
+            /**
+             * State
+             * @description starting, running (the job reports) or failed.
+             * @default starting
+             */
+            state: string;
+            /**
+             * Began At
+             * @description When the machine was requested, in seconds since 1970.
+             * @default 0
+             */
+            began_at: number;
+            /**
+             * Timeout Seconds
+             * @description A machine that runs without a sign for so long is terminated.
+             * @default 600
+             */
+            timeout_seconds: number;
+            /**
+             * Stages
+             * @default []
+             */
+            stages: components["schemas"]["StartStage"][];
+            /**
+             * Log
+             * @description The newest lines, oldest first.
+             * @default []
+             */
+            log: components["schemas"]["StartLine"][];
+            /**
+             * Failure Code
+             * @description Why the start failed, as a code.
+             */
+            failure_code: string | null;
+            /**
+             * Failure
+             * @description Why the start failed, and what to do.
+             */
+            failure: string | null;
+        };
+        /**
          * StartedMlJob
          * @description A queued script job. `reasons`: why this provider was chosen, and warnings.
          */
@@ -9471,6 +9586,8 @@ export interface components {
             processes?: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost?: components["schemas"]["Cost"] | null;
+            /** @description The start of the newest rented machine. None if nothing was rented. */
+            start?: components["schemas"]["StartState"] | null;
             /**
              * Values
              * @description Series with a new value.
