@@ -28,7 +28,7 @@ ROUTE = "/api/run-files"
 _PIECE_BYTES = 1 << 20
 _JOB = r"jobs/(?P<job>[A-Za-z0-9][A-Za-z0-9_-]{0,99})"
 # What an address may write, and what it may read.
-_WRITABLE = re.compile(_JOB + r"/a(?P<attempt>\d{4,9})/in/\d{8}")
+_WRITABLE = re.compile(_JOB + r"/a(?P<attempt>\d{4,9})/(?:in/\d{8}|start-report)")
 _READABLE = re.compile(
     _JOB
     + r"/(?:a(?P<attempt>\d{4,9})/(?:mailbox|control)\.json"
