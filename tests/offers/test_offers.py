@@ -164,6 +164,13 @@ def test_a_script_that_cannot_resume_is_not_sent_where_runs_are_cut() -> None:
             "T4",
             "would take about 9.0 hours, more than your limit of 3",
         ),
+        (
+            Need.of(10, 9),
+            {"max_cost": 1, "credits": {"lambda": 2.0}},
+            "lambda",
+            "A10",
+            "would cost about \\$.* after your credit, more than your limit of \\$1.00",
+        ),
     ],
 )
 def test_what_is_not_offered_says_why(

@@ -36,7 +36,12 @@ _CHALLENGE = "hands out a challenge; the answer to it is recorded"
 _GONE = "an address of an earlier version: always an error"
 
 # A line here is a decision: what the route does is not worth an entry.
+_VIEW = "changes how a person's own list looks"
 NOT_RECORDED = {
+    ("POST", "/api/run-views"): _VIEW,
+    ("PUT", "/api/run-views/{view_id}"): _VIEW,
+    ("DELETE", "/api/run-views/{view_id}"): _VIEW,
+    ("PATCH", "/api/runs/{run_id}"): "changes tags and notes, which no other route reads",
     ("POST", "/api/auth/verify/resend"): _SAYS_NOTHING,
     ("POST", "/api/auth/password/forgot"): _SAYS_NOTHING,
     ("POST", "/api/auth/password/strength"): _COMPUTES,

@@ -44,6 +44,11 @@ class Capabilities:
     spot: Capability
     # The longest that one machine may live; a longer job is relaunched from its checkpoint.
     longest_seconds: float | None = None
+    # Whether a machine ends its own bill at its time limit, also when no server is left to terminate it.
+    switch_off: Capability = Capability(
+        False,
+        "If this server never comes back, the machine is billed until you terminate it at the provider.",
+    )
 
     def why_not(self, launch: "Launch") -> str | None:
         """Why such a provider cannot do this launch; None: nothing here rules it out."""
@@ -155,6 +160,14 @@ class CloudProvider(Protocol):
         """Every instance of ours that the provider still bills or is about to."""
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class BillReader(Protocol):
+    """A cloud provider whose API says what an instance really cost."""
+
+    async def bill(self, instance_id: str) -> float | None:
+        """US dollars, by the provider's own bill; None: the bill is not there yet."""
 
 
 @runtime_checkable

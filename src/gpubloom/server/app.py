@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 
 import gpubloom
 from gpubloom.offers import load_prices
-from gpubloom.server import compare, health, offers
+from gpubloom.server import health, offers
 from gpubloom.server.accounts import (
     entry_routes,
     factor_routes,
@@ -65,6 +65,7 @@ from gpubloom.server.rentals import bucket_routes, moving, provider_routes, run_
 from gpubloom.server.rentals import routes as rental_routes
 from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
+from gpubloom.server.runs import routes as run_routes
 from gpubloom.server.scripts import routes as script_routes
 from gpubloom.server.scripts.reading import ScriptProcesses
 from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
@@ -178,7 +179,7 @@ def _routes() -> APIRouter:
     private.include_router(share_routes.router)
     private.include_router(training_job_routes.router)
     private.include_router(playground_routes.router)
-    private.include_router(compare.router)
+    private.include_router(run_routes.router)
     private.include_router(script_routes.router)
     private.include_router(ml_job_routes.router)
     private.include_router(offers.router)

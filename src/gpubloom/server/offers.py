@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from gpubloom.errors import code_of
-from gpubloom.offers import Constraints, Need, Offer, PriceTable, offers
+from gpubloom.offers import Constraints, Need, Offer, PriceTable, default_limits, offers
 from gpubloom.offers.offer import Priority
 from gpubloom.offers.prices import STALE_AFTER, Availability, Granularity, PriceKind
 from gpubloom.scripts import Requirements
@@ -18,6 +18,7 @@ from gpubloom.server.db.database import ReadSession
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.price_book import CurrentPrices
 from gpubloom.server.rentals.provider_credits import remaining_credits
+from gpubloom.server.rentals.schemas import LimitsOut
 from gpubloom.server.rentals.store_choice import Stores, read_stores
 from gpubloom.server.schema import Flag, Line, Number, Schema, Span, Whole
 from gpubloom.server.storage.run_stores import StoreOut
@@ -171,6 +172,13 @@ class OfferOut(Schema):
     store: StoreOut | None = Field(
         None, description="What the files of the job would go through. None: nothing is set up for it yet."
     )
+    limits: LimitsOut = Field(description="The limits of a job that takes this offer and sets none itself.")
+
+    @classmethod
+    def of(cls, offer: Offer) -> "OfferOut":
+        shown = {name: getattr(offer, name) for name in cls.model_fields if name not in ("limits", "store")}
+        limits = default_limits(offer.hourly.likely, offer.cost.total.likely)
+        return cls.model_validate({**shown, "limits": limits})
 
 
 class ExcludedOut(Schema):
@@ -294,10 +302,11 @@ async def make_offers(
 
 
 def _offer_out(offer: Offer, prices: PriceTable, stores: Stores) -> OfferOut:
+    shown = OfferOut.of(offer)
     if offer.provider == "local":
-        return OfferOut.model_validate(offer)
+        return shown
     target = prices.providers[offer.provider].through or offer.provider
-    return OfferOut.model_validate(offer).model_copy(update={"store": stores.best(target)})
+    return shown.model_copy(update={"store": stores.best(target)})
 
 
 def _need(body: AskForOffers) -> Need:

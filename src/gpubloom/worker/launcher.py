@@ -5,11 +5,9 @@ cancelled. The rental row exists before the provider is asked, so a crash betwee
 the reconciler to find.
 """
 
-import asyncio
 import hashlib
 import re
 import sys
-import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -173,6 +171,8 @@ async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callabl
             return attempt.instance.unseen()
         if is_cancelled():
             raise LaunchCancelled(was_asked=was_asked)
+        if not await attempt.spending.check_rate(attempt.instance.rental_id, attempt.prices):
+            raise LaunchCancelled(was_asked=was_asked)
         was_asked, is_uncertain = True, False
         return await attempt.instance.submit(request)
 
@@ -198,11 +198,12 @@ async def _wait(
     """Store why the job is waiting, and pause. The pause ends early when the job is cancelled."""
     await attempt.spending.wait(sentence)
     attempt.log.warning("no instance yet", reason=sentence)
-    until = time.monotonic() + seconds
+    clock = attempt.clock
+    until = clock.now() + seconds
     for _ in range(1 + int(seconds)):
-        if is_cancelled() or time.monotonic() >= until:
+        if is_cancelled() or clock.now() >= until:
             return
-        await asyncio.sleep(min(1.0, seconds))
+        await clock.sleep(min(1.0, seconds))
 
 
 def _region(job: TrainingJob) -> str | None:

@@ -12,12 +12,14 @@ from sqlalchemy import exists, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.offers import load_prices
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.lease import Claimant, claim_remote, waiting_for_remote
 from gpubloom.server.jobs.states import ENDED
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.keys import MachineKey, installation_name
+from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.rentals.reconciling import reconcile
 from gpubloom.server.rentals.store_choice import NO_STORE, Stores, read_stores
 from gpubloom.server.rentals.stored_artifacts import remove_expired, store_artifacts
@@ -95,6 +97,7 @@ class RentedJobs:
             poll_intervals,
         )
         self._disk = disk
+        self._prices = PriceBook(load_prices(settings.prices))
         self._following = 0
 
     async def claim(self) -> TrainingJob | None:
@@ -131,6 +134,7 @@ class RentedJobs:
                 Spending(self._database, job.id, token, checkpoint_seconds=checkpoint_seconds),
                 self._poll_intervals,
                 most_bytes=most_bytes,
+                prices=self._prices,
             )
             provider = RemoteProvider(attempt)
             try:

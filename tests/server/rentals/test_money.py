@@ -155,6 +155,12 @@ def test_a_job_takes_an_offer_only_where_it_can_be_had(
     ada = _connected(renting, member)
     unknown = ada.post("/api/jobs", json={**body, "offer": {**OFFER, "gpu": "H100"}})
     assert unknown.status_code == 422
+    unlimited = ada.post("/api/jobs", json=body).json()
+    # Twice the estimate, and at least half an hour of the machine.
+    assert unlimited["budget"] == max(0.75, round(2 * unlimited["offer"]["estimate"]["likely"], 2))
+    assert unlimited["max_hours"] >= 0.5
+    kept = ada.delete(f"/api/budgets/{unlimited['id']}")
+    assert (kept.status_code, kept.json()["code"]) == (409, "budget_required")
     made = ada.post("/api/jobs", json={**body, "budget": 4.0, "max_hours": 2.0})
     assert made.status_code == 201, made.text
     job = made.json()

@@ -1988,7 +1988,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/compare": {
+    "/api/runs": {
         parameters: {
             query?: never;
             header?: never;
@@ -1996,13 +1996,121 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Compare
-         * @description Compare training jobs: how their configs differ and which results they reached.
+         * List Runs
+         * @description List runs: those that match the filter, grouped, sorted, with the chosen columns.
          */
-        get: operations["compare_api_compare_get"];
+        get: operations["list_runs_api_runs_get"];
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/overlay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Overlay
+         * @description Return one metric of several groups of runs: the mean of each group and how far its runs lie apart.
+         */
+        get: operations["read_overlay_api_runs_overlay_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare Runs
+         * @description Compare runs: how their configs differ and which results they reached.
+         */
+        get: operations["compare_runs_api_runs_compare_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change Run
+         * @description Change the tags and notes of a run.
+         */
+        patch: operations["change_run_api_runs__run_id__patch"];
+        trace?: never;
+    };
+    "/api/run-views": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Views
+         * @description List the saved views of the run list.
+         */
+        get: operations["list_views_api_run_views_get"];
+        put?: never;
+        /**
+         * Create View
+         * @description Save a view of the run list.
+         */
+        post: operations["create_view_api_run_views_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/run-views/{view_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change View
+         * @description Replace a saved view.
+         */
+        put: operations["change_view_api_run_views__view_id__put"];
+        post?: never;
+        /**
+         * Delete View
+         * @description Delete a saved view.
+         */
+        delete: operations["delete_view_api_run_views__view_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -3287,12 +3395,12 @@ export interface components {
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a job on a rented machine gets twice the estimated cost.
              */
             budget?: number | null;
             /**
              * Maxhours
-             * @description The job is paused after this number of billed hours.
+             * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             maxHours?: number | null;
         };
@@ -3385,6 +3493,8 @@ export interface components {
             spot: components["schemas"]["CapabilityOut"];
             /** Longest Seconds */
             longest_seconds: number | null;
+            /** @description Whether a machine ends its own bill at its time limit, also without the server. */
+            switch_off: components["schemas"]["CapabilityOut"];
         };
         /**
          * CapabilityOut
@@ -3727,15 +3837,26 @@ export interface components {
         };
         /**
          * Comparison
-         * @description Several jobs side by side. `GET /jobs/{id}/metrics` returns the curves of each job.
+         * @description Runs side by side.
          */
         Comparison: {
-            /** Jobs */
-            jobs: components["schemas"]["JobOut"][];
-            /** Differences */
-            differences: components["schemas"]["Difference"][];
             /** Outcomes */
             outcomes: components["schemas"]["Outcome"][];
+            /**
+             * Differences
+             * @description Config fields that differ.
+             */
+            differences: components["schemas"]["Difference"][];
+            /**
+             * Fact Differences
+             * @description Facts that differ, such as the GPU or a version. They are not part of the config.
+             */
+            fact_differences: components["schemas"]["Difference"][];
+            /**
+             * Equal
+             * @description Config fields that are the same in all runs.
+             */
+            equal: components["schemas"]["Difference"][];
         };
         /**
          * ConfirmMethods
@@ -4651,7 +4772,7 @@ export interface components {
         };
         /**
          * Difference
-         * @description A config field that differs between the jobs, with one value per job in the order of the jobs.
+         * @description A config field or fact, with one value per run in the order of the runs.
          */
         Difference: {
             /** Path */
@@ -4986,6 +5107,20 @@ export interface components {
             recovery_codes_left: number;
             /** Passkeys Unavailable */
             passkeys_unavailable: string | null;
+        };
+        /**
+         * FailedCurve
+         * @description The curve of a run that failed. It is not part of the mean.
+         */
+        FailedCurve: {
+            /** Run Id */
+            run_id: string;
+            /** Name */
+            name: string;
+            /** X */
+            x: number[];
+            /** Y */
+            y: number[];
         };
         /** FamilyOut */
         FamilyOut: {
@@ -5368,7 +5503,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run";
             /** Parent Id */
             parent_id: string | null;
             /**
@@ -5503,7 +5638,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run";
             /** Parent Id */
             parent_id: string | null;
             /** Checkpoint Id */
@@ -5729,6 +5864,19 @@ export interface components {
             too_long: number;
             /** First Too Long */
             first_too_long: number[];
+        };
+        /**
+         * LimitsOut
+         * @description What a rented machine may cost and take, unless its owner sets other limits.
+         */
+        LimitsOut: {
+            /**
+             * Budget
+             * @description US dollars. None: the machine costs nothing.
+             */
+            budget: number | null;
+            /** Max Hours */
+            max_hours: number;
         };
         /**
          * LinkStart
@@ -6448,7 +6596,7 @@ export interface components {
         };
         /**
          * Move
-         * @description The new machine. Limits that are left out keep their values.
+         * @description The new machine. Limits that are left out keep their values; a rented machine always has limits.
          */
         Move: {
             /** @description The offer to rent. None: a machine of this server. */
@@ -6753,12 +6901,12 @@ export interface components {
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a job on a rented machine gets twice the estimated cost.
              */
             budget?: number | null;
             /**
              * Max Hours
-             * @description The job is paused after this number of billed hours.
+             * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             max_hours?: number | null;
         };
@@ -6925,6 +7073,8 @@ export interface components {
             reasons: string[];
             /** @description What the files of the job would go through. None: nothing is set up for it yet. */
             store: components["schemas"]["StoreOut"] | null;
+            /** @description The limits of a job that takes this offer and sets none itself. */
+            limits: components["schemas"]["LimitsOut"];
         };
         /**
          * OfferTaken
@@ -7141,14 +7291,15 @@ export interface components {
          * @description The result of a run. For each loss series: the last value and the best value.
          */
         Outcome: {
-            /**
-             * Job Id
-             * Format: uuid
-             */
-            job_id: string;
+            /** Run Id */
+            run_id: string;
+            /** Name */
+            name: string;
+            /** Status */
+            status: string;
             /** Final */
             final: {
-                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+                [key: string]: number | string;
             };
             /** Best Eval Loss */
             best_eval_loss: number | null;
@@ -7162,10 +7313,39 @@ export interface components {
             tokens_per_second: number | null;
             /** Seconds */
             seconds: number | null;
-            /** Facts */
-            facts: {
-                [key: string]: components["schemas"]["JsonValue"];
-            };
+        };
+        /**
+         * Overlay
+         * @description One metric of several groups of runs, in the order of the request.
+         */
+        Overlay: {
+            /** Series */
+            series: string;
+            /** Groups */
+            groups: components["schemas"]["OverlayGroup"][];
+        };
+        /**
+         * OverlayGroup
+         * @description The mean over the runs of a group, in columns, and how far the runs lie apart.
+         */
+        OverlayGroup: {
+            /**
+             * Runs
+             * @description Number of runs in the mean.
+             */
+            runs: number;
+            /** X */
+            x: number[];
+            /** Mean */
+            mean: number[];
+            /** Low */
+            low: number[];
+            /** High */
+            high: number[];
+            /** Deviation */
+            deviation: number[];
+            /** Failed */
+            failed: components["schemas"]["FailedCurve"][];
         };
         /** PasskeyChange */
         PasskeyChange: {
@@ -7909,7 +8089,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run";
             /** Parent Id */
             parent_id: string | null;
             /** Checkpoint Id */
@@ -8044,6 +8224,10 @@ export interface components {
             provider: string;
             offer: components["schemas"]["OfferTaken-Output"] | null;
             estimated_cost: components["schemas"]["Span"];
+            /** @description The limits that the job would have. None: the server's machine. */
+            limits: components["schemas"]["LimitsOut"] | null;
+            /** @description Whether the rented machine ends its own bill if the server never comes back. */
+            switch_off: components["schemas"]["CapabilityOut"] | null;
             /** Reasons */
             reasons: string[];
             /** @description What the files of the job would go through. */
@@ -8194,8 +8378,16 @@ export interface components {
             hourly: number;
             /** Billed Seconds */
             billed_seconds: number;
-            /** Cost */
+            /**
+             * Cost
+             * @description Billed time times the hourly rate.
+             */
             cost: number;
+            /**
+             * Bill
+             * @description The cost by the provider's own bill. None: its API has no bill, or not yet.
+             */
+            bill: number | null;
             /** Started At */
             started_at: string | null;
             /** Ended At */
@@ -8449,6 +8641,16 @@ export interface components {
             kept: number;
         };
         /**
+         * RunChange
+         * @description The fields of a run to change. Fields that are left out keep their values.
+         */
+        RunChange: {
+            /** Tags */
+            tags?: string[] | null;
+            /** Notes */
+            notes?: string | null;
+        };
+        /**
          * RunError
          * @description The exception that ended the run.
          */
@@ -8483,6 +8685,181 @@ export interface components {
              * @description The likely cause in words.
              */
             readonly cause_title: string | null;
+        };
+        /**
+         * RunLabels
+         * @description The tags and notes of a run.
+         */
+        RunLabels: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Tags */
+            tags: string[];
+            /** Notes */
+            notes: string;
+        };
+        /**
+         * RunList
+         * @description A page of the run list.
+         */
+        RunList: {
+            /**
+             * Total
+             * @description Number of runs without the filter.
+             */
+            total: number;
+            /**
+             * Matched
+             * @description Number of runs that match the filter.
+             */
+            matched: number;
+            /**
+             * Rows
+             * @description Number of rows on all pages.
+             */
+            rows: number;
+            /**
+             * Columns
+             * @description The full names of the columns of this answer.
+             */
+            columns: string[];
+            /** Sections */
+            sections: components["schemas"]["RunSection"][];
+            /**
+             * Sources
+             * @description Where the matching runs come from.
+             */
+            sources: components["schemas"]["RunSource"][];
+            /** Statuses */
+            statuses: {
+                [key: string]: number;
+            };
+            /**
+             * Config Columns
+             * @description Config fields that can be columns, most common first.
+             */
+            config_columns: string[];
+            /**
+             * Metric Columns
+             * @description Metrics that can be columns: the name alone is the last value; with .min, .max or .mean it is the lowest, highest or mean value.
+             */
+            metric_columns: string[];
+        };
+        /**
+         * RunRow
+         * @description A run, or several runs that differ only in their seed.
+         */
+        RunRow: {
+            /**
+             * Id
+             * @description The id of the run. A row of several runs has an id of its own.
+             */
+            id: string;
+            /**
+             * Run Ids
+             * @description The runs of this row.
+             */
+            run_ids: string[];
+            /** Name */
+            name: string;
+            /** Project Id */
+            project_id: string | null;
+            /** Project */
+            project: string;
+            /**
+             * Kind
+             * @description train, script, or run: a run that was sent here.
+             */
+            kind: string;
+            /**
+             * Status
+             * @description The status of the run. Of several: the one that needs attention most.
+             */
+            status: string;
+            /**
+             * Statuses
+             * @description Number of runs in each status.
+             */
+            statuses: {
+                [key: string]: number;
+            };
+            /**
+             * Source
+             * @description "local", the provider, or the machine that sent the run.
+             */
+            source: string;
+            seed: components["schemas"]["JsonValue"];
+            /** Tags */
+            tags: string[];
+            /** Notes */
+            notes: string;
+            /**
+             * Error
+             * @description Why the run failed, in one sentence.
+             */
+            error: string | null;
+            /** Step */
+            step: number | null;
+            /** Total Steps */
+            total_steps: number | null;
+            /** Eta Seconds */
+            eta_seconds: number | null;
+            /**
+             * Created
+             * @description Seconds since 1970.
+             */
+            created: number;
+            /**
+             * Seen
+             * @description Time of the last event, in seconds since 1970.
+             */
+            seen: number | null;
+            /**
+             * Cells
+             * @description The value of each column. Of several runs: the mean.
+             */
+            cells: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Spread
+             * @description Standard deviation over the runs of the row, by column.
+             */
+            spread: {
+                [key: string]: number;
+            };
+            /**
+             * Members
+             * @description Only for a row of several runs: one row for each.
+             */
+            members: components["schemas"]["RunRow"][];
+        };
+        /**
+         * RunSection
+         * @description Rows with the same values in the columns of the grouping.
+         */
+        RunSection: {
+            /** Title */
+            title: string;
+            /** Runs */
+            runs: number;
+            /** Rows */
+            rows: components["schemas"]["RunRow"][];
+        };
+        /** RunSource */
+        RunSource: {
+            /** Name */
+            name: string;
+            /** Runs */
+            runs: number;
+            /**
+             * Seen
+             * @description When this source last sent something, in seconds since 1970.
+             */
+            seen: number | null;
         };
         /**
          * RunSummary
@@ -10114,6 +10491,92 @@ export interface components {
         Verify: {
             /** Token */
             token: string;
+        };
+        /**
+         * ViewIn
+         * @description A view of the run list: what it filters, shows, groups and sorts.
+         */
+        ViewIn: {
+            /** Name */
+            name: string;
+            /**
+             * Query
+             * @default
+             */
+            query?: string;
+            /**
+             * Columns
+             * @default [
+             *       "learning_rate",
+             *       "eval/loss.min",
+             *       "train/loss",
+             *       "train/tokens_per_second.mean",
+             *       "time",
+             *       "cost"
+             *     ]
+             */
+            columns?: string[];
+            /**
+             * Group
+             * @default [
+             *       "seeds"
+             *     ]
+             */
+            group?: string[];
+            /**
+             * Sort
+             * @default -created
+             */
+            sort?: string;
+        };
+        /** ViewOut */
+        ViewOut: {
+            /** Name */
+            name: string;
+            /**
+             * Query
+             * @default
+             */
+            query: string;
+            /**
+             * Columns
+             * @default [
+             *       "learning_rate",
+             *       "eval/loss.min",
+             *       "train/loss",
+             *       "train/tokens_per_second.mean",
+             *       "time",
+             *       "cost"
+             *     ]
+             */
+            columns: string[];
+            /**
+             * Group
+             * @default [
+             *       "seeds"
+             *     ]
+             */
+            group: string[];
+            /**
+             * Sort
+             * @default -created
+             */
+            sort: string;
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+        };
+        /** Views */
+        Views: {
+            /** Items */
+            items: components["schemas"]["ViewOut"][];
         };
         /** ModelFile */
         gpubloom__server__jobs__schemas__ModelFile: {
@@ -12787,7 +13250,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Kind of job. Default: training jobs and scripts. If parent_id is set, the default is tasks of every kind. */
-                kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script")[] | null;
+                kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run")[] | null;
                 /** @description Return only the tasks that belong to this job. */
                 parent_id?: string | null;
                 project_id?: string | null;
@@ -14143,11 +14606,90 @@ export interface operations {
             };
         };
     };
-    compare_api_compare_get: {
+    list_runs_api_runs_get: {
+        parameters: {
+            query?: {
+                /** @description A filter, such as `lr > 1e-4 and status = failed`. */
+                query?: string;
+                /** @description Config fields and metrics to return. */
+                column?: string[] | null;
+                /** @description Columns to group by. `seeds` puts runs that differ in it together. */
+                group?: string[] | null;
+                /** @description Columns, descending with a -. */
+                sort?: string;
+                source?: string | null;
+                project_id?: string | null;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunList"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_overlay_api_runs_overlay_get: {
         parameters: {
             query: {
-                /** @description IDs of two to eight training jobs. */
-                job: string[];
+                series: string;
+                /** @description The ids of the runs of one group, with commas between them. Repeat it for each group. */
+                group: string[];
+                along?: string;
+                points?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Overlay"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    compare_runs_api_runs_compare_get: {
+        parameters: {
+            query: {
+                /** @description Ids of the runs. */
+                run: string[];
             };
             header?: never;
             path?: never;
@@ -14163,6 +14705,172 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Comparison"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    change_run_api_runs__run_id__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunLabels"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_views_api_run_views_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Views"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    create_view_api_run_views_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ViewIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ViewOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    change_view_api_run_views__view_id__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                view_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ViewIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ViewOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_view_api_run_views__view_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                view_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {
@@ -14497,9 +15205,15 @@ export interface operations {
                      * @default []
                      */
                     datasets?: string[];
-                    /** Budget */
+                    /**
+                     * Budget
+                     * @description Budget in US dollars. If empty, a rented machine gets twice the estimated cost.
+                     */
                     budget?: number | null;
-                    /** Max Hours */
+                    /**
+                     * Max Hours
+                     * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
+                     */
                     max_hours?: number | null;
                     /**
                      * Network
@@ -14696,9 +15410,15 @@ export interface operations {
                      * @default []
                      */
                     datasets?: string[];
-                    /** Budget */
+                    /**
+                     * Budget
+                     * @description Budget in US dollars. If empty, a rented machine gets twice the estimated cost.
+                     */
                     budget?: number | null;
-                    /** Max Hours */
+                    /**
+                     * Max Hours
+                     * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
+                     */
                     max_hours?: number | null;
                     /**
                      * Network

@@ -68,6 +68,12 @@ CAPABILITIES = Capabilities(
     several_gpus=Capability(True),
     several_nodes=Capability(False, "Machines are rented one by one and cannot be combined for one job."),
     spot=Capability(False, "Lambda has on-demand prices only. There are no spot instances."),
+    # An API key of Lambda can do everything: none is put on the machine to terminate itself.
+    switch_off=Capability(
+        False,
+        "At its time limit the machine shuts down, but Lambda bills it until it is terminated. If this "
+        "server never comes back, terminate it at cloud.lambda.ai.",
+    ),
 )
 
 

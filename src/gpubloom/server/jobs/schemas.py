@@ -76,9 +76,15 @@ class NewJob(PlanRequest):
         None, description="The offer of a rented machine. If empty: a machine of this server."
     )
     budget: Dollars | None = Field(
-        None, description="Budget in US dollars. The job is paused before its cost exceeds the budget."
+        None,
+        description="Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a "
+        "job on a rented machine gets twice the estimated cost.",
     )
-    max_hours: Hours | None = Field(None, description="The job is paused after this number of billed hours.")
+    max_hours: Hours | None = Field(
+        None,
+        description="The job is paused after this number of billed hours. If empty, a job on a rented "
+        "machine gets twice the estimated time.",
+    )
 
 
 class MachinePlan(Schema):

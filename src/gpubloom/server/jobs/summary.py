@@ -152,7 +152,7 @@ class StartState(Tolerant):
     timeout_seconds: Number = Field(
         600.0, description="A machine that runs without a sign for so long is terminated."
     )
-    stages: Annotated[list[StartStage], BeforeValidator(_only_objects)] = []
+    stages: Annotated[list[StartStage], BeforeValidator(_only_objects)] = Field([])
     log: Annotated[list[StartLine], BeforeValidator(_only_objects)] = Field(
         [], description="The newest lines, oldest first."
     )

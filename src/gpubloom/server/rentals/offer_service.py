@@ -5,14 +5,14 @@ from typing import Any
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.offers import Constraints, Need, Offer, PriceTable, Span, offers
+from gpubloom.offers import Span
 from gpubloom.providers import registry
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.credentials import find_sealed
-from gpubloom.server.rentals.price_book import PriceBook
+from gpubloom.server.rentals.price_book import PriceBook, find_offer
 from gpubloom.server.rentals.store_choice import NO_STORE, read_stores
 from gpubloom.server.settings import Settings
 
@@ -48,7 +48,7 @@ class OfferService:
         if starts and store is None:
             raise InvalidInput.for_field("offer", NO_STORE, code="no_store")
         await self._check_target(session, principal, target)
-        found = _find(offer, prices)
+        found = find_offer(offer, prices, now())
         if found is None:
             raise InvalidInput.for_field(
                 "offer",
@@ -92,25 +92,3 @@ class OfferService:
                 f"{kind.title} is not connected. Enter your credentials under Providers first.",
                 code="not_connected",
             )
-
-
-def _find(wanted: OfferTaken, prices: PriceTable) -> Offer | None:
-    """The offer as it is made now; the smallest need that there is, so that only the price counts."""
-    need = Need(Span.of(0.0), Span.of(1.0), "T4", gpus=wanted.gpus)
-    region = wanted.region
-    asked = Constraints(
-        providers=frozenset({wanted.provider}),
-        engines=frozenset(registry.provider_names()),
-        gpus=frozenset({wanted.gpu}),
-        region=region if region in {"us", "eu", "asia"} else None,
-    )
-    made = offers(need, prices=prices, now=now(), constraints=asked).offers
-    return next(
-        (
-            offer
-            for offer in made
-            if (offer.gpus, offer.kind) == (wanted.gpus, wanted.kind)
-            and (region is None or offer.region in {None, region})
-        ),
-        None,
-    )

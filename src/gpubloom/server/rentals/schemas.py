@@ -21,6 +21,13 @@ class CapabilityOut(Schema):
     reason: str | None
 
 
+class LimitsOut(Schema):
+    """What a rented machine may cost and take, unless its owner sets other limits."""
+
+    budget: float | None = Field(description="US dollars. None: the machine costs nothing.")
+    max_hours: float
+
+
 class CapabilitiesOut(Schema):
     """Features that only some providers have. `longest_seconds`: maximum lifetime of a machine."""
 
@@ -30,6 +37,9 @@ class CapabilitiesOut(Schema):
     several_nodes: CapabilityOut
     spot: CapabilityOut
     longest_seconds: float | None
+    switch_off: CapabilityOut = Field(
+        description="Whether a machine ends its own bill at its time limit, also without the server."
+    )
 
 
 class CredentialFieldOut(Schema):
@@ -98,7 +108,10 @@ class RentalOut(Schema):
     detail: str
     hourly: float
     billed_seconds: float
-    cost: float
+    cost: float = Field(description="Billed time times the hourly rate.")
+    bill: float | None = Field(
+        description="The cost by the provider's own bill. None: its API has no bill, or not yet."
+    )
     started_at: datetime | None
     ended_at: datetime | None
     page: str | None

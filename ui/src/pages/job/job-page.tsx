@@ -48,7 +48,7 @@ export function JobPage() {
   if (job.error instanceof ApiProblem && job.error.status === 404) return <JobMissing />;
   return (
     <Loaded query={job} skeleton={<JobSkeleton />}>
-      {(loaded) => (loaded.kind === "train" || loaded.kind === "script" ? <LoadedJob key={loaded.id} job={loaded} /> : <TaskPage key={loaded.id} task={loaded} />)}
+      {(loaded) => (loaded.kind === "train" || loaded.kind === "script" || loaded.kind === "run" ? <LoadedJob key={loaded.id} job={loaded} /> : <TaskPage key={loaded.id} task={loaded} />)}
     </Loaded>
   );
 }
@@ -96,7 +96,7 @@ function LoadedJob({ job }: { job: Job }) {
         </div>
       )}
       <Suspense fallback={<ChartsSkeleton />}>
-        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} system={<SystemCard job={job} />} aside={job.kind === "script" ? <ArtifactsCard job={job} /> : <MemoryCard job={job} store={store} />} />
+        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} system={<SystemCard job={job} />} aside={job.kind === "script" ? <ArtifactsCard job={job} /> : job.kind === "train" && <MemoryCard job={job} store={store} />} />
       </Suspense>
       {job.offer && <StoredArtifactsCard job={job} />}
       <div className="mt-6 grid gap-3.5 lg:grid-cols-12">
@@ -124,9 +124,11 @@ function LoadedJob({ job }: { job: Job }) {
         <div className="min-w-0 lg:col-span-12">
           {job.config && <ConfigCard config={job.config} />}
         </div>
-        <div className="min-w-0 lg:col-span-12">
-          <ScriptCard job={job} />
-        </div>
+        {job.kind !== "run" && (
+          <div className="min-w-0 lg:col-span-12">
+            <ScriptCard job={job} />
+          </div>
+        )}
       </div>
     </>
   );
