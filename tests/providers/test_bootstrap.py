@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ def booted(
     stubs: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     wanted: Launch | None = None,
-    **changes: object,
+    **changes: Any,
 ) -> Iterator[Machine]:
     machine = plain_machine(folder, user_data_script(wanted or launch(command=STARTED, **changes)), stubs)
     machine.environment.update(environment or {})
