@@ -191,7 +191,7 @@ function TabContent({ tab, job, store, findings }: TabContentProps) {
         <div className="grid gap-3.5">
           {isTuning(job) && <TuningCard job={job} store={store} />}
           {job.config && <ConfigCard config={job.config} />}
-          <WhatRanCard job={job} />
+          <WhatRanCard jobId={job.id} />
           {job.kind !== "run" && <ScriptCard job={job} />}
         </div>
       );
