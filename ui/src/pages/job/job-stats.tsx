@@ -11,6 +11,7 @@ import { SpeedupNote } from "@/pages/jobs/speedup-note";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { BudgetBar } from "@/pages/providers/budgets-card";
 import { countText, durationText, metricText, moneyRange, moneyText } from "@/text/numbers";
+import { MachineChain } from "./machine-chain";
 
 const DASH = "–";
 
@@ -118,6 +119,7 @@ export function CostCard({ job }: { job: Job }) {
           )}
         </div>
       </div>
+      <MachineChain jobId={job.id} />
     </Card>
   );
 }
