@@ -9,7 +9,7 @@ files cannot be read or stored is ended, and its job fails with a sentence.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -42,6 +42,7 @@ from gpubloom.server.jobs.summary import (
     with_waiting,
 )
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.secrets.service import SecretUnavailable, job_secrets
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
 from gpubloom.traincard.number_encoding import plain
@@ -279,8 +280,14 @@ class Follower:
             self._reservation = await self._wait_for_device()
             if self._reservation is None:
                 return
-        token, confinement = await self._hub_token(), await self._confinement()
-        work = asyncio.to_thread(prepare_attempt, self._run_dir, job, self._reservation, token, confinement)
+        token, confinement, secrets = (
+            await self._hub_token(),
+            await self._confinement(),
+            await self._secrets(),
+        )
+        work = asyncio.to_thread(
+            prepare_attempt, self._run_dir, job, self._reservation, token, confinement, secrets
+        )
         try:
             spec = await self._meanwhile(work)
         except ProviderError as problem:
@@ -359,6 +366,14 @@ class Follower:
             return None
         async with self._database.read() as session:
             return await open_hub_token(session, self._settings, self._job.user_id)
+
+    async def _secrets(self) -> Mapping[str, str]:
+        """The values of the job's secrets; a job that misses one ends with a sentence."""
+        try:
+            async with self._database.read() as session:
+                return await job_secrets(session, self._settings, self._job)
+        except SecretUnavailable as problem:
+            await self._end(problem.code, str(problem))
 
     async def _wait_for_device(self) -> Reservation | None:
         """None: it runs by now. Whoever lost the lease while starting it went on, and it has the device."""

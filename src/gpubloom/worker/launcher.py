@@ -25,6 +25,7 @@ from gpubloom.providers.cloud import Fault, Instance, Launch, Prefetch
 from gpubloom.providers.skypilot.task import region_of
 from gpubloom.scripts.task import script_task
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.secrets.service import SecretUnavailable
 from gpubloom.storage import Bundle, SentBundle, StorageError, send_bundle
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.disk import fault_of
@@ -77,8 +78,9 @@ async def launch(attempt: RemoteAttempt, spec: JobSpec, is_cancelled: Callable[[
         dependencies = await _package(attempt, spec, is_cancelled)
         request = await _upload(attempt, spec, dependencies, allowance.seconds, is_cancelled)
         return await _submit(attempt, request, is_cancelled)
-    except (ValueError, OSError, ProviderError) as problem:
+    except (ValueError, OSError, ProviderError, SecretUnavailable) as problem:
         kind = "refused" if isinstance(problem, ProviderError) else "not_started"
+        kind = problem.code if isinstance(problem, SecretUnavailable) else kind
         await attempt.spending.end(rental_id, str(problem))
         raise LaunchFailed(problem.kind if isinstance(problem, Fault) else kind, str(problem)) from problem
 
@@ -140,18 +142,20 @@ async def _upload(
         wait=wait,
     )
     offer = job.offer or {}
+    secrets, prefetch = await attempt.instance.secrets(), prefetch_of(job)
     return Launch(
         key=attempt.instance.key,
         gpu=str(offer["gpu"]),
         gpus=int(offer["gpus"]),
         command=sent.command,
-        start_address=sent.address,
+        start_address=sent.address_with(secrets),
         region=_region(job),
         spot=offer.get("kind") == "spot",
         disk_gb=int(offer.get("disk_gb") or 50),
         packages=dependencies.packages,
-        prefetch=prefetch_of(job),
-        secrets=await attempt.instance.download_secrets(),
+        prefetch=prefetch,
+        # An image is built before the job starts: only downloads need something there.
+        secrets={name: secrets[name] for name in ("HF_TOKEN",) if name in secrets and prefetch},
         longest_seconds=_longest_life(time_limit, longest_life, intervals),
     )
 

@@ -50,6 +50,7 @@ from gpubloom.server.jobs.schemas import (
 from gpubloom.server.jobs.tasks import BackendOut, Backends
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.service import create_project, get_project
+from gpubloom.server.secrets.service import names_for
 from gpubloom.server.settings import Settings
 
 router = APIRouter(tags=["jobs"])
@@ -300,6 +301,7 @@ async def create_job(
             budget=body.budget,
             max_hours=body.max_hours,
             requested_config=TrainConfig.own_names(body.config),
+            secrets=await names_for(session, principal, project.id, body.secrets),
             settings=settings,
         )
         await creation.remember(session, job.id)

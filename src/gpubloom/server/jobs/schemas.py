@@ -84,6 +84,11 @@ class NewJob(PlanRequest):
         description="The job is paused after this number of billed hours. If empty, a job on a rented "
         "machine gets twice the estimated time.",
     )
+    secrets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] | None = Field(
+        None,
+        description="Names of the secrets that the job gets as environment variables. If empty: all "
+        "secrets of the user and the project.",
+    )
 
 
 class MachinePlan(Schema):

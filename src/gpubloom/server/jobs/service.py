@@ -83,6 +83,7 @@ async def create_job(
     budget: float | None = None,
     max_hours: float | None = None,
     requested_config: dict[str, Any] | None = None,
+    secrets: list[str] | None = None,
     settings: Settings,
 ) -> TrainingJob:
     """Queue a training job or a learning-rate finder."""
@@ -105,6 +106,7 @@ async def create_job(
         budget=budget,
         max_hours=max_hours,
         requested_config=requested_config,
+        secrets=secrets,
     )
     return await queue_job(session, principal, job, settings)
 

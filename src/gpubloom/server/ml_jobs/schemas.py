@@ -89,6 +89,11 @@ class NewMlJob(Schema):
     max_hours: _Hours | None = Field(
         None, description="Time limit in hours. If empty, a rented machine gets twice the estimated time."
     )
+    secrets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] | None = Field(
+        None,
+        description="Names of the secrets that the job gets as environment variables. If empty: all "
+        "secrets of the user and the project.",
+    )
     network: Flag = Field(False, description="Network access on the server's machine. Admins only.")
     confirmed: Flag = Field(
         False,

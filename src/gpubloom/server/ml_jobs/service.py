@@ -24,6 +24,7 @@ from gpubloom.server.ml_jobs.schemas import NewMlJob
 from gpubloom.server.problems import Forbidden, InvalidInput
 from gpubloom.server.projects.service import get_project, visible_to
 from gpubloom.server.projects.tables import Project
+from gpubloom.server.secrets.service import names_for
 from gpubloom.server.settings import Settings
 
 _PROJECT = "Scripts"
@@ -146,6 +147,7 @@ async def create(
         budget=body.budget,
         max_hours=body.max_hours,
         machine=_machine(settings),
+        secrets=await names_for(session, principal, project.id, body.secrets),
     )
     run_dir = run_directory(settings, job.id)
     try:
