@@ -2439,6 +2439,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Secrets
+         * @description List your secrets, or those of a project, without their values.
+         */
+        get: operations["list_secrets_api_secrets_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/secrets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Store Secret
+         * @description Store a secret. Replaces an earlier value; jobs that run keep the value that they started with.
+         */
+        put: operations["store_secret_api_secrets__name__put"];
+        post?: never;
+        /**
+         * Delete Secret
+         * @description Delete a secret. Jobs that need it and have not started fail with a sentence.
+         */
+        delete: operations["delete_secret_api_secrets__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/server": {
         parameters: {
             query?: never;
@@ -3116,6 +3160,11 @@ export interface components {
              * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             maxHours?: number | null;
+            /**
+             * Secrets
+             * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+             */
+            secrets?: string[] | null;
         };
         /**
          * CamelProjectIn
@@ -6540,6 +6589,11 @@ export interface components {
              * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             max_hours?: number | null;
+            /**
+             * Secrets
+             * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+             */
+            secrets?: string[] | null;
         };
         /** NewLink */
         NewLink: {
@@ -8627,6 +8681,42 @@ export interface components {
         SecondStep: {
             /** Second Factors */
             second_factors: ("totp" | "passkey" | "recovery_code")[];
+        };
+        /**
+         * SecretIn
+         * @description The value of a secret. Jobs get it in their environment.
+         */
+        SecretIn: {
+            /**
+             * Value
+             * Format: password
+             */
+            value: string;
+        };
+        /**
+         * SecretOut
+         * @description A stored secret. Its value never leaves the server, except to the jobs that use it.
+         */
+        SecretOut: {
+            /** Name */
+            name: string;
+            /** Project Id */
+            project_id: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+        };
+        /** Secrets */
+        Secrets: {
+            /** Items */
+            items: components["schemas"]["SecretOut"][];
         };
         /** SellerOut */
         SellerOut: {
@@ -13989,6 +14079,11 @@ export interface operations {
                      */
                     max_hours?: number | null;
                     /**
+                     * Secrets
+                     * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+                     */
+                    secrets?: string[] | null;
+                    /**
                      * Network
                      * @description Network access on the server's machine. Admins only.
                      * @default false
@@ -14193,6 +14288,11 @@ export interface operations {
                      * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
                      */
                     max_hours?: number | null;
+                    /**
+                     * Secrets
+                     * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+                     */
+                    secrets?: string[] | null;
                     /**
                      * Network
                      * @description Network access on the server's machine. Admins only.
@@ -14834,6 +14934,115 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["JobOut"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_secrets_api_secrets_get: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+                /** @description True: your own and those of all your projects. */
+                all?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secrets"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    store_secret_api_secrets__name__put: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The environment variable of the job, such as HF_TOKEN. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecretIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_secret_api_secrets__name__delete: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The environment variable of the job, such as HF_TOKEN. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {
