@@ -141,6 +141,7 @@ _NEW_TABLES = {
     "provider_credits",
     "queue_turns",
     "recovery_codes",
+    "secrets",
     "stored_artifacts",
     "totp_secrets",
 }

@@ -129,7 +129,12 @@ class Simulation:
             attempt=1,
             config=script_task({"entry": "train.py"}).model_dump(mode="json"),
             target="simulated",
-            offer={**offer, "hourly": HOURLY, "billing": "second", "estimate": {"low": 18.0, "likely": HOURLY, "high": 72.0}},
+            offer={
+                **offer,
+                "hourly": HOURLY,
+                "billing": "second",
+                "estimate": {"low": 18.0, "likely": HOURLY, "high": 72.0},
+            },
             lease_token=uuid4(),
             lease_expires=self.began + timedelta(days=3650),
             **changes,

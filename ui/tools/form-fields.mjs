@@ -27,6 +27,7 @@ const REQUESTS = [
   "NewEvaluation",
   "NewExport",
   "NewHubToken",
+  "SecretIn",
   "NewJob",
   "NewModel",
   "NewPasskey",

@@ -453,7 +453,7 @@ def with_estimate(offer: dict[str, Any], seconds: float | None) -> dict[str, Any
 def limits_for(offer: Mapping[str, Any]) -> RentalLimits:
     """What a job that takes this offer may cost and take, unless its owner says otherwise."""
     estimate = offer.get("estimate") or {}
-    return default_limits(float(offer["hourly"]), estimate.get("likely"))
+    return default_limits(float(offer.get("hourly") or 0.0), estimate.get("likely"))
 
 
 def set_default_limits(job: TrainingJob) -> None:

@@ -130,7 +130,7 @@ async def open_secrets(session: AsyncSession, settings: Settings, job: TrainingJ
             except CannotOpen:
                 raise SecretUnavailable(
                     "secret_unreadable",
-                    f"The secret {row.name} can no longer be read. Store it again under Settings, Secrets.",
+                    f"The secret {row.name} can no longer be read. Store it again under Settings, Tokens.",
                 ) from None
     if missing := sorted(names - values.keys()):
         raise SecretUnavailable("secret_missing", _missing(missing))
@@ -163,7 +163,7 @@ def _of_project(project_id: UUID | None) -> ColumnElement[bool]:
 
 def _missing(names: Sequence[str]) -> str:
     what = f"The secret {names[0]} does" if len(names) == 1 else f"The secrets {', '.join(names)} do"
-    return f"{what} not exist (any more). Store it under Settings, Secrets, or start the job without it."
+    return f"{what} not exist (any more). Store it under Settings, Tokens, or start the job without it."
 
 
 def _record(
