@@ -36,7 +36,12 @@ _CHALLENGE = "hands out a challenge; the answer to it is recorded"
 _GONE = "an address of an earlier version: always an error"
 
 # A line here is a decision: what the route does is not worth an entry.
+_VIEW = "changes how a person's own list looks"
 NOT_RECORDED = {
+    ("POST", "/api/run-views"): _VIEW,
+    ("PUT", "/api/run-views/{view_id}"): _VIEW,
+    ("DELETE", "/api/run-views/{view_id}"): _VIEW,
+    ("PATCH", "/api/runs/{run_id}"): "changes tags and notes, which no other route reads",
     ("POST", "/api/auth/verify/resend"): _SAYS_NOTHING,
     ("POST", "/api/auth/password/forgot"): _SAYS_NOTHING,
     ("POST", "/api/auth/password/strength"): _COMPUTES,
@@ -50,6 +55,7 @@ NOT_RECORDED = {
     ("POST", "/api/models/{model_id}/check"): "reads the files of a model again",
     ("POST", "/api/providers/{provider}/check"): "asks a provider whether it still accepts the credentials",
     ("POST", "/api/plan"): _COMPUTES,
+    ("POST", "/api/preflight"): _COMPUTES,
     ("POST", "/api/plan/script"): _COMPUTES,
     ("POST", "/api/requirements"): _COMPUTES,
     ("POST", "/api/scripts/to-notebook"): _COMPUTES,

@@ -209,7 +209,11 @@ class Simulation:
 @dataclass(frozen=True)
 class _Sent:
     address: str = "https://example.com/start"
+    report_address: str = ""
     command: str = "true"
+
+    def address_with(self, secrets: Mapping[str, str]) -> str:
+        return self.address
 
 
 OPEN: list[Simulation] = []

@@ -111,6 +111,8 @@ class Launch:
     prefetch: Prefetch = Prefetch()
     # Environment variables for downloads, such as HF_TOKEN; as secret as the address.
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # Where the machine reports its start, by PUT; a secret as well. Empty: it cannot report.
+    report_address: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -168,8 +170,25 @@ class BillReader(Protocol):
         """US dollars, by the provider's own bill; None: the bill is not there yet."""
 
 
+@runtime_checkable
+class ConsoleReader(Protocol):
+    """A cloud provider that shows what an instance, or the build of its image, printed."""
+
+    async def console(self, instance_id: str) -> Sequence[str]:
+        """The newest lines, oldest first; empty: nothing yet, or the instance is gone."""
+
+
+# inactive_account: the credentials are right, but the account has no balance, payment or approval.
 FaultKind = Literal[
-    "no_capacity", "quota", "bad_credentials", "rate_limited", "unavailable", "timed_out", "refused", "gone"
+    "no_capacity",
+    "quota",
+    "bad_credentials",
+    "inactive_account",
+    "rate_limited",
+    "unavailable",
+    "timed_out",
+    "refused",
+    "gone",
 ]
 
 # Waiting may help by itself; the others need a person, or another offer.

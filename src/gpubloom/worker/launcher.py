@@ -48,6 +48,8 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 _OPTIONAL = re.compile(r"""(?P<what>[^;]+?)\s*;.*\bextra\s*==\s*['"](?P<extra>[\w-]+)['"]""")
 _OWN = re.compile(r"gpubloom\[(?P<extras>[\w,-]+)\]")
 _IS_OWN = re.compile(r"gpubloom(?![\w.-])")
+# A machine whose job ends while this server is off keeps the results and waits for the server.
+_TIMING: dict[str, dict[str, float]] = {"server": {"deliver": 12 * 3600.0}}
 # Beside gpubloom in its wheel; a script may import the Reporter from it.
 _METAFLOW_NAMES = "metaflow_traincard"
 
@@ -123,7 +125,8 @@ async def _upload(
     job, intervals, longest_life = attempt.job, attempt.poll_intervals, attempt.instance.longest_seconds
     time_limit = _time_limit(affordable_seconds, longest_life, intervals)
     spec = replace(spec, command=_remote_command(spec.command), time_limit_seconds=time_limit)
-    bundle = Bundle(spec, attempt.run_dir, dependencies.package, timing=intervals.agent)
+    timing = {**_TIMING.get(attempt.instance.store_name, {}), **intervals.agent}
+    bundle = Bundle(spec, attempt.run_dir, dependencies.package, timing=timing)
 
     async def send() -> SentBundle:
         if is_cancelled():
@@ -149,6 +152,7 @@ async def _upload(
         gpus=int(offer["gpus"]),
         command=sent.command,
         start_address=sent.address_with(secrets),
+        report_address=sent.report_address,
         region=_region(job),
         spot=offer.get("kind") == "spot",
         disk_gb=int(offer.get("disk_gb") or 50),

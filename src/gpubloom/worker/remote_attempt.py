@@ -5,7 +5,7 @@ Launching (`launcher.py`) and following (`remote_provider.py`) share what is her
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy import select
 
 from gpubloom.providers import registry
-from gpubloom.providers.cloud import CloudProvider, Fault, Instance, Launch
+from gpubloom.providers.cloud import CloudProvider, ConsoleReader, Fault, Instance, Launch
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.launch import set_default_limits
 from gpubloom.server.jobs.lease import holding
@@ -28,7 +28,8 @@ from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.rentals.tables import Rental
 from gpubloom.server.secrets.service import job_secrets
 from gpubloom.server.settings import Settings
-from gpubloom.storage import StorageError, Store
+from gpubloom.server.storage.run_stores import StoreName
+from gpubloom.storage import RunStore, StorageError
 from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard.safe_paths import is_file_beneath
 from gpubloom.traincard.sync.apply import ARRIVING
@@ -79,9 +80,16 @@ class RentedInstance:
     """
 
     def __init__(
-        self, database: Database, settings: Settings, job: TrainingJob, token: UUID, installation: str
+        self,
+        database: Database,
+        settings: Settings,
+        job: TrainingJob,
+        token: UUID,
+        installation: str,
+        store_name: StoreName = "bucket",
     ) -> None:
         self._database, self._settings, self._job, self._token = database, settings, job, token
+        self.store_name = store_name
         self._provider: CloudProvider | None = None
         self._instance_id: str | None = None
         self._rental: Rental | None = None
@@ -108,6 +116,7 @@ class RentedInstance:
         offer = self._job.offer or {}
         async with self._database.write() as session:
             job = await holding(session, self._job.id, self._token)
+            job.offer = {**offer, "store": self.store_name}
             # Jobs of earlier versions may have none.
             set_default_limits(job)
             rental = Rental(
@@ -126,6 +135,7 @@ class RentedInstance:
                 hourly=float(offer["hourly"]),
                 billing=offer.get("billing") or "second",
                 minimum_seconds=float(offer.get("minimum_seconds") or 0.0),
+                store=self.store_name,
             )
             session.add(rental)
             await session.flush()
@@ -184,6 +194,15 @@ class RentedInstance:
             await self._drop_if_refused(fault)
             raise
 
+    async def console(self) -> Sequence[str]:
+        """What the instance printed, where the provider shows it; before, what is built for it."""
+        provider = await self._open()
+        return (
+            await provider.console(self._instance_id or self.key)
+            if isinstance(provider, ConsoleReader)
+            else ()
+        )
+
     async def close(self) -> None:
         if self._provider is not None:
             provider, self._provider = self._provider, None
@@ -215,7 +234,7 @@ class RemoteAttempt:
 
     job: TrainingJob
     run_dir: Path
-    store: Store
+    store: RunStore
     instance: RentedInstance
     spending: Spending
     poll_intervals: PollIntervals

@@ -25,7 +25,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.lease import holding
 from gpubloom.server.jobs.states import after, can
-from gpubloom.server.jobs.summary import Cost, add_mark, read_summary, with_waiting
+from gpubloom.server.jobs.summary import Cost, StartState, add_mark, read_summary, with_waiting
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.budgets import Limit, limits_of
 from gpubloom.server.rentals.metering import (
@@ -145,6 +145,18 @@ class Spending:
                 await announce(session, job)
 
         await self._transaction(waiting)
+
+    async def note_start(self, start: StartState) -> None:
+        """Store how the machine starts."""
+
+        async def noted(session: AsyncSession, job: TrainingJob) -> None:
+            summary = read_summary(job.summary)
+            if summary.start != start:
+                summary.start = start
+                job.summary = summary.dump()
+                await announce(session, job)
+
+        await self._transaction(noted)
 
     async def end(self, rental_id: UUID, detail: str) -> None:
         """End the rental: no instance was rented, or its fate is unknown."""

@@ -195,13 +195,13 @@ def test_a_job_that_does_not_run_moves_to_another_machine_and_back_as_the_same_j
     assert installation.actions().count("training_job.moved") == 2
 
 
-def test_without_a_bucket_nothing_can_be_sent_anywhere(
+def test_without_a_store_nothing_can_be_sent_and_the_next_step_is_told(
     installation: Installation, server: Server, member: User
 ) -> None:
     ada = server.signed_in(member)
     storage = ada.get("/api/providers").json()["storage"]
     assert storage["ready"] is False
-    assert "BLOOM_STORAGE_BUCKET" in storage["reason"]
+    assert "bloom providers storage set" in storage["reason"]
     body = {
         "project": {"name": "P", "model_architecture": "transformer", "model_size": 0.001},
         "offer": {"provider": "modal", "gpu": "T4", "kind": "per_second"},

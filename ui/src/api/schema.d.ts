@@ -350,6 +350,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/run-files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Run File
+         * @description Download a file of a job to its rented machine. Only signed addresses work.
+         */
+        get: operations["download_run_file_api_run_files__path__get"];
+        /**
+         * Upload Run File
+         * @description Upload a batch of a run from its rented machine. Only signed addresses work.
+         */
+        put: operations["upload_run_file_api_run_files__path__put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/sign-out": {
         parameters: {
             query?: never;
@@ -1260,6 +1284,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/preflight": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preflight Job
+         * @description Render the dataset with the model and count rows, tokens and steps of the job. Nothing is started.
+         */
+        post: operations["preflight_job_api_preflight_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/totals": {
         parameters: {
             query?: never;
@@ -1944,7 +1988,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/compare": {
+    "/api/runs": {
         parameters: {
             query?: never;
             header?: never;
@@ -1952,13 +1996,121 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Compare
-         * @description Compare training jobs: how their configs differ and which results they reached.
+         * List Runs
+         * @description List runs: those that match the filter, grouped, sorted, with the chosen columns.
          */
-        get: operations["compare_api_compare_get"];
+        get: operations["list_runs_api_runs_get"];
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/overlay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Overlay
+         * @description Return one metric of several groups of runs: the mean of each group and how far its runs lie apart.
+         */
+        get: operations["read_overlay_api_runs_overlay_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare Runs
+         * @description Compare runs: how their configs differ and which results they reached.
+         */
+        get: operations["compare_runs_api_runs_compare_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change Run
+         * @description Change the tags and notes of a run.
+         */
+        patch: operations["change_run_api_runs__run_id__patch"];
+        trace?: never;
+    };
+    "/api/run-views": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Views
+         * @description List the saved views of the run list.
+         */
+        get: operations["list_views_api_run_views_get"];
+        put?: never;
+        /**
+         * Create View
+         * @description Save a view of the run list.
+         */
+        post: operations["create_view_api_run_views_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/run-views/{view_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change View
+         * @description Replace a saved view.
+         */
+        put: operations["change_view_api_run_views__view_id__put"];
+        post?: never;
+        /**
+         * Delete View
+         * @description Delete a saved view.
+         */
+        delete: operations["delete_view_api_run_views__view_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2243,6 +2395,54 @@ export interface paths {
          * @description Terminate machines at your providers that no job owns. Workers also do this every few minutes.
          */
         post: operations["reconcile_providers_api_providers_reconcile_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/storage-bucket": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Storage Bucket
+         * @description Return the storage bucket of rented jobs, and how to create one.
+         */
+        get: operations["read_storage_bucket_api_storage_bucket_get"];
+        /**
+         * Set Storage Bucket
+         * @description Test a bucket and save it if every step succeeds. The next job uses it, without a restart.
+         */
+        put: operations["set_storage_bucket_api_storage_bucket_put"];
+        post?: never;
+        /**
+         * Remove Storage Bucket
+         * @description Forget the bucket. Nothing is deleted in it. Not possible while rented jobs use it.
+         */
+        delete: operations["remove_storage_bucket_api_storage_bucket_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/storage-bucket/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Storage Bucket
+         * @description Test the bucket in use.
+         */
+        post: operations["check_storage_bucket_api_storage_bucket_check_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2974,6 +3174,93 @@ export interface components {
             keep?: boolean;
         };
         /**
+         * BucketIn
+         * @description Where the bucket is, and a key that may read, write, list and delete in it.
+         */
+        BucketIn: {
+            /**
+             * Kind
+             * @description s3 for every S3-compatible service, gcs for Google Cloud Storage, azure.
+             * @default s3
+             * @enum {string}
+             */
+            kind?: "s3" | "gcs" | "azure";
+            /** Bucket */
+            bucket: string;
+            /**
+             * Access Key
+             * @description At Azure the storage account; at Google empty.
+             * @default
+             */
+            access_key?: string;
+            /**
+             * Secret Key
+             * Format: password
+             */
+            secret_key: string;
+            /**
+             * Endpoint
+             * @description Address of the service without the bucket. If empty: that of Amazon, Google or Azure.
+             * @default
+             */
+            endpoint?: string;
+            /**
+             * Region
+             * @default us-east-1
+             */
+            region?: string;
+            /**
+             * Prefix
+             * @description A folder in the bucket.
+             * @default
+             */
+            prefix?: string;
+        };
+        /**
+         * BucketOut
+         * @description The bucket of rented jobs. The secret key is never returned.
+         */
+        BucketOut: {
+            /**
+             * Source
+             * @description Who set the bucket up: the operator with BLOOM_STORAGE_*, or an admin. None: nobody.
+             */
+            source: ("environment" | "settings") | null;
+            /** Kind */
+            kind: ("s3" | "gcs" | "azure") | null;
+            /** Bucket */
+            bucket: string | null;
+            /** Access Key */
+            access_key: string | null;
+            /** Endpoint */
+            endpoint: string | null;
+            /** Region */
+            region: string | null;
+            /** Prefix */
+            prefix: string | null;
+            /** Set At */
+            set_at: string | null;
+            /**
+             * Server Store
+             * @description Whether this server itself can be the store.
+             */
+            server_store: boolean;
+            /** Server Store Reason */
+            server_store_reason: string | null;
+            /** Guides */
+            guides: components["schemas"]["GuideOut"][];
+        };
+        /**
+         * BucketTest
+         * @description The result of a live test. A new bucket is saved only if every step succeeded.
+         */
+        BucketTest: {
+            /** Ok */
+            ok: boolean;
+            /** Steps */
+            steps: components["schemas"]["StepOut"][];
+        };
+        /**
          * BudgetIn
          * @description A budget for the whole account, a project, or a job. Replaces its earlier budget.
          */
@@ -3599,15 +3886,26 @@ export interface components {
         };
         /**
          * Comparison
-         * @description Several jobs side by side. `GET /jobs/{id}/metrics` returns the curves of each job.
+         * @description Runs side by side.
          */
         Comparison: {
-            /** Jobs */
-            jobs: components["schemas"]["JobOut"][];
-            /** Differences */
-            differences: components["schemas"]["Difference"][];
             /** Outcomes */
             outcomes: components["schemas"]["Outcome"][];
+            /**
+             * Differences
+             * @description Config fields that differ.
+             */
+            differences: components["schemas"]["Difference"][];
+            /**
+             * Fact Differences
+             * @description Facts that differ, such as the GPU or a version. They are not part of the config.
+             */
+            fact_differences: components["schemas"]["Difference"][];
+            /**
+             * Equal
+             * @description Config fields that are the same in all runs.
+             */
+            equal: components["schemas"]["Difference"][];
         };
         /**
          * ConfirmMethods
@@ -3669,6 +3967,8 @@ export interface components {
             /** Fields */
             fields: components["schemas"]["CredentialFieldOut"][];
             capabilities: components["schemas"]["CapabilitiesOut"];
+            /** @description What the files of jobs at this provider go through. None: jobs cannot start yet. */
+            store: components["schemas"]["StoreOut"] | null;
         };
         /** Connections */
         Connections: {
@@ -4521,7 +4821,7 @@ export interface components {
         };
         /**
          * Difference
-         * @description A config field that differs between the jobs, with one value per job in the order of the jobs.
+         * @description A config field or fact, with one value per run in the order of the runs.
          */
         Difference: {
             /** Path */
@@ -4857,6 +5157,20 @@ export interface components {
             /** Passkeys Unavailable */
             passkeys_unavailable: string | null;
         };
+        /**
+         * FailedCurve
+         * @description The curve of a run that failed. It is not part of the mean.
+         */
+        FailedCurve: {
+            /** Run Id */
+            run_id: string;
+            /** Name */
+            name: string;
+            /** X */
+            x: number[];
+            /** Y */
+            y: number[];
+        };
         /** FamilyOut */
         FamilyOut: {
             /** Name */
@@ -4875,6 +5189,32 @@ export interface components {
             code: string;
             /** Message */
             message: string;
+        };
+        /**
+         * FilePreflightOut
+         * @description What would become of the rows of one dataset.
+         */
+        FilePreflightOut: {
+            /** Name */
+            name: string;
+            /** Rows */
+            rows: number;
+            /** Used */
+            used: number;
+            /** Unusable */
+            unusable: number;
+            /** Rejected By Template */
+            rejected_by_template: number;
+            /** Truncated */
+            truncated: number;
+            /** Skipped Too Long */
+            skipped_too_long: number;
+            /** Tokens Removed */
+            tokens_removed: number;
+            /** Unused Columns */
+            unused_columns: string[];
+            /** Problems */
+            problems: components["schemas"]["RowProblemOut"][];
         };
         /**
          * FindLearningRateTask
@@ -4955,27 +5295,34 @@ export interface components {
         };
         /**
          * Finding
-         * @description A problem that the diagnosis found in the run.
+         * @description Something about a run, its data or its settings that a person should know.
          */
         Finding: {
             /**
              * Kind
-             * @description The rule that found the problem, such as diverging or stalled.
+             * @description What was found, such as diverging or few_rows_used.
              * @default
              */
             kind: string;
             /**
              * Severity
-             * @description critical, warning or info.
+             * @description How much it matters.
              * @default info
+             * @enum {string}
              */
-            severity: string;
+            severity: "critical" | "warning" | "info";
             /**
              * Sentence
-             * @description What is wrong, and what to do about it.
+             * @description What is wrong, with its figures.
              * @default
              */
             sentence: string;
+            /**
+             * Next Step
+             * @description What to do about it. May be empty.
+             * @default
+             */
+            next_step: string;
             /**
              * Evidence
              * @description The numbers behind the finding.
@@ -4989,6 +5336,11 @@ export interface components {
              * @description Start of the problem, in seconds since 1970. None if unknown.
              */
             since: number | null;
+            /**
+             * Title
+             * @description The kind in words.
+             */
+            readonly title: string;
         };
         /**
          * FindingOut
@@ -5004,6 +5356,21 @@ export interface components {
             severity: "error" | "warning" | "note";
             /** Sentence */
             sentence: string;
+        };
+        /** GuideOut */
+        GuideOut: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /** Page */
+            page: string;
+            /** Endpoint */
+            endpoint: string;
+            /** Region */
+            region: string;
+            /** Steps */
+            steps: string[];
         };
         /**
          * Health
@@ -5185,7 +5552,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run";
             /** Parent Id */
             parent_id: string | null;
             /**
@@ -5301,6 +5668,8 @@ export interface components {
             billing: "second" | "minute" | "hour";
             /** Start Up Seconds */
             start_up_seconds: number;
+            /** @description The store that the files of the job go through. */
+            store: components["schemas"]["StoreOut"] | null;
             /** @description Estimated cost of the whole job. */
             estimate: components["schemas"]["Span"] | null;
         };
@@ -5318,7 +5687,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run";
             /** Parent Id */
             parent_id: string | null;
             /** Checkpoint Id */
@@ -6756,6 +7125,8 @@ export interface components {
             recommended: boolean;
             /** Reasons */
             reasons: string[];
+            /** @description What the files of the job would go through. None: nothing is set up for it yet. */
+            store: components["schemas"]["StoreOut"] | null;
             /** @description The limits of a job that takes this offer and sets none itself. */
             limits: components["schemas"]["LimitsOut"];
         };
@@ -6974,14 +7345,15 @@ export interface components {
          * @description The result of a run. For each loss series: the last value and the best value.
          */
         Outcome: {
-            /**
-             * Job Id
-             * Format: uuid
-             */
-            job_id: string;
+            /** Run Id */
+            run_id: string;
+            /** Name */
+            name: string;
+            /** Status */
+            status: string;
             /** Final */
             final: {
-                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+                [key: string]: number | string;
             };
             /** Best Eval Loss */
             best_eval_loss: number | null;
@@ -6995,10 +7367,39 @@ export interface components {
             tokens_per_second: number | null;
             /** Seconds */
             seconds: number | null;
-            /** Facts */
-            facts: {
-                [key: string]: components["schemas"]["JsonValue"];
-            };
+        };
+        /**
+         * Overlay
+         * @description One metric of several groups of runs, in the order of the request.
+         */
+        Overlay: {
+            /** Series */
+            series: string;
+            /** Groups */
+            groups: components["schemas"]["OverlayGroup"][];
+        };
+        /**
+         * OverlayGroup
+         * @description The mean over the runs of a group, in columns, and how far the runs lie apart.
+         */
+        OverlayGroup: {
+            /**
+             * Runs
+             * @description Number of runs in the mean.
+             */
+            runs: number;
+            /** X */
+            x: number[];
+            /** Mean */
+            mean: number[];
+            /** Low */
+            low: number[];
+            /** High */
+            high: number[];
+            /** Deviation */
+            deviation: number[];
+            /** Failed */
+            failed: components["schemas"]["FailedCurve"][];
         };
         /** PasskeyChange */
         PasskeyChange: {
@@ -7373,6 +7774,37 @@ export interface components {
             items: components["schemas"]["PlaygroundOut"][];
         };
         /**
+         * PreflightOut
+         * @description What a job would train and evaluate on: exact counts, and findings about them.
+         */
+        PreflightOut: {
+            train: components["schemas"]["SideCountsOut"];
+            eval: components["schemas"]["SideCountsOut"] | null;
+            train_file: components["schemas"]["FilePreflightOut"];
+            eval_file: components["schemas"]["FilePreflightOut"] | null;
+            /** Sequence Length */
+            sequence_length: number;
+            /** Truncated Share */
+            truncated_share: number;
+            /**
+             * Duplicates
+             * @description Examples that repeat an earlier one of their dataset.
+             */
+            duplicates: number;
+            /**
+             * Overlap
+             * @description Validation examples that are also in the training data.
+             */
+            overlap: number;
+            /**
+             * Steps
+             * @description Optimizer steps of the whole run.
+             */
+            steps: number;
+            /** Findings */
+            findings: components["schemas"]["Finding"][];
+        };
+        /**
          * Preset
          * @description The sizes of a new model: the value of `model.preset` in a config, and how forms call it.
          */
@@ -7711,7 +8143,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run";
             /** Parent Id */
             parent_id: string | null;
             /** Checkpoint Id */
@@ -7852,6 +8284,13 @@ export interface components {
             switch_off: components["schemas"]["CapabilityOut"] | null;
             /** Reasons */
             reasons: string[];
+            /** @description What the files of the job would go through. */
+            store: components["schemas"]["StoreOut"] | null;
+            /**
+             * Problem
+             * @description What has to be done before the job can start there.
+             */
+            problem: string | null;
             /**
              * Ignored
              * @description Fields of the request that have no effect.
@@ -8240,6 +8679,8 @@ export interface components {
             reason: string;
             /** Fatal */
             fatal: boolean;
+            /** Code */
+            code: string | null;
         };
         /**
          * RowProblems
@@ -8252,6 +8693,16 @@ export interface components {
             total: number;
             /** Kept */
             kept: number;
+        };
+        /**
+         * RunChange
+         * @description The fields of a run to change. Fields that are left out keep their values.
+         */
+        RunChange: {
+            /** Tags */
+            tags?: string[] | null;
+            /** Notes */
+            notes?: string | null;
         };
         /**
          * RunError
@@ -8288,6 +8739,181 @@ export interface components {
              * @description The likely cause in words.
              */
             readonly cause_title: string | null;
+        };
+        /**
+         * RunLabels
+         * @description The tags and notes of a run.
+         */
+        RunLabels: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Tags */
+            tags: string[];
+            /** Notes */
+            notes: string;
+        };
+        /**
+         * RunList
+         * @description A page of the run list.
+         */
+        RunList: {
+            /**
+             * Total
+             * @description Number of runs without the filter.
+             */
+            total: number;
+            /**
+             * Matched
+             * @description Number of runs that match the filter.
+             */
+            matched: number;
+            /**
+             * Rows
+             * @description Number of rows on all pages.
+             */
+            rows: number;
+            /**
+             * Columns
+             * @description The full names of the columns of this answer.
+             */
+            columns: string[];
+            /** Sections */
+            sections: components["schemas"]["RunSection"][];
+            /**
+             * Sources
+             * @description Where the matching runs come from.
+             */
+            sources: components["schemas"]["RunSource"][];
+            /** Statuses */
+            statuses: {
+                [key: string]: number;
+            };
+            /**
+             * Config Columns
+             * @description Config fields that can be columns, most common first.
+             */
+            config_columns: string[];
+            /**
+             * Metric Columns
+             * @description Metrics that can be columns: the name alone is the last value; with .min, .max or .mean it is the lowest, highest or mean value.
+             */
+            metric_columns: string[];
+        };
+        /**
+         * RunRow
+         * @description A run, or several runs that differ only in their seed.
+         */
+        RunRow: {
+            /**
+             * Id
+             * @description The id of the run. A row of several runs has an id of its own.
+             */
+            id: string;
+            /**
+             * Run Ids
+             * @description The runs of this row.
+             */
+            run_ids: string[];
+            /** Name */
+            name: string;
+            /** Project Id */
+            project_id: string | null;
+            /** Project */
+            project: string;
+            /**
+             * Kind
+             * @description train, script, or run: a run that was sent here.
+             */
+            kind: string;
+            /**
+             * Status
+             * @description The status of the run. Of several: the one that needs attention most.
+             */
+            status: string;
+            /**
+             * Statuses
+             * @description Number of runs in each status.
+             */
+            statuses: {
+                [key: string]: number;
+            };
+            /**
+             * Source
+             * @description "local", the provider, or the machine that sent the run.
+             */
+            source: string;
+            seed: components["schemas"]["JsonValue"];
+            /** Tags */
+            tags: string[];
+            /** Notes */
+            notes: string;
+            /**
+             * Error
+             * @description Why the run failed, in one sentence.
+             */
+            error: string | null;
+            /** Step */
+            step: number | null;
+            /** Total Steps */
+            total_steps: number | null;
+            /** Eta Seconds */
+            eta_seconds: number | null;
+            /**
+             * Created
+             * @description Seconds since 1970.
+             */
+            created: number;
+            /**
+             * Seen
+             * @description Time of the last event, in seconds since 1970.
+             */
+            seen: number | null;
+            /**
+             * Cells
+             * @description The value of each column. Of several runs: the mean.
+             */
+            cells: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Spread
+             * @description Standard deviation over the runs of the row, by column.
+             */
+            spread: {
+                [key: string]: number;
+            };
+            /**
+             * Members
+             * @description Only for a row of several runs: one row for each.
+             */
+            members: components["schemas"]["RunRow"][];
+        };
+        /**
+         * RunSection
+         * @description Rows with the same values in the columns of the grouping.
+         */
+        RunSection: {
+            /** Title */
+            title: string;
+            /** Runs */
+            runs: number;
+            /** Rows */
+            rows: components["schemas"]["RunRow"][];
+        };
+        /** RunSource */
+        RunSource: {
+            /** Name */
+            name: string;
+            /** Runs */
+            runs: number;
+            /**
+             * Seen
+             * @description When this source last sent something, in seconds since 1970.
+             */
+            seen: number | null;
         };
         /**
          * RunSummary
@@ -8403,6 +9029,8 @@ export interface components {
             processes: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost: components["schemas"]["Cost"] | null;
+            /** @description The start of the newest rented machine. None if nothing was rented. */
+            start: components["schemas"]["StartState"] | null;
             /**
              * Values
              * @description The newest value of each series of rank 0.
@@ -8882,6 +9510,25 @@ export interface components {
             /** Items */
             items: components["schemas"]["ShareOut"][];
         };
+        /**
+         * SideCountsOut
+         * @description One side of the split. A sequence is a row of the trainer; it holds one or more packed examples.
+         */
+        SideCountsOut: {
+            /** Examples */
+            examples: number;
+            /** Tokens */
+            tokens: number;
+            /** Trained Tokens */
+            trained_tokens: number;
+            /** Sequences */
+            sequences: number;
+            /**
+             * Longest
+             * @description Tokens of the longest example.
+             */
+            longest: number;
+        };
         /** SignIn */
         SignIn: {
             /** Email */
@@ -9048,6 +9695,119 @@ export interface components {
             by_provider: components["schemas"]["ProviderSpending"][];
         };
         /**
+         * StartLine
+         * @description One line of the log of a start.
+         */
+        StartLine: {
+            /**
+             * Seconds
+             * @description Seconds since the machine was requested.
+             * @default 0
+             */
+            seconds: number;
+            /**
+             * Stage
+             * @description The step that printed the line; console: the provider's own log.
+             * @default
+             */
+            stage: string;
+            /**
+             * Text
+             * @default
+             */
+            text: string;
+        };
+        /**
+         * StartStage
+         * @description One step of the start of a rented machine.
+         */
+        StartStage: {
+            /**
+             * Name
+             * @description requested, machine, packages, data or start.
+             * @default
+             */
+            name: string;
+            /**
+             * State
+             * @description waiting, running, done or failed.
+             * @default waiting
+             */
+            state: string;
+            /**
+             * Began At
+             * @description Start of the step, in seconds since 1970.
+             */
+            began_at: number | null;
+            /**
+             * Seconds
+             * @description How long the step took. None while it runs.
+             */
+            seconds: number | null;
+            /**
+             * Text
+             * @description What the machine said of the step.
+             * @default
+             */
+            text: string;
+        };
+        /**
+         * StartState
+         * @description How the newest attempt on a rented machine starts, or started.
+         */
+        StartState: {
+            /**
+             * Attempt
+             * @default 1
+             */
+            attempt: number;
+            /**
+             * Provider
+             * @description The provider that was asked for the machine.
+             * @default
+             */
+            provider: string;
+            /**
+             * State
+             * @description starting, running (the job reports) or failed.
+             * @default starting
+             */
+            state: string;
+            /**
+             * Began At
+             * @description When the machine was requested, in seconds since 1970.
+             * @default 0
+             */
+            began_at: number;
+            /**
+             * Timeout Seconds
+             * @description A machine that runs without a sign for so long is terminated.
+             * @default 600
+             */
+            timeout_seconds: number;
+            /**
+             * Stages
+             * @default []
+             */
+            stages: components["schemas"]["StartStage"][];
+            /**
+             * Log
+             * @description The newest lines, oldest first.
+             * @default []
+             */
+            log: components["schemas"]["StartLine"][];
+            /**
+             * Failure Code
+             * @description Why the start failed, as a code.
+             */
+            failure_code: string | null;
+            /**
+             * Failure
+             * @description Why the start failed, and what to do.
+             */
+            failure: string | null;
+        };
+        /**
          * StartedMlJob
          * @description A queued script job. `reasons`: why this provider was chosen, and warnings.
          */
@@ -9100,6 +9860,23 @@ export interface components {
             gpus: number | null;
         };
         /**
+         * StepOut
+         * @description A step of the test. `ok` is null if an earlier step failed.
+         */
+        StepOut: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "write" | "list" | "upload" | "delete";
+            /** Title */
+            title: string;
+            /** Ok */
+            ok: boolean | null;
+            /** Problem */
+            problem: string | null;
+        };
+        /**
          * StorageOut
          * @description Bytes by kind. The files of jobs are measured about once a minute while the jobs run.
          */
@@ -9121,13 +9898,28 @@ export interface components {
         };
         /**
          * StorageReady
-         * @description Whether a storage bucket is configured. Jobs on rented machines need one.
+         * @description Whether the files of jobs on rented machines can be exchanged. If not, `reason` says what to do.
          */
         StorageReady: {
             /** Ready */
             ready: boolean;
             /** Reason */
             reason: string | null;
+        };
+        /**
+         * StoreOut
+         * @description What the files of a job on a rented machine go through.
+         */
+        StoreOut: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "bucket" | "server";
+            /** Title */
+            title: string;
+            /** Note */
+            note: string;
         };
         /**
          * StoredArtifactOut
@@ -9261,6 +10053,8 @@ export interface components {
             processes?: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost?: components["schemas"]["Cost"] | null;
+            /** @description The start of the newest rented machine. None if nothing was rented. */
+            start?: components["schemas"]["StartState"] | null;
             /**
              * Values
              * @description Series with a new value.
@@ -9787,6 +10581,92 @@ export interface components {
         Verify: {
             /** Token */
             token: string;
+        };
+        /**
+         * ViewIn
+         * @description A view of the run list: what it filters, shows, groups and sorts.
+         */
+        ViewIn: {
+            /** Name */
+            name: string;
+            /**
+             * Query
+             * @default
+             */
+            query?: string;
+            /**
+             * Columns
+             * @default [
+             *       "learning_rate",
+             *       "eval/loss.min",
+             *       "train/loss",
+             *       "train/tokens_per_second.mean",
+             *       "time",
+             *       "cost"
+             *     ]
+             */
+            columns?: string[];
+            /**
+             * Group
+             * @default [
+             *       "seeds"
+             *     ]
+             */
+            group?: string[];
+            /**
+             * Sort
+             * @default -created
+             */
+            sort?: string;
+        };
+        /** ViewOut */
+        ViewOut: {
+            /** Name */
+            name: string;
+            /**
+             * Query
+             * @default
+             */
+            query: string;
+            /**
+             * Columns
+             * @default [
+             *       "learning_rate",
+             *       "eval/loss.min",
+             *       "train/loss",
+             *       "train/tokens_per_second.mean",
+             *       "time",
+             *       "cost"
+             *     ]
+             */
+            columns: string[];
+            /**
+             * Group
+             * @default [
+             *       "seeds"
+             *     ]
+             */
+            group: string[];
+            /**
+             * Sort
+             * @default -created
+             */
+            sort: string;
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+        };
+        /** Views */
+        Views: {
+            /** Items */
+            items: components["schemas"]["ViewOut"][];
         };
         /** ModelFile */
         gpubloom__server__jobs__schemas__ModelFile: {
@@ -10409,6 +11289,74 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Curves"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_run_file_api_run_files__path__get: {
+        parameters: {
+            query?: {
+                expires?: string;
+                most?: string;
+                signature?: string;
+            };
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    upload_run_file_api_run_files__path__put: {
+        parameters: {
+            query?: {
+                expires?: string;
+                most?: string;
+                signature?: string;
+            };
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {
@@ -12392,7 +13340,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Kind of job. Default: training jobs and scripts. If parent_id is set, the default is tasks of every kind. */
-                kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script")[] | null;
+                kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run")[] | null;
                 /** @description Return only the tasks that belong to this job. */
                 parent_id?: string | null;
                 project_id?: string | null;
@@ -12451,6 +13399,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["QueuedJob"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    preflight_job_api_preflight_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreflightOut"];
                 };
             };
             /** @description Error */
@@ -13714,11 +14696,90 @@ export interface operations {
             };
         };
     };
-    compare_api_compare_get: {
+    list_runs_api_runs_get: {
+        parameters: {
+            query?: {
+                /** @description A filter, such as `lr > 1e-4 and status = failed`. */
+                query?: string;
+                /** @description Config fields and metrics to return. */
+                column?: string[] | null;
+                /** @description Columns to group by. `seeds` puts runs that differ in it together. */
+                group?: string[] | null;
+                /** @description Columns, descending with a -. */
+                sort?: string;
+                source?: string | null;
+                project_id?: string | null;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunList"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_overlay_api_runs_overlay_get: {
         parameters: {
             query: {
-                /** @description IDs of two to eight training jobs. */
-                job: string[];
+                series: string;
+                /** @description The ids of the runs of one group, with commas between them. Repeat it for each group. */
+                group: string[];
+                along?: string;
+                points?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Overlay"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    compare_runs_api_runs_compare_get: {
+        parameters: {
+            query: {
+                /** @description Ids of the runs. */
+                run: string[];
             };
             header?: never;
             path?: never;
@@ -13734,6 +14795,172 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Comparison"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    change_run_api_runs__run_id__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunLabels"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_views_api_run_views_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Views"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    create_view_api_run_views_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ViewIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ViewOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    change_view_api_run_views__view_id__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                view_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ViewIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ViewOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_view_api_run_views__view_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                view_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {
@@ -14584,13 +15811,133 @@ export interface operations {
             };
         };
     };
+    read_storage_bucket_api_storage_bucket_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    set_storage_bucket_api_storage_bucket_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BucketIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketTest"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    remove_storage_bucket_api_storage_bucket_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    check_storage_bucket_api_storage_bucket_check_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketTest"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     list_rentals_api_rentals_get: {
         parameters: {
             query?: {
                 /** @description True: only machines that are billed now. False: only the others. */
                 running?: boolean | null;
-                /** @description Only the machines of this job. */
-                job_id?: string | null;
                 search?: string;
                 limit?: number;
                 offset?: number;

@@ -57,8 +57,8 @@ _CODES: dict[str, FaultKind] = {
     "instance-operations/launch/insufficient-capacity": "no_capacity",
     "global/quota-exceeded": "quota",
     "global/invalid-api-key": "bad_credentials",
-    "global/account-inactive": "bad_credentials",
-    "global/invalid-address": "bad_credentials",
+    "global/account-inactive": "inactive_account",
+    "global/invalid-address": "inactive_account",
     "global/object-does-not-exist": "gone",
 }
 

@@ -21,7 +21,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.errors import code_of
 from gpubloom.offers import RentalLimits, default_limits
 from gpubloom.plan import (
+    CountedData,
     DoesNotFit,
+    EpochData,
     Hardware,
     NearestFit,
     Needs,
@@ -304,8 +306,10 @@ async def decide(
     gpu_type: str | None,
     host_memory: int | None,
     home: Path | None = None,
+    counted: CountedData | None = None,
 ) -> Launch:
-    """Where the job can run; raises CannotRun with the reason when nowhere. `home` may hold measurements."""
+    """Where the job can run; raises CannotRun with the reason when nowhere. `home` may hold measurements;
+    `counted` is what a pre-flight counted, in place of an estimate by file sizes."""
     # A worker registers a moment after the server starts; until then this machine is what there is.
     candidates = machines or [await anyio.to_thread.run_sync(detect_hardware)]
     if gpu_type is not None:
@@ -322,7 +326,7 @@ async def decide(
                 code="not_enough_host_memory",
             )
     try:
-        tokens = await anyio.to_thread.run_sync(estimate_tokens, config.data)
+        tokens: EpochData = counted or await anyio.to_thread.run_sync(estimate_tokens, config.data)
     except (ValueError, OSError) as error:
         raise InvalidInput.for_field("config.data.train_path", str(error), code=code_of(error)) from error
     first: tuple[Hardware, ValueError] | None = None
@@ -370,7 +374,7 @@ def predict_on_requested(
         return Prediction(machine.name, None, str(refusal))
 
 
-def _launch(config: TrainConfig, machine: Hardware, tokens: int | None) -> Launch:
+def _launch(config: TrainConfig, machine: Hardware, tokens: EpochData) -> Launch:
     processes = processes_on(machine, config)
     if config.device != "cpu":
         # Said in the config like the device: as many GPUs are kept for the job as it will use.
@@ -412,8 +416,13 @@ _SPREAD = {"low": 0.7, "likely": 1.0, "high": 1.6}
 class TakesOffers(Protocol):
     """Something that can rent machines."""
 
-    async def take(self, session: AsyncSession, principal: Principal, offer: OfferTaken) -> dict[str, Any]:
-        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
+    async def take(
+        self, session: AsyncSession, principal: Principal, offer: OfferTaken, *, starts: bool = True
+    ) -> dict[str, Any]:
+        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why.
+
+        `starts`: False for a quote.
+        """
 
 
 def offer_service_of(request: Request) -> TakesOffers:

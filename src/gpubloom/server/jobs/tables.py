@@ -4,14 +4,27 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, SmallInteger, String, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    ForeignKey,
+    Index,
+    SmallInteger,
+    String,
+    UniqueConstraint,
+    event,
+    inspect,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gpubloom.runs.stats import with_last_values
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.base import Identified, Table
-from gpubloom.server.jobs.states import Kind, Status, Want
+from gpubloom.server.jobs.run_fields import run_fields
+from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Kind, Status, Want
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 
@@ -88,6 +101,12 @@ class TrainingJob(Identified, Table):
     # A StoredSummary.
     summary: Mapped[dict[str, Any]] = mapped_column(default=dict)
     position: Mapped[int] = mapped_column(BigInteger, default=0)
+    # What the run list shows and filters by (`run_fields.py`): config, facts and figures; `run_metrics` are
+    # MetricStats by series. None in rows of earlier versions that have not changed since.
+    run_fields: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    run_metrics: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default="{}")
+    tags: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
+    notes: Mapped[str] = mapped_column(default="", server_default="")
     error_code: Mapped[str | None] = mapped_column(String(64))
     error_message: Mapped[str | None]
 
@@ -96,6 +115,21 @@ class TrainingJob(Identified, Table):
     end_time: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(default=now)
     updated_at: Mapped[datetime] = mapped_column(default=now, onupdate=now)
+
+
+def _note_run_fields(mapper: object, connection: object, row: TrainingJob) -> None:
+    # Before the first insert, defaults are not there yet.
+    kind, summary = row.kind or "train", row.summary or {}
+    changed = inspect(row).attrs
+    new_config = changed.config.history.has_changes()
+    if kind in TOP_LEVEL_KINDS and (new_config or changed.summary.history.has_changes()):
+        row.run_fields = run_fields(kind, row.config, summary, row.run_fields, same_config=not new_config)
+        row.run_metrics = with_last_values(row.run_metrics or {}, summary.get("values"))
+
+
+# Whoever changes a config or a summary, here or in a worker: the list knows it in the same transaction.
+event.listen(TrainingJob, "before_insert", _note_run_fields)
+event.listen(TrainingJob, "before_update", _note_run_fields)
 
 
 class QueueTurn(Table):

@@ -38,11 +38,13 @@ from gpubloom.server.ml_jobs.schemas import (
     Templates,
 )
 from gpubloom.server.ml_jobs.service import SandboxChoice
-from gpubloom.server.problems import MalformedRequest, invalid_fields
+from gpubloom.server.problems import InvalidInput, MalformedRequest, invalid_fields
 from gpubloom.server.rentals.price_book import CurrentPrices
 from gpubloom.server.rentals.schemas import CapabilityOut, LimitsOut
+from gpubloom.server.rentals.store_choice import NO_STORE
 from gpubloom.server.schema import Span
 from gpubloom.server.scripts.reading import CurrentScriptReader
+from gpubloom.server.storage.run_stores import StoreOut
 
 router = APIRouter(prefix="/ml-jobs", tags=["script jobs"])
 
@@ -93,6 +95,16 @@ class Prepared:
     def reasons(self) -> list[str]:
         return [*self.placement.reasons, *self.folder.notes]
 
+    @property
+    def store(self) -> StoreOut | None:
+        name = (self.placement.offer or {}).get("store")
+        return None if name is None else StoreOut.named(name)
+
+    def require_store(self) -> None:
+        """InvalidInput: it can be quoted, but the machine could not exchange files with this server."""
+        if self.placement.offer is not None and self.store is None:
+            raise InvalidInput.for_field("offer", NO_STORE, code="no_store")
+
 
 async def _prepare(
     request: Request,
@@ -139,6 +151,8 @@ async def quote(prepared: CheckedJob) -> Quote:
         ),
         switch_off=None if spec is None else CapabilityOut.model_validate(spec.capabilities.switch_off),
         reasons=prepared.reasons,
+        store=prepared.store,
+        problem=None if offer is None or prepared.store is not None else NO_STORE,
         ignored=body.ignored,
     )
 
@@ -152,6 +166,7 @@ async def submit(
     creation: CurrentCreation,
 ) -> StartedMlJob:
     """Queue a script on the given provider, or on the recommended one, and return the estimated cost."""
+    prepared.require_store()
     async with database.write() as session:
         job_id = await creation.find_made(session)
         if job_id is None:

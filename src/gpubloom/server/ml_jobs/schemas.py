@@ -10,6 +10,7 @@ from gpubloom.server.jobs.states import Status
 from gpubloom.server.offers import Preferences
 from gpubloom.server.rentals.schemas import CapabilityOut, LimitsOut
 from gpubloom.server.schema import Flag, Line, MetricNumber, Number, Schema, Span, Storable, Whole
+from gpubloom.server.storage.run_stores import StoreOut
 
 MOST_FILES = 2_000
 # The largest request, by address.
@@ -136,6 +137,8 @@ class Quote(Schema):
         description="Whether the rented machine ends its own bill if the server never comes back."
     )
     reasons: list[str]
+    store: StoreOut | None = Field(description="What the files of the job would go through.")
+    problem: str | None = Field(description="What has to be done before the job can start there.")
     ignored: list[str] = Field([], description="Fields of the request that have no effect.")
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, SecretStr
 
 from gpubloom.server.rentals.tables import Period, RentalState
 from gpubloom.server.schema import Line, Number, Schema, StorableSecret
+from gpubloom.server.storage.run_stores import StoreOut
 
 _Amount = Annotated[Number, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 _Name = Annotated[Line, Field(min_length=1, max_length=64)]
@@ -67,10 +68,13 @@ class ConnectionOut(Schema):
     page: str = Field(description="The page where you create the credentials.")
     fields: list[CredentialFieldOut]
     capabilities: CapabilitiesOut
+    store: StoreOut | None = Field(
+        description="What the files of jobs at this provider go through. None: jobs cannot start yet."
+    )
 
 
 class StorageReady(Schema):
-    """Whether a storage bucket is configured. Jobs on rented machines need one."""
+    """Whether the files of jobs on rented machines can be exchanged. If not, `reason` says what to do."""
 
     ready: bool
     reason: str | None

@@ -86,6 +86,8 @@ class Rental(Identified, Table):
     state: Mapped[RentalState] = mapped_column(String(16), default="submitting")
     detail: Mapped[str] = mapped_column(default="")
     page: Mapped[str | None]
+    # What the attempt's files go through (`store_choice`); None: an attempt of an earlier version, a bucket.
+    store: Mapped[str | None] = mapped_column(String(16))
 
     gpu: Mapped[str]
     gpus: Mapped[int]

@@ -85,7 +85,7 @@ export function CheckpointActions({ subject, onPage, details }: { subject: Subje
           ...(details ? [{ text: "Show details", onChoose: () => setOpen("details") }] : []),
           { text: "Evaluate", onChoose: () => setOpen("evaluate") },
           { text: "Export", onChoose: () => setOpen("export") },
-          { text: "Compare this run", onChoose: () => void navigate({ to: "/compare", search: { job: [jobId], pick: true } }) },
+          { text: "Compare this run", onChoose: () => void navigate({ to: "/runs", search: { run: jobId } }) },
         ]}
       />
       {open === "evaluate" && <EvaluateDialog subject={subject} onClose={close} onStarted={started} />}

@@ -27,6 +27,7 @@ import { CostCard, JobStats } from "./job-stats";
 import { MemoryCard } from "./memory-card";
 import { OutputCard } from "./output-card";
 import { ArtifactsCard, ModelCard, ResultCard } from "./result-cards";
+import { StartCard } from "./start-card";
 import { StoredArtifactsCard } from "./stored-artifacts-card";
 import { hostsOf, SystemCard } from "./system-card";
 import { TaskPage } from "./task-page";
@@ -47,7 +48,7 @@ export function JobPage() {
   if (job.error instanceof ApiProblem && job.error.status === 404) return <JobMissing />;
   return (
     <Loaded query={job} skeleton={<JobSkeleton />}>
-      {(loaded) => (loaded.kind === "train" || loaded.kind === "script" ? <LoadedJob key={loaded.id} job={loaded} /> : <TaskPage key={loaded.id} task={loaded} />)}
+      {(loaded) => (loaded.kind === "train" || loaded.kind === "script" || loaded.kind === "run" ? <LoadedJob key={loaded.id} job={loaded} /> : <TaskPage key={loaded.id} task={loaded} />)}
     </Loaded>
   );
 }
@@ -80,6 +81,7 @@ function LoadedJob({ job }: { job: Job }) {
       <JobStats job={job} />
       <FindingsStrip job={job} connection={connection} />
       <RunWarnings job={job} />
+      <StartCard job={job} />
       <CostCard job={job} />
       {completed && (
         <div className="mt-3.5 grid gap-3.5 lg:grid-cols-12">
@@ -94,7 +96,7 @@ function LoadedJob({ job }: { job: Job }) {
         </div>
       )}
       <Suspense fallback={<ChartsSkeleton />}>
-        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} system={<SystemCard job={job} />} aside={job.kind === "script" ? <ArtifactsCard job={job} /> : <MemoryCard job={job} store={store} />} />
+        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} system={<SystemCard job={job} />} aside={job.kind === "script" ? <ArtifactsCard job={job} /> : job.kind === "train" && <MemoryCard job={job} store={store} />} />
       </Suspense>
       {job.offer && <StoredArtifactsCard job={job} />}
       <div className="mt-6 grid gap-3.5 lg:grid-cols-12">
@@ -122,9 +124,11 @@ function LoadedJob({ job }: { job: Job }) {
         <div className="min-w-0 lg:col-span-12">
           {job.config && <ConfigCard config={job.config} />}
         </div>
-        <div className="min-w-0 lg:col-span-12">
-          <ScriptCard job={job} />
-        </div>
+        {job.kind !== "run" && (
+          <div className="min-w-0 lg:col-span-12">
+            <ScriptCard job={job} />
+          </div>
+        )}
       </div>
     </>
   );

@@ -148,7 +148,7 @@ export function TrainingJobsCard({ projectId }: { projectId: string }) {
     <Card className="h-full">
       <CardHeader title="Training jobs">
         {more && (
-          <Link to="/jobs" search={{ project: projectId }} className="text-sm text-violet-soft underline-offset-3 hover:underline">
+          <Link to="/runs" search={{ query: `project_id = ${projectId}` }} className="text-sm text-violet-soft underline-offset-3 hover:underline">
             All {jobs.data?.total} jobs
           </Link>
         )}
