@@ -60,6 +60,7 @@ from gpubloom.worker.attempt_outcome import (
 )
 from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
+from gpubloom.worker.failover import take_next_offer, was_taken_away
 from gpubloom.worker.launcher import LaunchFailed
 from gpubloom.worker.lost_machines import stop_lost_run
 from gpubloom.worker.retries import is_outage, persist
@@ -264,6 +265,7 @@ class Follower:
         try:
             return await self._provider.status(self._run_dir, self._job.attempt)
         except LaunchFailed as failure:
+            await self._fail_over(failure)
             await self._end(failure.kind, str(failure))
 
     async def _is_to_start(self) -> bool:
@@ -437,6 +439,28 @@ class Follower:
         if not disk_fault_confirmed:
             # Others may fit where this one does not: they are not kept waiting behind it.
             row.queued_at = now()
+
+    async def _fail_over(self, failure: LaunchFailed) -> None:
+        """Queue the job again for its next offer; returns if there is none."""
+
+        async def moved() -> bool:
+            async with self._database.write() as session:
+                row = await holding(session, self._job.id, self._token)
+                if row.status not in {"provisioning", "running"}:
+                    return False
+                if not take_next_offer(row, failure.kind, now()):
+                    return False
+                row.status = after("retry", row.status)
+                offer = row.offer or {}
+                sentence = f"{failure} Next: {offer.get('gpu')} at {offer.get('title')}."
+                row.summary = with_waiting(row.summary, message_of(sentence))
+                release(row)
+                await announce(session, row)
+                return True
+
+        if await self._persist(moved):
+            self.log.info("the job goes on with its next offer", reason=str(failure))
+            raise LeaseLost("queued the job for its next offer")
 
     async def _end(self, code: str | None, message: str | None) -> NoReturn:
         """End a job of which nothing runs: as its owner asked, or as failed."""
@@ -656,6 +680,9 @@ class Follower:
                     )
                 )
                 row.status = after(verdict.action, row.status)
+                if verdict.action == "retry" and await was_taken_away(session, row):
+                    # A spot machine: the next offer resumes from the newest checkpoint.
+                    take_next_offer(row, "lost", now())
                 row.newest_checkpoint = newest
                 row.attempts_without_progress = verdict.attempts_without_progress
                 if verdict.action != "stop":

@@ -24,11 +24,13 @@ from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Fault, Instance, Launch, Prefetch
 from gpubloom.providers.skypilot.task import region_of
 from gpubloom.scripts.task import script_task
+from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.secrets.service import SecretUnavailable
 from gpubloom.storage import Bundle, SentBundle, StorageError, send_bundle
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.disk import fault_of
+from gpubloom.worker.failover import has_next_offer
 from gpubloom.worker.remote_attempt import PollIntervals, RemoteAttempt
 
 # The training process imports none of these packages.
@@ -184,6 +186,9 @@ async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callabl
         nonlocal is_uncertain
         assert isinstance(problem, Fault)
         is_uncertain = problem.uncertain
+        if problem.kind == "no_capacity" and not is_uncertain and has_next_offer(attempt.job, now()):
+            await attempt.spending.end(attempt.instance.rental_id, str(problem))
+            raise LaunchFailed("no_capacity", str(problem)) from problem
         seconds = max(pause, problem.retry_after_seconds or 0.0)
         await _wait(attempt, f"{problem} The worker retries automatically.", seconds, is_cancelled)
 

@@ -5,7 +5,7 @@ rented machines come from `rentals`, which stands above; `TakesOffers` is what a
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -423,6 +423,15 @@ class TakesOffers(Protocol):
 
         `starts`: False for a quote.
         """
+
+    async def alternatives(
+        self,
+        session: AsyncSession,
+        principal: Principal,
+        offer: Mapping[str, Any],
+        asked: Sequence[OfferTaken] | None,
+    ) -> list[dict[str, Any]]:
+        """Where a job goes when its offer has no machine. `asked`: the person's own order."""
 
 
 def offer_service_of(request: Request) -> TakesOffers:

@@ -286,6 +286,7 @@ async def create_job(
     )
     offer = await _take(body, principal, database, offer_service)
     launch = await _decide(body, principal, database, settings, name=name, project=defaults, offer=offer)
+    taken = None if offer is None else with_estimate(offer, launch.plan.seconds)
     finder = _finder(body.finder or Finder(), launch) if body.kind == "find_learning_rate" else None
     async with database.write() as session:
         if (made_id := await creation.find_made(session)) is not None:
@@ -308,11 +309,14 @@ async def create_job(
             host_memory=body.host_memory,
             max_attempts=body.max_attempts,
             finder=finder,
-            offer=None if offer is None else with_estimate(offer, launch.plan.seconds),
+            offer=taken,
             budget=body.budget,
             max_hours=body.max_hours,
             requested_config=TrainConfig.own_names(body.config),
             secrets=await names_for(session, principal, project.id, body.secrets),
+            failover=None
+            if taken is None
+            else await offer_service.alternatives(session, principal, taken, body.failover),
             settings=settings,
         )
         await creation.remember(session, job.id)

@@ -84,6 +84,7 @@ async def create_job(
     max_hours: float | None = None,
     requested_config: dict[str, Any] | None = None,
     secrets: list[str] | None = None,
+    failover: list[dict[str, Any]] | None = None,
     settings: Settings,
 ) -> TrainingJob:
     """Queue a training job or a learning-rate finder."""
@@ -107,6 +108,7 @@ async def create_job(
         max_hours=max_hours,
         requested_config=requested_config,
         secrets=secrets,
+        failover=failover,
     )
     return await queue_job(session, principal, job, settings)
 
