@@ -121,6 +121,7 @@ export const NewJob = {
   "max_attempts": {"type":"integer","minimum":1,"maximum":1000,"default":5},
   "budget": {"type":"number","minimum":0,"maximum":1000000},
   "max_hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "failover": {"type":"array","maxItems":5,"items":{"type":"object"}},
   "secrets": {"type":"array","maxItems":100,"items":{"type":"string","maxLength":64}},
 } as const;
 
@@ -170,6 +171,7 @@ export const NewMlJob = {
   "datasets": {"type":"array","maxItems":20,"default":[],"items":{"type":"string","minLength":1,"maxLength":100}},
   "budget": {"type":"number","minimum":0,"maximum":1000000},
   "max_hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "failover": {"type":"array","maxItems":5,"items":{"type":"object"}},
   "secrets": {"type":"array","maxItems":100,"items":{"type":"string","maxLength":64}},
   "network": {"type":"boolean","default":false},
   "confirmed": {"type":"boolean","default":false},

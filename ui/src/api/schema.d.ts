@@ -3448,6 +3448,11 @@ export interface components {
              */
             maxHours?: number | null;
             /**
+             * Failover
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             */
+            failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
              * Secrets
              * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
              */
@@ -5745,6 +5750,11 @@ export interface components {
             target: string;
             /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
+            /**
+             * Failover
+             * @description The offers that the job takes next, if its own has no machine or loses it.
+             */
+            failover: components["schemas"]["JobOffer"][];
             /** Budget */
             budget: number | null;
             /** Max Hours */
@@ -6958,6 +6968,11 @@ export interface components {
              * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             max_hours?: number | null;
+            /**
+             * Failover
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             */
+            failover?: components["schemas"]["OfferTaken-Input"][] | null;
             /**
              * Secrets
              * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
@@ -8201,6 +8216,11 @@ export interface components {
             target: string;
             /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
+            /**
+             * Failover
+             * @description The offers that the job takes next, if its own has no machine or loses it.
+             */
+            failover: components["schemas"]["JobOffer"][];
             /** Budget */
             budget: number | null;
             /** Max Hours */
@@ -15306,6 +15326,29 @@ export interface operations {
                      */
                     max_hours?: number | null;
                     /**
+                     * Failover
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     */
+                    failover?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    }[] | null;
+                    /**
                      * Secrets
                      * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
                      */
@@ -15515,6 +15558,29 @@ export interface operations {
                      * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
                      */
                     max_hours?: number | null;
+                    /**
+                     * Failover
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     */
+                    failover?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    }[] | null;
                     /**
                      * Secrets
                      * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
@@ -15938,6 +16004,8 @@ export interface operations {
             query?: {
                 /** @description True: only machines that are billed now. False: only the others. */
                 running?: boolean | null;
+                /** @description Only the machines of this job. */
+                job_id?: string | null;
                 search?: string;
                 limit?: number;
                 offset?: number;
