@@ -40,6 +40,7 @@ from gpubloom.cli import (
     schemas,
     script_inspect,
     script_run,
+    secrets,
     serve_metrics,
     server,
     storage,
@@ -170,6 +171,7 @@ scripts.command("run")(script_run.run_script)
 
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_SERVER)
 app.add_typer(projects.app, name="projects", rich_help_panel=_SERVER)
+app.add_typer(secrets.app, name="secrets", rich_help_panel=_SERVER)
 app.add_typer(providers.app, name="providers", rich_help_panel=_SERVER)
 providers.app.command("offers")(offers.offers)
 providers.app.add_typer(storage.app, name="storage")

@@ -2639,6 +2639,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Secrets
+         * @description List your secrets, or those of a project, without their values.
+         */
+        get: operations["list_secrets_api_secrets_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/secrets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Store Secret
+         * @description Store a secret. Replaces an earlier value; jobs that run keep the value that they started with.
+         */
+        put: operations["store_secret_api_secrets__name__put"];
+        post?: never;
+        /**
+         * Delete Secret
+         * @description Delete a secret. Jobs that need it and have not started fail with a sentence.
+         */
+        delete: operations["delete_secret_api_secrets__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/server": {
         parameters: {
             query?: never;
@@ -3408,6 +3452,16 @@ export interface components {
              * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             maxHours?: number | null;
+            /**
+             * Failover
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             */
+            failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
+             * Secrets
+             * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+             */
+            secrets?: string[] | null;
         };
         /**
          * CamelProjectIn
@@ -5791,6 +5845,11 @@ export interface components {
             target: string;
             /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
+            /**
+             * Failover
+             * @description The offers that the job takes next, if its own has no machine or loses it.
+             */
+            failover: components["schemas"]["JobOffer"][];
             /** Budget */
             budget: number | null;
             /** Max Hours */
@@ -7032,6 +7091,16 @@ export interface components {
              * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             max_hours?: number | null;
+            /**
+             * Failover
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             */
+            failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
+             * Secrets
+             * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+             */
+            secrets?: string[] | null;
         };
         /** NewLink */
         NewLink: {
@@ -8279,6 +8348,11 @@ export interface components {
             target: string;
             /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
+            /**
+             * Failover
+             * @description The offers that the job takes next, if its own has no machine or loses it.
+             */
+            failover: components["schemas"]["JobOffer"][];
             /** Budget */
             budget: number | null;
             /** Max Hours */
@@ -9414,6 +9488,42 @@ export interface components {
         SecondStep: {
             /** Second Factors */
             second_factors: ("totp" | "passkey" | "recovery_code")[];
+        };
+        /**
+         * SecretIn
+         * @description The value of a secret. Jobs get it in their environment.
+         */
+        SecretIn: {
+            /**
+             * Value
+             * Format: password
+             */
+            value: string;
+        };
+        /**
+         * SecretOut
+         * @description A stored secret. Its value never leaves the server, except to the jobs that use it.
+         */
+        SecretOut: {
+            /** Name */
+            name: string;
+            /** Project Id */
+            project_id: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+        };
+        /** Secrets */
+        Secrets: {
+            /** Items */
+            items: components["schemas"]["SecretOut"][];
         };
         /** SellerOut */
         SellerOut: {
@@ -15377,6 +15487,34 @@ export interface operations {
                      */
                     max_hours?: number | null;
                     /**
+                     * Failover
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     */
+                    failover?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    }[] | null;
+                    /**
+                     * Secrets
+                     * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+                     */
+                    secrets?: string[] | null;
+                    /**
                      * Network
                      * @description Network access on the server's machine. Admins only.
                      * @default false
@@ -15581,6 +15719,34 @@ export interface operations {
                      * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
                      */
                     max_hours?: number | null;
+                    /**
+                     * Failover
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     */
+                    failover?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    }[] | null;
+                    /**
+                     * Secrets
+                     * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+                     */
+                    secrets?: string[] | null;
                     /**
                      * Network
                      * @description Network access on the server's machine. Admins only.
@@ -15999,6 +16165,8 @@ export interface operations {
             query?: {
                 /** @description True: only machines that are billed now. False: only the others. */
                 running?: boolean | null;
+                /** @description Only the machines of this job. */
+                job_id?: string | null;
                 search?: string;
                 limit?: number;
                 offset?: number;
@@ -16342,6 +16510,115 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["JobOut"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_secrets_api_secrets_get: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+                /** @description True: your own and those of all your projects. */
+                all?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secrets"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    store_secret_api_secrets__name__put: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The environment variable of the job, such as HF_TOKEN. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecretIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_secret_api_secrets__name__delete: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The environment variable of the job, such as HF_TOKEN. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {
