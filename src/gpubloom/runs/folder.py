@@ -240,4 +240,3 @@ def _curve(reading: Reading, run: Run, series: str) -> RunCurve | None:
     if not x:
         return None
     return RunCurve(run.id, run.name, run.has_failed, *newest_attempt(x, y, numbers))
-

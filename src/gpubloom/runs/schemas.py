@@ -211,4 +211,3 @@ class Overlay(_Answer):
 
     series: str
     groups: list[OverlayGroup]
-

@@ -30,7 +30,9 @@ async def list_runs(
     principal: CurrentPrincipal,
     session: ReadSession,
     query: Annotated[
-        str, Query(max_length=2_000, description="A filter, such as `lr > 1e-4 and status = failed`."), Storable
+        str,
+        Query(max_length=2_000, description="A filter, such as `lr > 1e-4 and status = failed`."),
+        Storable,
     ] = "",
     column: Annotated[
         list[str] | None, Query(max_length=40, description="Config fields and metrics to return.")

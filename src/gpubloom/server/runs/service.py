@@ -212,9 +212,7 @@ async def create_view(session: AsyncSession, principal: Principal, body: ViewIn)
     return row
 
 
-async def change_view(
-    session: AsyncSession, principal: Principal, view_id: UUID, body: ViewIn
-) -> RunView:
+async def change_view(session: AsyncSession, principal: Principal, view_id: UUID, body: ViewIn) -> RunView:
     row = await _get_view(session, principal, view_id)
     row.name, row.view = body.name, _stored(body)
     await _flush(session, body)

@@ -59,9 +59,9 @@ export function labelsOf(rows: readonly RunRow[]): string[] {
 function OverlayChart({ rows, overlay, along }: { rows: readonly RunRow[]; overlay: Overlay; along: "step" | "tokens" }) {
   const [store] = useState(() => new CurveStore());
   const view = useNewChartsView(store, NO_MARKS);
-  const labels = labelsOf(rows);
-  const structure = JSON.stringify([labels, overlay.series, overlay.groups.map((group) => [group.runs > 0, group.failed.map((curve) => curve.run_id)])]);
-  const spec = useMemo(() => overlaySpec(labels, overlay, along), [structure, along]); // oxlint-disable-line react-hooks/exhaustive-deps -- a new chart only for other lines
+  // A text can be compared: a new chart is made only for other lines, not for every new point.
+  const lines = JSON.stringify(overlayLines(labelsOf(rows), overlay));
+  const spec = useMemo(() => overlaySpec(overlay.series, JSON.parse(lines) as LineSpec[], along), [overlay.series, lines, along]);
   useEffect(() => store.load({ position: 0, series: overlayCurves(overlay) }), [store, overlay]);
   if (spec.lines.length === 0) {
     return (
@@ -84,14 +84,17 @@ function OverlayChart({ rows, overlay, along }: { rows: readonly RunRow[]; overl
 
 const NO_MARKS: [] = [];
 
-export function overlaySpec(labels: readonly string[], overlay: Overlay, along: "step" | "tokens"): PageChartSpec {
-  const lines = overlay.groups.flatMap((group, index): LineSpec[] => {
+/** A line for each group, and one for each run of it that failed. */
+export function overlayLines(labels: readonly string[], overlay: Overlay): LineSpec[] {
+  return overlay.groups.flatMap((group, index): LineSpec[] => {
     const colour = groupColour(index);
-    const label = labels[index] ?? "";
     const failed = group.failed.map((curve, number): LineSpec & { failed: boolean } => ({ name: `${index}/${number}`, label: `${curve.name}, failed`, colour, failed: true }));
-    return [...(group.runs > 0 ? [{ name: String(index), label, colour }] : []), ...failed];
+    return [...(group.runs > 0 ? [{ name: String(index), label: labels[index] ?? "", colour }] : []), ...failed];
   });
-  return { title: overlay.series, height: 260, format: metricText, mayBeLogarithmic: true, smoothed: true, axis: "step", lines, ...(along === "tokens" ? { over: "tokens" as const } : {}) };
+}
+
+function overlaySpec(title: string, lines: LineSpec[], along: "step" | "tokens"): PageChartSpec {
+  return { title, height: 260, format: metricText, mayBeLogarithmic: true, smoothed: true, axis: "step", lines, ...(along === "tokens" ? { over: "tokens" as const } : {}) };
 }
 
 /** Every group as a curve: the mean between its lowest and highest run. */
@@ -185,6 +188,7 @@ function DiffTable({ rows, differences }: { rows: readonly RunRow[]; differences
             <tr key={path} className="border-t border-line">
               <th scope="row" className="max-w-40 py-1.5 pr-2 text-left font-mono text-xs font-[450] break-words text-dim">{path}</th>
               {values.map((value, index) => (
+                // oxlint-disable-next-line jsx-a11y/control-has-associated-label -- a cell with text, not a control
                 <td key={index} className={`py-1.5 pl-3 text-right break-words ${index > 0 && value !== values[0] ? "font-[560] text-warning" : ""}`}>
                   {valueText(value)}
                 </td>
