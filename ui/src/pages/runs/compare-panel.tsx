@@ -13,7 +13,7 @@ import { Button, CopyButton } from "@/components/button";
 import { Card } from "@/components/card";
 import { Select } from "@/components/input";
 import { counted, metricText } from "@/text/numbers";
-import { groupColour, valueText } from "./run-words";
+import { groupColour, shortNames, valueText } from "./run-words";
 
 type ComparePanelProps = { rows: readonly RunRow[]; metrics: readonly string[]; onClear: () => void };
 
@@ -51,16 +51,11 @@ export default function ComparePanel({ rows, metrics, onClear }: ComparePanelPro
   );
 }
 
-/** Names that tell rows apart in a legend. */
-export function labelsOf(rows: readonly RunRow[]): string[] {
-  return rows.map(({ name }, index) => (rows.some((other, at) => at !== index && other.name === name) ? `${name} (${index + 1})` : name));
-}
-
 function OverlayChart({ rows, overlay, along }: { rows: readonly RunRow[]; overlay: Overlay; along: "step" | "tokens" }) {
   const [store] = useState(() => new CurveStore());
   const view = useNewChartsView(store, NO_MARKS);
   // A text can be compared: a new chart is made only for other lines, not for every new point.
-  const lines = JSON.stringify(overlayLines(labelsOf(rows), overlay));
+  const lines = JSON.stringify(overlayLines(shortNames(rows), overlay));
   const spec = useMemo(() => overlaySpec(overlay.series, JSON.parse(lines) as LineSpec[], along), [overlay.series, lines, along]);
   useEffect(() => store.load({ position: 0, series: overlayCurves(overlay) }), [store, overlay]);
   if (spec.lines.length === 0) {
@@ -124,7 +119,7 @@ function ConfigDiff({ rows }: { rows: readonly RunRow[] }) {
   const equal = comparison.data?.equal ?? [];
   const mixed = rows.length > 1 && differences.length > 1;
   const table = [...differences, ...facts];
-  const text = [["", ...labelsOf(rows)], ...table.map(({ path, values }) => [path, ...values.map(valueText)])].map((cells) => cells.join("\t")).join("\n");
+  const text = [["", ...shortNames(rows)], ...table.map(({ path, values }) => [path, ...values.map(valueText)])].map((cells) => cells.join("\t")).join("\n");
   return (
     <Card className="self-start">
       <button type="button" aria-expanded={open} onClick={() => setOpen(!open)} className="flex w-full items-center gap-2.5 text-left">
@@ -173,7 +168,7 @@ function DiffTable({ rows, differences }: { rows: readonly RunRow[]; differences
             <th scope="col" className="text-left">
               <span className="sr-only">Setting</span>
             </th>
-            {labelsOf(rows).map((label, index) => (
+            {shortNames(rows).map((label, index) => (
               <th key={label} scope="col" className="max-w-24 pb-1 pl-3 text-right text-xs font-[520] text-dim">
                 <span className="inline-flex max-w-24 items-center gap-1.5">
                   <span aria-hidden className="inline-block h-[3px] w-2.5 shrink-0 rounded-full" style={{ background: groupColour(index) }} />

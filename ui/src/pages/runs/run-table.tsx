@@ -154,7 +154,7 @@ function TableRow({ row, columns, metric, best, place, inside, open, onOpen, onC
       <td role="cell" className={cn("max-w-96 px-2 py-2 align-middle max-md:p-0", inside && "pl-9 max-md:pl-3")}>
         <div className="flex min-w-0 flex-wrap items-center gap-x-2 gap-y-0.5">
           {row.members.length > 0 && (
-            <button type="button" aria-expanded={open} aria-label={`Show the seeds of ${row.name}`} onClick={onOpen} className="-ml-1 grid size-5 place-items-center text-dim hover:text-text max-md:order-last max-md:size-8">
+            <button type="button" aria-expanded={open} aria-label={`Show the seeds of ${row.name}`} onClick={onOpen} className="-ml-1 grid size-5 place-items-center text-dim hover:text-text max-md:size-7">
               {open ? <ChevronDown aria-hidden className="size-3.5" /> : <ChevronRight aria-hidden className="size-3.5" />}
             </button>
           )}
@@ -235,7 +235,7 @@ function Source({ row }: { row: RunRow }) {
 
 function Cell({ row, column, best, stacked }: { row: RunRow; column: Shown; best: ReadonlyMap<string, number>; stacked?: boolean }): ReactNode {
   const value = row.cells[column.name];
-  const spread = row.spread[column.name];
+  const spread = column.kind === "metric" ? row.spread[column.name] : undefined;
   const running = column.name === "time" && row.status === "running" && row.eta_seconds !== null;
   const text = running ? `${durationText(row.eta_seconds ?? 0)} left` : cellText(column.name, value, column.kind);
   const isBest = row.members.length === 0 && typeof value === "number" && best.get(column.name) === value;
