@@ -55,6 +55,7 @@ NOT_RECORDED = {
     ("POST", "/api/models/{model_id}/check"): "reads the files of a model again",
     ("POST", "/api/providers/{provider}/check"): "asks a provider whether it still accepts the credentials",
     ("POST", "/api/plan"): _COMPUTES,
+    ("POST", "/api/preflight"): _COMPUTES,
     ("POST", "/api/plan/script"): _COMPUTES,
     ("POST", "/api/requirements"): _COMPUTES,
     ("POST", "/api/scripts/to-notebook"): _COMPUTES,

@@ -42,6 +42,7 @@ from gpubloom.cli import (
     script_run,
     serve_metrics,
     server,
+    storage,
     tensorboard,
     train,
     watch,
@@ -169,6 +170,7 @@ app.add_typer(jobs.app, name="jobs", rich_help_panel=_SERVER)
 app.add_typer(projects.app, name="projects", rich_help_panel=_SERVER)
 app.add_typer(providers.app, name="providers", rich_help_panel=_SERVER)
 providers.app.command("offers")(offers.offers)
+providers.app.add_typer(storage.app, name="storage")
 
 server_commands = _group("server", "Run and maintain your own GPU Bloom server.", _SERVER)
 server_commands.command("start")(server.start)

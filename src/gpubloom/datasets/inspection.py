@@ -8,15 +8,14 @@ merged at the end; memory holds one run.
 import heapq
 import tempfile
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from itertools import groupby
 from types import TracebackType
-from typing import IO, Any
+from typing import IO
 
-from gpubloom.datasets.conversion import Split
+from gpubloom.datasets.columns import Column, ColumnCounter
+from gpubloom.datasets.conversion import SideChooser, Split, SplitName
 from gpubloom.datasets.detection import Detection, detect, sample
 from gpubloom.datasets.example import Example
 from gpubloom.datasets.model_files import ModelFiles
@@ -32,21 +31,9 @@ _RUN = 1 << 16
 _RECORD = 16
 _READ_RECORDS = 1_024
 
-_MOST_COLUMNS = 1_000
 _LONGEST_SHOWN = 5
 # Two bars to an octave: 0, 1, 2, 3, 4, 6, 8, 12 …
 _EDGES = (0, 1, *(edge for power in range(1, 33) for edge in (1 << power, 3 << (power - 1))))
-_TYPES: dict[type, str] = {
-    str: "text",
-    int: "number",
-    float: "number",
-    bool: "true/false",
-    list: "list",
-    dict: "object",
-    bytes: "binary",
-    datetime: "time",
-    date: "time",
-}
 _BATCH_ROWS = 64
 _BATCH_CHARACTERS = 1 << 20
 _PROGRESS_ROWS = 1_000
@@ -122,46 +109,6 @@ class DuplicateFinder:
             begin += len(content)
             for at in range(0, len(content), _RECORD):
                 yield content[at : at + _RECORD]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column with the share of rows that have something in it, and what it is."""
-
-    name: str
-    filled: int
-    missing: int
-    types: dict[str, int]
-
-
-@dataclass
-class ColumnCounter:
-    """Counts what stands in which column."""
-
-    rows: int = 0
-    left_out: bool = False
-    _filled: Counter[str] = field(default_factory=Counter)
-    _types: dict[str, Counter[str]] = field(default_factory=dict)
-
-    def add(self, values: dict[str, Any]) -> None:
-        self.rows += 1
-        for name, value in values.items():
-            types = self._types.get(name)
-            if types is None:
-                if len(self._types) == _MOST_COLUMNS:
-                    self.left_out = True
-                    continue
-                types = self._types[name] = Counter()
-            if value is not None:
-                types[_TYPES.get(type(value)) or "other"] += 1
-                if value != "":
-                    self._filled[name] += 1
-
-    def columns(self) -> tuple[Column, ...]:
-        return tuple(
-            Column(name, self._filled[name], self.rows - self._filled[name], dict(types.most_common()))
-            for name, types in self._types.items()
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +245,7 @@ def inspect(
             run.add(row)
             if on_progress is not None and row.number % _PROGRESS_ROWS == 0:
                 on_progress(progress.offset)
-        run.flush()
+        run.finish()
         if on_progress is not None:
             on_progress(progress.offset)
         if save_index and source.kind != ".parquet":
@@ -342,14 +289,14 @@ class _Inspection:
         self._mapping = mapping
         self._on_problem = on_problem
         self._model = model
-        self._split = split
+        self._chooser: SideChooser[None] = SideChooser(split)
         self._duplicates = duplicates
         self._waiting: list[tuple[int, Rendered]] = []
         self._waiting_characters = 0
         self.columns = ColumnCounter()
         self.problems = ProblemLog(keep)
         self.lengths = LengthCounter("tokens" if model else "characters", limit, keep)
-        self.sides = {"train": 0, "eval": 0}
+        self.sides: dict[SplitName, int] = {"train": 0, "eval": 0}
 
     def add(self, row: Row) -> None:
         if row.values is None:
@@ -366,7 +313,11 @@ class _Inspection:
             self._tell(Problem(row.number, row.line, str(problem)))
             return
         self._duplicates.add(digest, row.number)
-        self.sides[self._split.of(digest)] += 1
+        self._count_sides(self._chooser.add(digest, None))
+
+    def _count_sides(self, chosen: Iterator[tuple[SplitName, None]]) -> None:
+        for side, _ in chosen:
+            self.sides[side] += 1
 
     def _tell(self, problem: Problem) -> None:
         self.problems.add(problem)
@@ -384,6 +335,11 @@ class _Inspection:
         self._waiting_characters += len(rendered.text)
         if len(self._waiting) == _BATCH_ROWS or self._waiting_characters > _BATCH_CHARACTERS:
             self.flush()
+
+    def finish(self) -> None:
+        """No more rows will come."""
+        self.flush()
+        self._count_sides(self._chooser.rest())
 
     def flush(self) -> None:
         if self._model is None or not self._waiting:

@@ -5,6 +5,7 @@ from collections.abc import Mapping as Values
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpubloom.datasets.columns import MISSING, value_at
 from gpubloom.datasets.example import Example, Message
 from gpubloom.datasets.problems import RowProblem
 from gpubloom.datasets.rows import type_name
@@ -103,7 +104,7 @@ def _needed(values: Values[str, Any], mapping: Mapping, field: str) -> str:
 
 def _optional(values: Values[str, Any], mapping: Mapping, field: str) -> str | None:
     column = mapping.columns.get(field)
-    if column is None or values.get(column) is None:
+    if column is None or value_at(values, column) in (None, MISSING):
         return None
     text = _text(values, mapping, field)
     return text if text.strip() else None
@@ -111,9 +112,9 @@ def _optional(values: Values[str, Any], mapping: Mapping, field: str) -> str | N
 
 def _text(values: Values[str, Any], mapping: Mapping, field: str) -> str:
     column = mapping.columns[field]
-    if column not in values:
+    value = value_at(values, column)
+    if value is MISSING:
         raise RowProblem("row_empty_field", f"has no {column!r}")
-    value = values[column]
     if isinstance(value, str):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -124,9 +125,10 @@ def _text(values: Values[str, Any], mapping: Mapping, field: str) -> str:
 
 def _conversation(values: Values[str, Any], mapping: Mapping) -> Example:
     column = mapping.columns["messages"]
-    if column not in values:
+    value = value_at(values, column)
+    if value is MISSING:
         raise RowProblem("row_empty_field", f"has no {column!r}")
-    turns = _list(values[column], column)
+    turns = _list(value, column)
     if not turns:
         raise RowProblem("row_empty_field", f"has no messages in {column!r}")
     messages = [_message(turn, number) for number, turn in enumerate(turns, 1)]
@@ -139,8 +141,8 @@ def _conversation(values: Values[str, Any], mapping: Mapping) -> Example:
 
 
 def _tools(values: Values[str, Any], column: str | None) -> tuple[dict[str, Any], ...]:
-    given = values.get(column) if column else None
-    if not column or not given or (isinstance(given, str) and not given.strip()):
+    given = value_at(values, column) if column else None
+    if not column or not given or given is MISSING or (isinstance(given, str) and not given.strip()):
         return ()
     if isinstance(given, dict) or (isinstance(given, str) and given.lstrip()[:1] == "{"):
         given = [given]

@@ -41,6 +41,7 @@ from gpubloom.server.jobs import (
     checkpoint_routes,
     download_routes,
     launch_routes,
+    preflight_routes,
     share_routes,
     stream_routes,
     tasks,
@@ -60,7 +61,7 @@ from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.playground.proxy import new_client
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
-from gpubloom.server.rentals import moving, provider_routes, stored_artifacts
+from gpubloom.server.rentals import bucket_routes, moving, provider_routes, run_files, stored_artifacts
 from gpubloom.server.rentals import routes as rental_routes
 from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
@@ -117,7 +118,11 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(HiddenPaths, home=settings.home, uploads=settings.uploads),
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
-            Middleware(BodyLimit, larger={**FOLDERS, **picture_routes.BODIES}, unlimited=UPLOADS),
+            Middleware(
+                BodyLimit,
+                larger={**FOLDERS, **picture_routes.BODIES},
+                unlimited={"PATCH": UPLOADS, "PUT": run_files.UPLOADS},
+            ),
             Middleware(SessionCookie),
         ],
         responses=_RESPONSES,
@@ -151,6 +156,7 @@ def _routes() -> APIRouter:
     public.include_router(second_step_routes.router)
     public.include_router(oauth.router)
     public.include_router(share_routes.public_router)
+    public.include_router(run_files.router)
     every.include_router(public, prefix="/api")
 
     private = APIRouter(dependencies=[Depends(authenticate)])
@@ -164,6 +170,7 @@ def _routes() -> APIRouter:
     private.include_router(dataset_routes.router)
     private.include_router(brought_model_routes.router)
     private.include_router(launch_routes.router)
+    private.include_router(preflight_routes.router)
     private.include_router(job_routes.router)
     private.include_router(stream_routes.router)
     private.include_router(tasks.router)
@@ -177,6 +184,7 @@ def _routes() -> APIRouter:
     private.include_router(ml_job_routes.router)
     private.include_router(offers.router)
     private.include_router(provider_routes.router)
+    private.include_router(bucket_routes.router)
     private.include_router(rental_routes.router)
     private.include_router(stored_artifacts.router)
     private.include_router(moving.router)

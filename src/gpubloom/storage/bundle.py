@@ -15,7 +15,7 @@ from gpubloom.agent.bundle import build_agent
 from gpubloom.agent.remote.start import Start, StoredFile
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import REACH_LIFE_SECONDS, Mailbox
-from gpubloom.storage.store import Store
+from gpubloom.storage.run_store import RunStore
 from gpubloom.traincard.sync.files import list_files
 
 # There is a control.json from the beginning: without the right to list, a bucket answers for a missing object
@@ -74,10 +74,12 @@ class Bundle:
 
 @dataclass(frozen=True)
 class SentBundle:
-    """`address` is all an instance needs; it goes into its environment as BLOOM_START."""
+    """`address` is all an instance needs; it goes into its environment as BLOOM_START. What prepares the
+    instance reports to `report_address`, by PUT."""
 
     address: str
     sha256: str
+    report_address: str = ""
 
     @property
     def command(self) -> str:
@@ -92,7 +94,7 @@ class SentBundle:
 
 
 def send_bundle(
-    store: Store,
+    store: RunStore,
     bundle: Bundle,
     *,
     mailbox: Mailbox | None = None,
@@ -124,6 +126,7 @@ def send_bundle(
     addresses = store.addresses(
         "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], life_seconds
     )
+    [report] = store.addresses("PUT", [layout.start_report], life_seconds)
     start = Start(
         job_id=bundle.spec.job_id,
         attempt=bundle.spec.attempt,
@@ -132,9 +135,10 @@ def send_bundle(
             StoredFile(role, name, digest, address, executable)
             for (role, name, digest, executable), address in zip(stored, addresses, strict=True)
         ],
+        report=report,
         **bundle.timing,
     )
     text = _START.format(start=start.to_json()).encode()
     digest = hashlib.sha256(text).hexdigest()
     store.put(layout.start(digest), text)
-    return SentBundle(store.addresses("GET", [layout.start(digest)], life_seconds)[0], digest)
+    return SentBundle(store.addresses("GET", [layout.start(digest)], life_seconds)[0], digest, report)

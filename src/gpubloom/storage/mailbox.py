@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from gpubloom.storage.layout import JobLayout
-from gpubloom.storage.store import Store
+from gpubloom.storage.run_store import RunStore
 
 SLOTS = 256
 SLOT_LIFE_SECONDS = 3600.0
@@ -21,7 +21,7 @@ class Mailbox:
 
     def __init__(
         self,
-        store: Store,
+        store: RunStore,
         layout: JobLayout,
         *,
         slots: int = SLOTS,

@@ -19,7 +19,8 @@ from gpubloom.agent import AgentFiles, ExitRecord
 from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import Mailbox
-from gpubloom.storage.store import StorageError, Store
+from gpubloom.storage.run_store import RunStore
+from gpubloom.storage.store import StorageError
 from gpubloom.traincard.safe_paths import read_json_beneath
 from gpubloom.traincard.sync.accepted import AcceptedPaths, Entry, Limits, RefusedEntryError
 from gpubloom.traincard.sync.apply import ARRIVING, RunFolder
@@ -56,7 +57,7 @@ class Receiver:
 
     def __init__(
         self,
-        store: Store,
+        store: RunStore,
         job_id: str,
         attempt: int,
         run_dir: Path,

@@ -328,6 +328,7 @@ class Reading:
             self._reached(attempt, step)
             if self.state.step is None or step > self.state.step:
                 self.state.step = step
+            self.state.phase = self.state.phase or "train"
         rank = self.ranks[event.rank]
         rank.step = max(step, rank.step or 0)
         if name.endswith(_WATCHED):

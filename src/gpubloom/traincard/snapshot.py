@@ -147,7 +147,16 @@ def _attempt(reading: Reading, number: int) -> dict[str, Any]:
     status = attempt.status or (reading.status if number == max(reading.attempts) else "killed")
     found = asdict(attempt)
     last_t = found.pop("last_t")
-    return {**found, "status": status, "ended_at": None if status == "running" else last_t}
+    error = _first_error(reading, number)
+    said = {name: error.get(name) for name in ("type", "message", "traceback", "cause")} if error else None
+    ended_at = None if status == "running" else last_t
+    return {**found, "status": status, "ended_at": ended_at, "error": said}
+
+
+def _first_error(reading: Reading, attempt: int) -> dict[str, Any]:
+    """The first rank to fail is why the others did. One that only lost another rank is never the first."""
+    errors = [error for error in reading.errors if error["attempt"] == attempt]
+    return min(errors, key=lambda error: (error.get("cause") in FOLLOWS, error["t"]), default={})
 
 
 def _metrics(reading: Reading, points: int) -> tuple[list[dict[str, Any]], int]:
@@ -291,9 +300,7 @@ def _failure(reading: Reading) -> dict[str, Any] | None:
     if status not in _ENDED_BADLY:
         return None
     attempt = reading.attempts.get(reading.state.attempt)
-    of_this_attempt = [error for error in reading.errors if error["attempt"] == reading.state.attempt]
-    # The first rank to fail is why the others did. One that only lost another rank is never the first.
-    error = min(of_this_attempt, key=lambda error: (error.get("cause") in FOLLOWS, error["t"]), default={})
+    error = _first_error(reading, reading.state.attempt)
     cause = CAUSES.get(error.get("cause") or "")
     return _without_nan(
         {

@@ -5,11 +5,9 @@ cancelled. The rental row exists before the provider is asked, so a crash betwee
 the reconciler to find.
 """
 
-import asyncio
 import hashlib
 import re
 import sys
-import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -49,6 +47,8 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 _OPTIONAL = re.compile(r"""(?P<what>[^;]+?)\s*;.*\bextra\s*==\s*['"](?P<extra>[\w-]+)['"]""")
 _OWN = re.compile(r"gpubloom\[(?P<extras>[\w,-]+)\]")
 _IS_OWN = re.compile(r"gpubloom(?![\w.-])")
+# A machine whose job ends while this server is off keeps the results and waits for the server.
+_TIMING: dict[str, dict[str, float]] = {"server": {"deliver": 12 * 3600.0}}
 # Beside gpubloom in its wheel; a script may import the Reporter from it.
 _METAFLOW_NAMES = "metaflow_traincard"
 
@@ -123,7 +123,8 @@ async def _upload(
     job, intervals, longest_life = attempt.job, attempt.poll_intervals, attempt.instance.longest_seconds
     time_limit = _time_limit(affordable_seconds, longest_life, intervals)
     spec = replace(spec, command=_remote_command(spec.command), time_limit_seconds=time_limit)
-    bundle = Bundle(spec, attempt.run_dir, dependencies.package, timing=intervals.agent)
+    timing = {**_TIMING.get(attempt.instance.store_name, {}), **intervals.agent}
+    bundle = Bundle(spec, attempt.run_dir, dependencies.package, timing=timing)
 
     async def send() -> SentBundle:
         if is_cancelled():
@@ -148,6 +149,7 @@ async def _upload(
         gpus=int(offer["gpus"]),
         command=sent.command,
         start_address=sent.address,
+        report_address=sent.report_address,
         region=_region(job),
         spot=offer.get("kind") == "spot",
         disk_gb=int(offer.get("disk_gb") or 50),
@@ -168,6 +170,8 @@ async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callabl
             # Some providers forget what has ended: asked again, they would start a second instance.
             return attempt.instance.unseen()
         if is_cancelled():
+            raise LaunchCancelled(was_asked=was_asked)
+        if not await attempt.spending.check_rate(attempt.instance.rental_id, attempt.prices):
             raise LaunchCancelled(was_asked=was_asked)
         was_asked, is_uncertain = True, False
         return await attempt.instance.submit(request)
@@ -194,11 +198,12 @@ async def _wait(
     """Store why the job is waiting, and pause. The pause ends early when the job is cancelled."""
     await attempt.spending.wait(sentence)
     attempt.log.warning("no instance yet", reason=sentence)
-    until = time.monotonic() + seconds
+    clock = attempt.clock
+    until = clock.now() + seconds
     for _ in range(1 + int(seconds)):
-        if is_cancelled() or time.monotonic() >= until:
+        if is_cancelled() or clock.now() >= until:
             return
-        await asyncio.sleep(min(1.0, seconds))
+        await clock.sleep(min(1.0, seconds))
 
 
 def _region(job: TrainingJob) -> str | None:

@@ -11,7 +11,6 @@ the attempt and the instance: it is neither tried again for ever nor paid for.
 """
 
 import asyncio
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,10 +33,39 @@ from gpubloom.traincard.sync.accepted import (
 )
 from gpubloom.worker.disk import fault_of
 from gpubloom.worker.launcher import LaunchCancelled, LaunchFailed, launch, longest_run
-from gpubloom.worker.remote_attempt import RemoteAttempt
+from gpubloom.worker.remote_attempt import PollIntervals, RemoteAttempt
 from gpubloom.worker.retries import is_outage
 
 _GONE = {"ended", "lost"}
+
+
+class Silence:
+    """Since when an instance has not reported, of one that never has."""
+
+    def __init__(self, intervals: PollIntervals, now: float) -> None:
+        self._intervals, self._asked = intervals, now
+        # A provider that does not answer counts as one that runs the instance: it may bill it.
+        self._running: float | None = now
+
+    def why_hopeless(self, instance: Instance | None, now: float) -> str | None:
+        """A sentence for the owner when waiting longer would only cost more. `instance`: if it was seen."""
+        if instance is not None and instance.state == "starting":
+            self._running = None
+        elif instance is not None and self._running is None:
+            self._running = now
+        if self._running is not None and now - self._running > self._intervals.first_word:
+            minutes = round(self._intervals.first_word / 60)
+            return (
+                f"The machine ran for {minutes} minutes, but the job on it never reported. The machine was "
+                "terminated. Choose another offer, or look at the log of the start."
+            )
+        if self._running is None and now - self._asked > self._intervals.starting:
+            minutes = round(self._intervals.starting / 60)
+            return (
+                f"The provider did not start the machine within {minutes} minutes. The machine was "
+                "terminated. Choose another offer."
+            )
+        return None
 
 
 class RemoteProvider:
@@ -48,7 +76,7 @@ class RemoteProvider:
         self.grace_period = GracePeriod(stop_seconds=600.0, force_seconds=900.0)
         self._attempt, self.log = attempt, attempt.log
         self._instance, self._spending = attempt.instance, attempt.spending
-        self._intervals = attempt.poll_intervals
+        self._intervals, self._clock = attempt.poll_intervals, attempt.clock
         self._task: asyncio.Task[None] | None = None
         self._has_reported = self._must_end = self._over = False
         self._bucket_answers = True
@@ -155,7 +183,7 @@ class RemoteProvider:
         )
         looked = metered = -1e9
         stop_by: float | None = None
-        silent_since = time.monotonic()
+        silence = Silence(self._intervals, self._clock.now())
         while True:
             arrival = await self._receive(receiver)
             if arrival is not None and arrival.state in {"ended", "vanished"}:
@@ -164,7 +192,7 @@ class RemoteProvider:
                 self._has_reported = True
             if self._must_end or (not self._has_reported and self._is_cancelled()):
                 return await self._finish(None)
-            clock, instance = time.monotonic(), None
+            clock, instance = self._clock.now(), None
             if clock - looked >= self._intervals.look:
                 looked = clock
                 instance = await self._look()
@@ -177,12 +205,12 @@ class RemoteProvider:
             if stop_by is not None and clock > stop_by:
                 self.log.warning("the job did not stop in time at its limit: terminating its instance")
                 return await self._finish(None)
-            if self._has_reported or (instance is not None and instance.state == "starting"):
-                silent_since = clock
-            elif clock - silent_since > self._intervals.first_word:
-                self.log.warning("the instance runs but its agent never reported: terminating it")
-                return await self._finish(None)
-            await asyncio.sleep(self._intervals.receive)
+            if arrival is None or self._has_reported:
+                # Without the bucket nothing can be heard at the moment.
+                silence = Silence(self._intervals, clock)
+            elif (sentence := silence.why_hopeless(instance, clock)) is not None:
+                return await self._give_up(sentence)
+            await self._clock.sleep(self._intervals.receive)
 
     async def _receive(self, receiver: Receiver) -> Arrival | None:
         """None: the bucket is away, this machine's disk cannot be written, or a batch is damaged."""
@@ -218,7 +246,7 @@ class RemoteProvider:
             if arrival is not None and (arrival.state == "ended" or not (arrival.news or arrival.waits)):
                 return arrival.exit
             if arrival is None or arrival.waits:
-                await asyncio.sleep(self._intervals.first_pause)
+                await self._clock.sleep(self._intervals.first_pause)
         return None
 
     async def _look(self) -> Instance | None:
@@ -246,6 +274,12 @@ class RemoteProvider:
                 await self._spending.note(self._instance.rental_id, None, is_over=True)
         self._exit = ended
         self._over = True
+
+    async def _give_up(self, sentence: str) -> None:
+        """The machine never reported: another one like it would not either, and would be paid for again."""
+        self.log.warning("the agent of the instance never reported: terminating the instance")
+        await self._terminate()
+        self._failure = LaunchFailed("agent_silent", sentence)
 
     async def _terminate(self) -> None:
         """Terminate the instance and end its bill. The reconciler ends what cannot be terminated now."""
@@ -276,7 +310,7 @@ class RemoteProvider:
     async def _wait_to_terminate(self, problem: Exception, pause: float) -> None:
         if isinstance(problem, ProviderError):
             self.log.warning("could not terminate the instance yet", reason=str(problem))
-        await asyncio.sleep(pause)
+        await self._clock.sleep(pause)
 
 
 class _StillBilled(Exception):

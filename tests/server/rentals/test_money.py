@@ -155,6 +155,12 @@ def test_a_job_takes_an_offer_only_where_it_can_be_had(
     ada = _connected(renting, member)
     unknown = ada.post("/api/jobs", json={**body, "offer": {**OFFER, "gpu": "H100"}})
     assert unknown.status_code == 422
+    unlimited = ada.post("/api/jobs", json=body).json()
+    # Twice the estimate, and at least half an hour of the machine.
+    assert unlimited["budget"] == max(0.75, round(2 * unlimited["offer"]["estimate"]["likely"], 2))
+    assert unlimited["max_hours"] >= 0.5
+    kept = ada.delete(f"/api/budgets/{unlimited['id']}")
+    assert (kept.status_code, kept.json()["code"]) == (409, "budget_required")
     made = ada.post("/api/jobs", json={**body, "budget": 4.0, "max_hours": 2.0})
     assert made.status_code == 201, made.text
     job = made.json()
@@ -189,13 +195,13 @@ def test_a_job_that_does_not_run_moves_to_another_machine_and_back_as_the_same_j
     assert installation.actions().count("training_job.moved") == 2
 
 
-def test_without_a_bucket_nothing_can_be_sent_anywhere(
+def test_without_a_store_nothing_can_be_sent_and_the_next_step_is_told(
     installation: Installation, server: Server, member: User
 ) -> None:
     ada = server.signed_in(member)
     storage = ada.get("/api/providers").json()["storage"]
     assert storage["ready"] is False
-    assert "BLOOM_STORAGE_BUCKET" in storage["reason"]
+    assert "bloom providers storage set" in storage["reason"]
     body = {
         "project": {"name": "P", "model_architecture": "transformer", "model_size": 0.001},
         "offer": {"provider": "modal", "gpu": "T4", "kind": "per_second"},

@@ -99,6 +99,16 @@ export const planQuery = (body: PlanRequest) =>
     staleTime: 60_000,
   });
 
+/** What a job would train on, counted with its model. */
+export const preflightQuery = (body: PlanRequest) =>
+  queryOptions({
+    queryKey: ["preflight", body],
+    queryFn: ({ signal }) => answerOf(api.POST("/api/preflight", { body, signal })),
+    placeholderData: keepPreviousData,
+    staleTime: 60_000,
+    retry: false,
+  });
+
 /** The script that a job would run; fetched when somebody opens it. */
 export const planScriptQuery = (body: PlanRequest) =>
   queryOptions({

@@ -350,6 +350,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/run-files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Run File
+         * @description Download a file of a job to its rented machine. Only signed addresses work.
+         */
+        get: operations["download_run_file_api_run_files__path__get"];
+        /**
+         * Upload Run File
+         * @description Upload a batch of a run from its rented machine. Only signed addresses work.
+         */
+        put: operations["upload_run_file_api_run_files__path__put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/sign-out": {
         parameters: {
             query?: never;
@@ -1254,6 +1278,26 @@ export interface paths {
          * @description Queue a job for an existing project, or for a new project that is created together with the job.
          */
         post: operations["create_job_api_jobs_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/preflight": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preflight Job
+         * @description Render the dataset with the model and count rows, tokens and steps of the job. Nothing is started.
+         */
+        post: operations["preflight_job_api_preflight_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2357,6 +2401,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/storage-bucket": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Storage Bucket
+         * @description Return the storage bucket of rented jobs, and how to create one.
+         */
+        get: operations["read_storage_bucket_api_storage_bucket_get"];
+        /**
+         * Set Storage Bucket
+         * @description Test a bucket and save it if every step succeeds. The next job uses it, without a restart.
+         */
+        put: operations["set_storage_bucket_api_storage_bucket_put"];
+        post?: never;
+        /**
+         * Remove Storage Bucket
+         * @description Forget the bucket. Nothing is deleted in it. Not possible while rented jobs use it.
+         */
+        delete: operations["remove_storage_bucket_api_storage_bucket_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/storage-bucket/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Storage Bucket
+         * @description Test the bucket in use.
+         */
+        post: operations["check_storage_bucket_api_storage_bucket_check_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/rentals": {
         parameters: {
             query?: never;
@@ -3038,6 +3130,93 @@ export interface components {
             keep?: boolean;
         };
         /**
+         * BucketIn
+         * @description Where the bucket is, and a key that may read, write, list and delete in it.
+         */
+        BucketIn: {
+            /**
+             * Kind
+             * @description s3 for every S3-compatible service, gcs for Google Cloud Storage, azure.
+             * @default s3
+             * @enum {string}
+             */
+            kind?: "s3" | "gcs" | "azure";
+            /** Bucket */
+            bucket: string;
+            /**
+             * Access Key
+             * @description At Azure the storage account; at Google empty.
+             * @default
+             */
+            access_key?: string;
+            /**
+             * Secret Key
+             * Format: password
+             */
+            secret_key: string;
+            /**
+             * Endpoint
+             * @description Address of the service without the bucket. If empty: that of Amazon, Google or Azure.
+             * @default
+             */
+            endpoint?: string;
+            /**
+             * Region
+             * @default us-east-1
+             */
+            region?: string;
+            /**
+             * Prefix
+             * @description A folder in the bucket.
+             * @default
+             */
+            prefix?: string;
+        };
+        /**
+         * BucketOut
+         * @description The bucket of rented jobs. The secret key is never returned.
+         */
+        BucketOut: {
+            /**
+             * Source
+             * @description Who set the bucket up: the operator with BLOOM_STORAGE_*, or an admin. None: nobody.
+             */
+            source: ("environment" | "settings") | null;
+            /** Kind */
+            kind: ("s3" | "gcs" | "azure") | null;
+            /** Bucket */
+            bucket: string | null;
+            /** Access Key */
+            access_key: string | null;
+            /** Endpoint */
+            endpoint: string | null;
+            /** Region */
+            region: string | null;
+            /** Prefix */
+            prefix: string | null;
+            /** Set At */
+            set_at: string | null;
+            /**
+             * Server Store
+             * @description Whether this server itself can be the store.
+             */
+            server_store: boolean;
+            /** Server Store Reason */
+            server_store_reason: string | null;
+            /** Guides */
+            guides: components["schemas"]["GuideOut"][];
+        };
+        /**
+         * BucketTest
+         * @description The result of a live test. A new bucket is saved only if every step succeeded.
+         */
+        BucketTest: {
+            /** Ok */
+            ok: boolean;
+            /** Steps */
+            steps: components["schemas"]["StepOut"][];
+        };
+        /**
          * BudgetIn
          * @description A budget for the whole account, a project, or a job. Replaces its earlier budget.
          */
@@ -3216,12 +3395,12 @@ export interface components {
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a job on a rented machine gets twice the estimated cost.
              */
             budget?: number | null;
             /**
              * Maxhours
-             * @description The job is paused after this number of billed hours.
+             * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             maxHours?: number | null;
         };
@@ -3314,6 +3493,8 @@ export interface components {
             spot: components["schemas"]["CapabilityOut"];
             /** Longest Seconds */
             longest_seconds: number | null;
+            /** @description Whether a machine ends its own bill at its time limit, also without the server. */
+            switch_off: components["schemas"]["CapabilityOut"];
         };
         /**
          * CapabilityOut
@@ -3737,6 +3918,8 @@ export interface components {
             /** Fields */
             fields: components["schemas"]["CredentialFieldOut"][];
             capabilities: components["schemas"]["CapabilitiesOut"];
+            /** @description What the files of jobs at this provider go through. None: jobs cannot start yet. */
+            store: components["schemas"]["StoreOut"] | null;
         };
         /** Connections */
         Connections: {
@@ -4959,6 +5142,32 @@ export interface components {
             message: string;
         };
         /**
+         * FilePreflightOut
+         * @description What would become of the rows of one dataset.
+         */
+        FilePreflightOut: {
+            /** Name */
+            name: string;
+            /** Rows */
+            rows: number;
+            /** Used */
+            used: number;
+            /** Unusable */
+            unusable: number;
+            /** Rejected By Template */
+            rejected_by_template: number;
+            /** Truncated */
+            truncated: number;
+            /** Skipped Too Long */
+            skipped_too_long: number;
+            /** Tokens Removed */
+            tokens_removed: number;
+            /** Unused Columns */
+            unused_columns: string[];
+            /** Problems */
+            problems: components["schemas"]["RowProblemOut"][];
+        };
+        /**
          * FindLearningRateTask
          * @description A short run that raises the learning rate at every step, to find where the loss falls fastest.
          */
@@ -5037,27 +5246,34 @@ export interface components {
         };
         /**
          * Finding
-         * @description A problem that the diagnosis found in the run.
+         * @description Something about a run, its data or its settings that a person should know.
          */
         Finding: {
             /**
              * Kind
-             * @description The rule that found the problem, such as diverging or stalled.
+             * @description What was found, such as diverging or few_rows_used.
              * @default
              */
             kind: string;
             /**
              * Severity
-             * @description critical, warning or info.
+             * @description How much it matters.
              * @default info
+             * @enum {string}
              */
-            severity: string;
+            severity: "critical" | "warning" | "info";
             /**
              * Sentence
-             * @description What is wrong, and what to do about it.
+             * @description What is wrong, with its figures.
              * @default
              */
             sentence: string;
+            /**
+             * Next Step
+             * @description What to do about it. May be empty.
+             * @default
+             */
+            next_step: string;
             /**
              * Evidence
              * @description The numbers behind the finding.
@@ -5071,6 +5287,11 @@ export interface components {
              * @description Start of the problem, in seconds since 1970. None if unknown.
              */
             since: number | null;
+            /**
+             * Title
+             * @description The kind in words.
+             */
+            readonly title: string;
         };
         /**
          * FindingOut
@@ -5086,6 +5307,21 @@ export interface components {
             severity: "error" | "warning" | "note";
             /** Sentence */
             sentence: string;
+        };
+        /** GuideOut */
+        GuideOut: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /** Page */
+            page: string;
+            /** Endpoint */
+            endpoint: string;
+            /** Region */
+            region: string;
+            /** Steps */
+            steps: string[];
         };
         /**
          * Health
@@ -5383,6 +5619,8 @@ export interface components {
             billing: "second" | "minute" | "hour";
             /** Start Up Seconds */
             start_up_seconds: number;
+            /** @description The store that the files of the job go through. */
+            store: components["schemas"]["StoreOut"] | null;
             /** @description Estimated cost of the whole job. */
             estimate: components["schemas"]["Span"] | null;
         };
@@ -5626,6 +5864,19 @@ export interface components {
             too_long: number;
             /** First Too Long */
             first_too_long: number[];
+        };
+        /**
+         * LimitsOut
+         * @description What a rented machine may cost and take, unless its owner sets other limits.
+         */
+        LimitsOut: {
+            /**
+             * Budget
+             * @description US dollars. None: the machine costs nothing.
+             */
+            budget: number | null;
+            /** Max Hours */
+            max_hours: number;
         };
         /**
          * LinkStart
@@ -6345,7 +6596,7 @@ export interface components {
         };
         /**
          * Move
-         * @description The new machine. Limits that are left out keep their values.
+         * @description The new machine. Limits that are left out keep their values; a rented machine always has limits.
          */
         Move: {
             /** @description The offer to rent. None: a machine of this server. */
@@ -6650,12 +6901,12 @@ export interface components {
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a job on a rented machine gets twice the estimated cost.
              */
             budget?: number | null;
             /**
              * Max Hours
-             * @description The job is paused after this number of billed hours.
+             * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             max_hours?: number | null;
         };
@@ -6820,6 +7071,10 @@ export interface components {
             recommended: boolean;
             /** Reasons */
             reasons: string[];
+            /** @description What the files of the job would go through. None: nothing is set up for it yet. */
+            store: components["schemas"]["StoreOut"] | null;
+            /** @description The limits of a job that takes this offer and sets none itself. */
+            limits: components["schemas"]["LimitsOut"];
         };
         /**
          * OfferTaken
@@ -7465,6 +7720,37 @@ export interface components {
             items: components["schemas"]["PlaygroundOut"][];
         };
         /**
+         * PreflightOut
+         * @description What a job would train and evaluate on: exact counts, and findings about them.
+         */
+        PreflightOut: {
+            train: components["schemas"]["SideCountsOut"];
+            eval: components["schemas"]["SideCountsOut"] | null;
+            train_file: components["schemas"]["FilePreflightOut"];
+            eval_file: components["schemas"]["FilePreflightOut"] | null;
+            /** Sequence Length */
+            sequence_length: number;
+            /** Truncated Share */
+            truncated_share: number;
+            /**
+             * Duplicates
+             * @description Examples that repeat an earlier one of their dataset.
+             */
+            duplicates: number;
+            /**
+             * Overlap
+             * @description Validation examples that are also in the training data.
+             */
+            overlap: number;
+            /**
+             * Steps
+             * @description Optimizer steps of the whole run.
+             */
+            steps: number;
+            /** Findings */
+            findings: components["schemas"]["Finding"][];
+        };
+        /**
          * Preset
          * @description The sizes of a new model: the value of `model.preset` in a config, and how forms call it.
          */
@@ -7938,8 +8224,19 @@ export interface components {
             provider: string;
             offer: components["schemas"]["OfferTaken-Output"] | null;
             estimated_cost: components["schemas"]["Span"];
+            /** @description The limits that the job would have. None: the server's machine. */
+            limits: components["schemas"]["LimitsOut"] | null;
+            /** @description Whether the rented machine ends its own bill if the server never comes back. */
+            switch_off: components["schemas"]["CapabilityOut"] | null;
             /** Reasons */
             reasons: string[];
+            /** @description What the files of the job would go through. */
+            store: components["schemas"]["StoreOut"] | null;
+            /**
+             * Problem
+             * @description What has to be done before the job can start there.
+             */
+            problem: string | null;
             /**
              * Ignored
              * @description Fields of the request that have no effect.
@@ -8081,8 +8378,16 @@ export interface components {
             hourly: number;
             /** Billed Seconds */
             billed_seconds: number;
-            /** Cost */
+            /**
+             * Cost
+             * @description Billed time times the hourly rate.
+             */
             cost: number;
+            /**
+             * Bill
+             * @description The cost by the provider's own bill. None: its API has no bill, or not yet.
+             */
+            bill: number | null;
             /** Started At */
             started_at: string | null;
             /** Ended At */
@@ -8320,6 +8625,8 @@ export interface components {
             reason: string;
             /** Fatal */
             fatal: boolean;
+            /** Code */
+            code: string | null;
         };
         /**
          * RowProblems
@@ -8668,6 +8975,8 @@ export interface components {
             processes: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost: components["schemas"]["Cost"] | null;
+            /** @description The start of the newest rented machine. None if nothing was rented. */
+            start: components["schemas"]["StartState"] | null;
             /**
              * Values
              * @description The newest value of each series of rank 0.
@@ -9111,6 +9420,25 @@ export interface components {
             /** Items */
             items: components["schemas"]["ShareOut"][];
         };
+        /**
+         * SideCountsOut
+         * @description One side of the split. A sequence is a row of the trainer; it holds one or more packed examples.
+         */
+        SideCountsOut: {
+            /** Examples */
+            examples: number;
+            /** Tokens */
+            tokens: number;
+            /** Trained Tokens */
+            trained_tokens: number;
+            /** Sequences */
+            sequences: number;
+            /**
+             * Longest
+             * @description Tokens of the longest example.
+             */
+            longest: number;
+        };
         /** SignIn */
         SignIn: {
             /** Email */
@@ -9277,6 +9605,119 @@ export interface components {
             by_provider: components["schemas"]["ProviderSpending"][];
         };
         /**
+         * StartLine
+         * @description One line of the log of a start.
+         */
+        StartLine: {
+            /**
+             * Seconds
+             * @description Seconds since the machine was requested.
+             * @default 0
+             */
+            seconds: number;
+            /**
+             * Stage
+             * @description The step that printed the line; console: the provider's own log.
+             * @default
+             */
+            stage: string;
+            /**
+             * Text
+             * @default
+             */
+            text: string;
+        };
+        /**
+         * StartStage
+         * @description One step of the start of a rented machine.
+         */
+        StartStage: {
+            /**
+             * Name
+             * @description requested, machine, packages, data or start.
+             * @default
+             */
+            name: string;
+            /**
+             * State
+             * @description waiting, running, done or failed.
+             * @default waiting
+             */
+            state: string;
+            /**
+             * Began At
+             * @description Start of the step, in seconds since 1970.
+             */
+            began_at: number | null;
+            /**
+             * Seconds
+             * @description How long the step took. None while it runs.
+             */
+            seconds: number | null;
+            /**
+             * Text
+             * @description What the machine said of the step.
+             * @default
+             */
+            text: string;
+        };
+        /**
+         * StartState
+         * @description How the newest attempt on a rented machine starts, or started.
+         */
+        StartState: {
+            /**
+             * Attempt
+             * @default 1
+             */
+            attempt: number;
+            /**
+             * Provider
+             * @description The provider that was asked for the machine.
+             * @default
+             */
+            provider: string;
+            /**
+             * State
+             * @description starting, running (the job reports) or failed.
+             * @default starting
+             */
+            state: string;
+            /**
+             * Began At
+             * @description When the machine was requested, in seconds since 1970.
+             * @default 0
+             */
+            began_at: number;
+            /**
+             * Timeout Seconds
+             * @description A machine that runs without a sign for so long is terminated.
+             * @default 600
+             */
+            timeout_seconds: number;
+            /**
+             * Stages
+             * @default []
+             */
+            stages: components["schemas"]["StartStage"][];
+            /**
+             * Log
+             * @description The newest lines, oldest first.
+             * @default []
+             */
+            log: components["schemas"]["StartLine"][];
+            /**
+             * Failure Code
+             * @description Why the start failed, as a code.
+             */
+            failure_code: string | null;
+            /**
+             * Failure
+             * @description Why the start failed, and what to do.
+             */
+            failure: string | null;
+        };
+        /**
          * StartedMlJob
          * @description A queued script job. `reasons`: why this provider was chosen, and warnings.
          */
@@ -9329,6 +9770,23 @@ export interface components {
             gpus: number | null;
         };
         /**
+         * StepOut
+         * @description A step of the test. `ok` is null if an earlier step failed.
+         */
+        StepOut: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "write" | "list" | "upload" | "delete";
+            /** Title */
+            title: string;
+            /** Ok */
+            ok: boolean | null;
+            /** Problem */
+            problem: string | null;
+        };
+        /**
          * StorageOut
          * @description Bytes by kind. The files of jobs are measured about once a minute while the jobs run.
          */
@@ -9350,13 +9808,28 @@ export interface components {
         };
         /**
          * StorageReady
-         * @description Whether a storage bucket is configured. Jobs on rented machines need one.
+         * @description Whether the files of jobs on rented machines can be exchanged. If not, `reason` says what to do.
          */
         StorageReady: {
             /** Ready */
             ready: boolean;
             /** Reason */
             reason: string | null;
+        };
+        /**
+         * StoreOut
+         * @description What the files of a job on a rented machine go through.
+         */
+        StoreOut: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "bucket" | "server";
+            /** Title */
+            title: string;
+            /** Note */
+            note: string;
         };
         /**
          * StoredArtifactOut
@@ -9490,6 +9963,8 @@ export interface components {
             processes?: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost?: components["schemas"]["Cost"] | null;
+            /** @description The start of the newest rented machine. None if nothing was rented. */
+            start?: components["schemas"]["StartState"] | null;
             /**
              * Values
              * @description Series with a new value.
@@ -10724,6 +11199,74 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Curves"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_run_file_api_run_files__path__get: {
+        parameters: {
+            query?: {
+                expires?: string;
+                most?: string;
+                signature?: string;
+            };
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    upload_run_file_api_run_files__path__put: {
+        parameters: {
+            query?: {
+                expires?: string;
+                most?: string;
+                signature?: string;
+            };
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {
@@ -12780,6 +13323,40 @@ export interface operations {
             };
         };
     };
+    preflight_job_api_preflight_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreflightOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     read_totals_api_jobs_totals_get: {
         parameters: {
             query?: never;
@@ -14628,9 +15205,15 @@ export interface operations {
                      * @default []
                      */
                     datasets?: string[];
-                    /** Budget */
+                    /**
+                     * Budget
+                     * @description Budget in US dollars. If empty, a rented machine gets twice the estimated cost.
+                     */
                     budget?: number | null;
-                    /** Max Hours */
+                    /**
+                     * Max Hours
+                     * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
+                     */
                     max_hours?: number | null;
                     /**
                      * Network
@@ -14827,9 +15410,15 @@ export interface operations {
                      * @default []
                      */
                     datasets?: string[];
-                    /** Budget */
+                    /**
+                     * Budget
+                     * @description Budget in US dollars. If empty, a rented machine gets twice the estimated cost.
+                     */
                     budget?: number | null;
-                    /** Max Hours */
+                    /**
+                     * Max Hours
+                     * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
+                     */
                     max_hours?: number | null;
                     /**
                      * Network
@@ -15108,6 +15697,128 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Reconciled"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_storage_bucket_api_storage_bucket_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    set_storage_bucket_api_storage_bucket_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BucketIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketTest"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    remove_storage_bucket_api_storage_bucket_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    check_storage_bucket_api_storage_bucket_check_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketTest"];
                 };
             };
             /** @description Error */

@@ -13,6 +13,7 @@ export type Change = {
   points: (Grown & { name: string; rank: number; attempt: number })[];
   log: LogLine[];
   log_counts: { total: number; errors: number };
+  output?: string[] | null;
   system: { nodes: CardData["system"]["nodes"]; series: (Omit<SystemSeries, "lines"> & { lines: (Grown & { host: string | null; gpu: number | null })[] })[] } | null;
 };
 type Message = { type: "run"; run: CardData } | Change;
@@ -60,7 +61,7 @@ export function applied(data: CardData, change: Change): CardData {
       }
     }
   }
-  const logs = { lines: data.logs.lines.concat(change.log).slice(-MOST_LINES), ...change.log_counts };
+  const logs = { lines: data.logs.lines.concat(change.log).slice(-MOST_LINES), ...change.log_counts, output: change.output ?? data.logs.output };
   return { ...data, ...change.sections, made_at: change.made_at, metrics, system, logs };
 }
 

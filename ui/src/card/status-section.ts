@@ -1,5 +1,4 @@
 /** Section 1: how the run is doing, in figures and in findings. */
-import { findingTitle } from "@/text/finding-titles";
 import { factText } from "@/text/machines";
 import { counted, countText, durationText } from "@/text/numbers";
 import { type CardData, messageOf, type RunStatus } from "./card-data";
@@ -75,7 +74,7 @@ function notices(data: CardData): HTMLElement[] {
   }
   for (const finding of data.findings) {
     const since = finding.since === null ? "" : ` Since ${timeText(finding.since)}.`;
-    items.push(notice(finding.severity === "critical" ? "error" : finding.severity, findingTitle(finding.kind), `${finding.sentence}${since}`));
+    items.push(notice(finding.severity === "critical" ? "error" : finding.severity, `${finding.title ?? sentence(finding.kind)}.`, `${finding.sentence}${finding.next_step ? ` ${finding.next_step}` : ""}${since}`));
   }
   const restarted = data.discontinuities.at(-1);
   if (restarted) {

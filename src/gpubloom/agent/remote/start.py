@@ -59,6 +59,8 @@ class Start:
     deliver: float = 3600.0
     obey: float = 60.0
     part_bytes: int = 16 << 20
+    # Where the agent reports the start of the job (`start_report`), by PUT.
+    report: str = ""
     v: int = VERSION
 
     def to_json(self) -> str:

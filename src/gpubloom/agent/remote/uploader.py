@@ -5,6 +5,7 @@ goes on when the uploader is killed. Started again, the uploader finds that proc
 goes on.
 """
 
+import errno
 import logging
 import os
 import signal
@@ -21,6 +22,7 @@ from gpubloom.agent.remote.control_handler import ControlHandler
 from gpubloom.agent.remote.link import DamagedError, HttpLink, Link, Rejected, Unavailable
 from gpubloom.agent.remote.outbox import NoSlot, Outbox
 from gpubloom.agent.remote.start import Folders, Start, prepare
+from gpubloom.agent.remote.start_report import StartReport
 from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.errors import InputError
 from gpubloom.traincard.atomic_write import read_json_object
@@ -49,8 +51,10 @@ class Uploader:
         link: Link,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        report: StartReport | None = None,
     ) -> None:
         self._start, self._folders, self._link = start, folders, link
+        self._report = report or StartReport(folders.base / "report", "", link)
         self._clock, self._sleep = clock, sleep
         self._files = AgentFiles(folders.run)
         self._outbox = Outbox(folders.post, link, start.mailbox, clock)
@@ -82,7 +86,10 @@ class Uploader:
 
     def prepare(self) -> None:
         """Download the job, unless that was done before."""
+        self._report.begin("data", f"{len(self._start.files)} files to download")
         known = prepare(self._start, self._folders, self._link, self._sleep)
+        size = sum(path.stat().st_size for path in self._folders.base.rglob("*") if path.is_file())
+        self._report.done("data", f"{len(self._start.files)} files, {size / 1e6:.1f} MB on the disk")
         if not self._outbox.state:
             self._outbox.begin(DeltaBuilder.first_state(self._folders.run, known))
 
@@ -101,7 +108,9 @@ class Uploader:
         # This file, when it is the zipapp; the package, when it is installed.
         here = [sys.argv[0]] if sys.argv[0].endswith(".pyz") else ["-m", "gpubloom.agent"]
         command = [sys.executable, *here, str(self._folders.run), "--start", "remote start"]
+        self._report.begin("start", f"Python {sys.version.split()[0]}: {' '.join(spec.command)}")
         self._agent = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        self._report.done("start", "the job runs")
 
     def _is_running(self) -> bool:
         if self._agent is not None and self._agent.poll() is None:
@@ -191,6 +200,7 @@ def main(arguments: list[str]) -> int:
         logger.error("The folder is missing. Usage: bloom-agent.pyz remote FOLDER")
         return CANNOT_START
     base = Path(arguments[0]).absolute()
+    report = StartReport(base / "report", "", HttpLink())
     try:
         content = read_json_object(base / "start.json")
         if content is None:
@@ -199,7 +209,21 @@ def main(arguments: list[str]) -> int:
         held = hold(base / "courier.lock")
         if held is None:
             return ALREADY_HERE
-        return Uploader(start, Folders(base), HttpLink()).run()
+        report = StartReport.of_machine(base, start.report)
+        return Uploader(start, Folders(base), HttpLink(), report=report).run()
     except (Unavailable, Rejected, DamagedError, ValueError, OSError) as problem:
         logger.error("The job cannot be started: %s", problem)
+        report.fail("data", *_why_not_started(problem))
         return CANNOT_START
+
+
+def _why_not_started(problem: Exception) -> tuple[str, str]:
+    """A code and a sentence for the owner of the job."""
+    if isinstance(problem, Rejected):
+        return "address_expired", (
+            "The address from which the machine loads the files of the job is no longer valid. Resume the "
+            "job: it gets new ones."
+        )
+    if isinstance(problem, OSError) and problem.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return "disk_full", "The disk of the machine is full. Choose an offer with a larger disk."
+    return "not_started", f"The agent could not start the job: {problem}"

@@ -160,6 +160,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "line": problem.line,
         "reason": problem.reason[:2_000],
         "fatal": problem.fatal,
+        "code": problem.code,
     }
 
 

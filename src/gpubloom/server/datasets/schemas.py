@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from gpubloom.datasets import FIELDS, Format, Mapping
 from gpubloom.server.datasets.tables import Source, Status
-from gpubloom.server.schema import Line, Schema, Storable, Whole
+from gpubloom.server.schema import Finding, Line, Schema, Storable, Whole
 from gpubloom.server.storage.uploads import LARGEST_OFFSET
 
 Encoding = Literal["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1"]
@@ -50,6 +50,7 @@ class RowProblemOut(Schema):
     line: int | None
     reason: str
     fatal: bool
+    code: str | None = None
 
 
 class ProblemsFound(Schema):
@@ -233,3 +234,43 @@ class RowProblems(Schema):
     items: list[RowProblemOut]
     total: int
     kept: int
+
+
+class SideCountsOut(Schema):
+    """One side of the split. A sequence is a row of the trainer; it holds one or more packed examples."""
+
+    examples: int
+    tokens: int
+    trained_tokens: int
+    sequences: int
+    longest: Annotated[int, Field(description="Tokens of the longest example.")]
+
+
+class FilePreflightOut(Schema):
+    """What would become of the rows of one dataset."""
+
+    name: str
+    rows: int
+    used: int
+    unusable: int
+    rejected_by_template: int
+    truncated: int
+    skipped_too_long: int
+    tokens_removed: int
+    unused_columns: list[str]
+    problems: list[RowProblemOut]
+
+
+class PreflightOut(Schema):
+    """What a job would train and evaluate on: exact counts, and findings about them."""
+
+    train: SideCountsOut
+    eval: SideCountsOut | None
+    train_file: FilePreflightOut
+    eval_file: FilePreflightOut | None
+    sequence_length: int
+    truncated_share: float
+    duplicates: Annotated[int, Field(description="Examples that repeat an earlier one of their dataset.")]
+    overlap: Annotated[int, Field(description="Validation examples that are also in the training data.")]
+    steps: Annotated[int, Field(description="Optimizer steps of the whole run.")]
+    findings: list[Finding]

@@ -61,6 +61,10 @@ class Inputs:
         }
         return {"kind": "examples", **mapping, "encoding": dataset.encoding, **data}
 
+    def name_of(self, path: str) -> str | None:
+        """What its owner calls the dataset with this path."""
+        return self.dataset.name if self.dataset is not None and path == self.dataset_path else None
+
     def include(self, path: str) -> bool:
         """Whether a path of the config is one that was put there, or the tokenizer that comes with it."""
         own = [self.dataset_path, self.model_path]

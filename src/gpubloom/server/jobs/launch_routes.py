@@ -35,6 +35,7 @@ from gpubloom.server.jobs.launch import (
     read_config,
     with_estimate,
 )
+from gpubloom.server.jobs.preflight import counted_data
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import (
     Finder,
@@ -90,10 +91,12 @@ async def plan_job(
     body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> PlanAnswer:
     """Estimate memory use and speed, and check whether the job fits. Nothing is started."""
-    project = await _project_defaults(body, principal, database)
+    project = await project_defaults(body, principal, database)
     defaults = None
     try:
-        config, machines = await _configure(body, principal, database, settings, name="plan", project=project)
+        config, machines, inputs = await configure(
+            body, principal, database, settings, name="plan", project=project
+        )
         defaults = defaults_for(config, body.config)
         launch = await decide(
             machines,
@@ -101,6 +104,7 @@ async def plan_job(
             gpu_type=body.gpu_type,
             host_memory=body.host_memory,
             home=settings.home,
+            counted=await counted_data(settings, config, inputs),
         )
     except InvalidInput as refusal:
         found = refusal if isinstance(refusal, CannotRun) else None
@@ -144,7 +148,7 @@ async def _on_requested_machine(
     asked = body.model_copy(update={"config": _without_data(body.config), "dataset_id": None})
     model_only = replace(project, data_path=None, dataset_id=None)
     try:
-        config, machines = await _configure(
+        config, machines, _ = await configure(
             asked, principal, database, settings, name="plan", project=model_only
         )
     except InvalidInput:
@@ -168,7 +172,7 @@ async def plan_script(
     body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> Script:
     """Return the script that a job with this config would run, and its requirements. Nothing is started."""
-    project = await _project_defaults(body, principal, database)
+    project = await project_defaults(body, principal, database)
     name = str(body.config.get("name") or "Training")[:120]
     launch = await _decide(body, principal, database, settings, name=name, project=project)
     files = run_files(launch.config, launch.plan, gpubloom.__version__)
@@ -177,7 +181,7 @@ async def plan_script(
     )
 
 
-async def _project_defaults(body: PlanRequest, principal: Principal, database: Database) -> ProjectDefaults:
+async def project_defaults(body: PlanRequest, principal: Principal, database: Database) -> ProjectDefaults:
     if body.project_id is None:
         return NO_PROJECT
     async with database.read() as session:
@@ -194,15 +198,22 @@ async def _decide(
     project: ProjectDefaults,
     offer: dict[str, Any] | None = None,
 ) -> Launch:
-    config, machines = await _configure(
+    config, machines, inputs = await configure(
         body, principal, database, settings, name=name, project=project, offer=offer
     )
     # What was measured here says nothing about a machine that is rented.
     home = settings.home if offer is None else None
-    return await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory, home=home)
+    return await decide(
+        machines,
+        config,
+        gpu_type=body.gpu_type,
+        host_memory=body.host_memory,
+        home=home,
+        counted=await counted_data(settings, config, inputs),
+    )
 
 
-async def _configure(
+async def configure(
     body: PlanRequest,
     principal: Principal,
     database: Database,
@@ -211,8 +222,8 @@ async def _configure(
     name: str,
     project: ProjectDefaults,
     offer: dict[str, Any] | None = None,
-) -> tuple[TrainConfig, list[Hardware]]:
-    """The whole config of a request, and the machines that may run it."""
+) -> tuple[TrainConfig, list[Hardware], Inputs]:
+    """The whole config of a request, the machines that may run it, and what it was given by id."""
     async with database.read() as session:
         inputs = await _inputs(session, body, project, principal, settings)
         machines = [hardware for hardware, _ in await live_machines(session)]
@@ -222,7 +233,7 @@ async def _configure(
     else:
         machines = [hardware_of(offer)]
     await check_files(config, settings, inputs)
-    return await fill_in(config), machines
+    return await fill_in(config), machines, inputs
 
 
 async def _inputs(
@@ -267,7 +278,7 @@ async def create_job(
     defaults = (
         ProjectDefaults.of(body.project)
         if body.project
-        else await _project_defaults(body, principal, database)
+        else await project_defaults(body, principal, database)
     )
     name = (
         body.name or str(body.config.get("name") or (body.project.name if body.project else "Training"))[:120]

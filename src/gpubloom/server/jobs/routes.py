@@ -12,10 +12,10 @@ from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.plan.tasks import TASK_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.scripts.task import script_task
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
-from gpubloom.server.db.database import ReadSession, WriteSession
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.db.pages import AskedPage
 from gpubloom.server.jobs import listing, service
-from gpubloom.server.jobs.files import read_text, remove_run, remove_transport, run_directory
+from gpubloom.server.jobs.files import read_text, remove_run, run_directory
 from gpubloom.server.jobs.listing import JobFilter
 from gpubloom.server.jobs.metrics import read_curves
 from gpubloom.server.jobs.present import job_out
@@ -34,6 +34,7 @@ from gpubloom.server.jobs.schemas import (
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Action, Kind, Status
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.storage.run_stores import remove_transport
 
 router = APIRouter(tags=["jobs"])
 
@@ -233,6 +234,7 @@ async def delete_job(
     job_id: UUID,
     principal: CurrentPrincipal,
     session: WriteSession,
+    database: CurrentDatabase,
     settings: CurrentSettings,
     after: BackgroundTasks,
 ) -> None:
@@ -243,4 +245,4 @@ async def delete_job(
     for deleted in gone:
         after.add_task(anyio.to_thread.run_sync, remove_run, run_directory(settings, deleted))
     if was_remote:
-        after.add_task(anyio.to_thread.run_sync, remove_transport, settings, job_id)
+        after.add_task(remove_transport, database, settings, job_id)

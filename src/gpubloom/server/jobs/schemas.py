@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, field_validator
 
 from gpubloom.offers.prices import Granularity, PriceKind
 from gpubloom.plan import NearestFit, Needs, Plan, TrainConfig, limits
@@ -15,6 +15,7 @@ from gpubloom.server.jobs.states import Kind, Status, Want
 from gpubloom.server.jobs.summary import CheckpointDetails, RunSummary, RunWarning
 from gpubloom.server.projects.schemas import CamelProjectIn, ProjectIn
 from gpubloom.server.schema import CAMEL_CASE, Line, MetricNumber, Schema, Span, Writable, described_as
+from gpubloom.server.storage.run_stores import StoreOut
 
 
 class PlanRequest(Writable):
@@ -75,9 +76,15 @@ class NewJob(PlanRequest):
         None, description="The offer of a rented machine. If empty: a machine of this server."
     )
     budget: Dollars | None = Field(
-        None, description="Budget in US dollars. The job is paused before its cost exceeds the budget."
+        None,
+        description="Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a "
+        "job on a rented machine gets twice the estimated cost.",
     )
-    max_hours: Hours | None = Field(None, description="The job is paused after this number of billed hours.")
+    max_hours: Hours | None = Field(
+        None,
+        description="The job is paused after this number of billed hours. If empty, a job on a rented "
+        "machine gets twice the estimated time.",
+    )
 
 
 class MachinePlan(Schema):
@@ -212,7 +219,13 @@ class JobOffer(Schema):
     hourly: float
     billing: Granularity
     start_up_seconds: float
+    store: StoreOut | None = Field(None, description="The store that the files of the job go through.")
     estimate: Span | None = Field(None, description="Estimated cost of the whole job.")
+
+    @field_validator("store", mode="before")
+    @classmethod
+    def _named_store(cls, value: object) -> object:
+        return StoreOut.stored(value)
 
 
 class JobListItem(Schema):

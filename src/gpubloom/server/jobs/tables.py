@@ -71,6 +71,8 @@ class TrainingJob(Identified, Table):
     # US dollars that all its attempts together may cost, and the longest time that they may take.
     budget: Mapped[float | None] = mapped_column(Double)
     max_hours: Mapped[float | None] = mapped_column(Double)
+    # Further offers, as `offer` is: the next one is taken when the present one has no machine.
+    failover: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
     gpu_type: Mapped[str | None]
     gpus: Mapped[int] = mapped_column(default=0)
     host_memory: Mapped[int | None]

@@ -5,15 +5,15 @@ from typing import Any
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.offers import Constraints, Need, Offer, PriceTable, Span, offers
+from gpubloom.offers import Span
 from gpubloom.providers import registry
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.problems import InvalidInput
-from gpubloom.server.rentals.connections import storage_state
 from gpubloom.server.rentals.credentials import find_sealed
-from gpubloom.server.rentals.price_book import PriceBook
+from gpubloom.server.rentals.price_book import PriceBook, find_offer
+from gpubloom.server.rentals.store_choice import NO_STORE, read_stores
 from gpubloom.server.settings import Settings
 
 
@@ -31,8 +31,12 @@ class OfferService:
         offer: OfferTaken,
         *,
         estimate: Span | None = None,
+        starts: bool = True,
     ) -> dict[str, Any]:
-        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
+        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why.
+
+        `starts`: False for a quote, which needs no store.
+        """
         prices = await self._book.current(session)
         facts = prices.providers.get(offer.provider)
         if facts is None or offer.provider == "local":
@@ -40,8 +44,11 @@ class OfferService:
                 "offer.provider", f"Unknown provider {offer.provider!r}.", code="unknown_provider"
             )
         target = facts.through or offer.provider
+        store = (await read_stores(session, self._settings)).best(target)
+        if starts and store is None:
+            raise InvalidInput.for_field("offer", NO_STORE, code="no_store")
         await self._check_target(session, principal, target)
-        found = _find(offer, prices)
+        found = find_offer(offer, prices, now())
         if found is None:
             raise InvalidInput.for_field(
                 "offer",
@@ -61,6 +68,7 @@ class OfferService:
             "hourly": round(found.hourly.likely, 6),
             "billing": facts.billing,
             "minimum_seconds": 0.0,
+            "store": None if store is None else store.name,
             "start_up_seconds": facts.start_up_seconds.likely,
             "estimate": None
             if estimate is None
@@ -68,9 +76,6 @@ class OfferService:
         }
 
     async def _check_target(self, session: AsyncSession, principal: Principal, target: str) -> None:
-        storage = storage_state(self._settings)
-        if not storage.ready:
-            raise InvalidInput.for_field("offer", str(storage.reason), code="no_bucket")
         if target not in registry.provider_names():
             raise InvalidInput.for_field(
                 "offer.provider", f"GPU Bloom cannot start jobs at {target}.", code="unknown_provider"
@@ -87,25 +92,3 @@ class OfferService:
                 f"{kind.title} is not connected. Enter your credentials under Providers first.",
                 code="not_connected",
             )
-
-
-def _find(wanted: OfferTaken, prices: PriceTable) -> Offer | None:
-    """The offer as it is made now; the smallest need that there is, so that only the price counts."""
-    need = Need(Span.of(0.0), Span.of(1.0), "T4", gpus=wanted.gpus)
-    region = wanted.region
-    asked = Constraints(
-        providers=frozenset({wanted.provider}),
-        engines=frozenset(registry.provider_names()),
-        gpus=frozenset({wanted.gpu}),
-        region=region if region in {"us", "eu", "asia"} else None,
-    )
-    made = offers(need, prices=prices, now=now(), constraints=asked).offers
-    return next(
-        (
-            offer
-            for offer in made
-            if (offer.gpus, offer.kind) == (wanted.gpus, wanted.kind)
-            and (region is None or offer.region in {None, region})
-        ),
-        None,
-    )

@@ -15,7 +15,7 @@ from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.jobs.service import lock_own_job
 from gpubloom.server.jobs.summary import Cost, read_summary
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.problems import InvalidInput, NotFound
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.service import get_project
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.rentals.budgets import month_start, spent, warned
@@ -59,6 +59,7 @@ def _rental_out(row: Rental) -> RentalOut:
         hourly=row.hourly,
         billed_seconds=row.billed_seconds,
         cost=row.cost,
+        bill=row.bill,
         started_at=row.billed_from,
         ended_at=row.billed_to,
         page=row.page,
@@ -201,6 +202,11 @@ async def remove_budget(session: AsyncSession, principal: Principal, budget_id: 
     )
     if job is None:
         raise NotFound("This budget does not exist.")
+    if job.offer is not None:
+        raise Conflict(
+            "A job on a rented machine always has a budget. Set a higher budget instead.",
+            code="budget_required",
+        )
     job.budget = None
     _tell_again(job)
     _record(session, principal, "budget.removed", "job", job.id)

@@ -59,7 +59,11 @@ class HFTrainCardCallback(TrainerCallback):
         self._world_size = args.world_size
         facts = {name: getattr(args, name) for name in _FACTS}
         facts |= {"precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32"}
-        facts |= {"global_batch_size": _samples(args), "optimizer": str(args.optim), "seed": args.seed}
+        facts |= {
+            "global_batch_size": _samples(args),
+            "optimizer": str(getattr(args.optim, "value", args.optim)),
+            "seed": args.seed,
+        }
         self._session.begin({**facts_of(others["model"]), **facts}, state.global_step)
         self.reporter.progress(state.global_step, state.max_steps, state.epoch, state.num_train_epochs)
         self._hook = others["model"].register_forward_pre_hook(self._count_tokens, with_kwargs=True)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 
 from gpubloom.traincard.diagnosis.rules import (
-    Finding,
     Limits,
     data_starved,
     degraded,
@@ -15,6 +14,7 @@ from gpubloom.traincard.diagnosis.rules import (
     straggler,
     throttled,
 )
+from gpubloom.traincard.findings import Finding, worst_first
 from gpubloom.traincard.reading import Reading
 
 __all__ = ["Finding", "Limits", "diagnose"]
@@ -27,7 +27,6 @@ _UNTIL_THE_END: tuple[Diagnosis, ...] = (degraded, *_ALWAYS)
 _WHILE_IT_LIVES: tuple[Diagnosis, ...] = (
     stalled, missing_ranks, straggler, data_starved, throttled, out_of_memory_soon, *_UNTIL_THE_END,
 )  # fmt: skip
-_ORDER = {"critical": 0, "warning": 1, "info": 2}
 
 
 def diagnose(reading: Reading, now: float | None = None, limits: Limits | None = None) -> list[Finding]:
@@ -40,5 +39,4 @@ def diagnose(reading: Reading, now: float | None = None, limits: Limits | None =
         kinds = _UNTIL_THE_END
     else:
         kinds = _WHILE_IT_LIVES
-    found = [finding for kind in kinds for finding in kind(reading, moment, limits or Limits())]
-    return sorted(found, key=lambda finding: _ORDER[finding.severity])
+    return worst_first(finding for kind in kinds for finding in kind(reading, moment, limits or Limits()))

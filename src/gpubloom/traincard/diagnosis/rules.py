@@ -9,42 +9,15 @@ GPU works slower than it could, because of heat or power.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise, takewhile
 from statistics import linear_regression, median
-from typing import Any, Literal
 
+from gpubloom.traincard.findings import Finding
 from gpubloom.traincard.number_encoding import decode_number
 from gpubloom.traincard.ranks import RankReading
 from gpubloom.traincard.reading import Point, Reading
-
-Kind = Literal[
-    "stalled",
-    "degraded",
-    "diverging",
-    "no_learning",
-    "data_starved",
-    "straggler",
-    "throttled",
-    "out_of_memory_soon",
-]
-Severity = Literal["critical", "warning", "info"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What is wrong with a run. `since`: seconds since 1970, or None when nobody knows."""
-
-    kind: Kind
-    severity: Severity
-    sentence: str
-    evidence: dict[str, Any] = field(default_factory=dict)
-    since: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The finding as JSON holds it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

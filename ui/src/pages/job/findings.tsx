@@ -5,7 +5,6 @@ import { machinesQuery } from "@/api/jobs";
 import type { Job, RunSummary } from "@/api/types";
 import { cn } from "@/components/class-names";
 import { Notice } from "@/components/notice";
-import { findingTitle } from "@/text/finding-titles";
 import { counted, countText } from "@/text/numbers";
 import { causeText } from "@/text/run-words";
 import type { Connection } from "./use-job-live";
@@ -36,7 +35,7 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   else if (job.status === "queued") findings.push(waiting(job, machinesSeen));
   summary.findings.forEach((finding, index) => {
     const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
-    findings.push({ key: `${finding.kind}-${index}`, tone, title: findingTitle(finding.kind), text: finding.sentence });
+    findings.push({ key: `${finding.kind}-${index}`, tone, title: `${finding.title}.`, text: `${finding.sentence} ${finding.next_step}`.trimEnd() });
   });
   const refused = Object.entries(summary.marks.findLast((mark) => mark.kind === "applied")?.refused ?? {});
   if (refused.length > 0) {

@@ -27,6 +27,7 @@ import { CostCard, JobStats } from "./job-stats";
 import { MemoryCard } from "./memory-card";
 import { OutputCard } from "./output-card";
 import { ArtifactsCard, ModelCard, ResultCard } from "./result-cards";
+import { StartCard } from "./start-card";
 import { StoredArtifactsCard } from "./stored-artifacts-card";
 import { hostsOf, SystemCard } from "./system-card";
 import { TaskPage } from "./task-page";
@@ -80,6 +81,7 @@ function LoadedJob({ job }: { job: Job }) {
       <JobStats job={job} />
       <FindingsStrip job={job} connection={connection} />
       <RunWarnings job={job} />
+      <StartCard job={job} />
       <CostCard job={job} />
       {completed && (
         <div className="mt-3.5 grid gap-3.5 lg:grid-cols-12">
