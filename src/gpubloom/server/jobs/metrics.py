@@ -165,10 +165,10 @@ _FURTHEST = 1 << 62
 
 
 def _overlay_level(span: int, points: int) -> int:
-    """Buckets that are at most twice as many as the points of a chart; 0: the curve is short."""
+    """The narrowest buckets that are not many more than the points of a chart; 0: the curve is short."""
     if span <= WIDTHS[LEVELS[-1]]:
         return 0
-    return next((level for level, width in WIDTHS.items() if span // width <= 2 * points), LEVELS[-1])
+    return next((level for level, width in WIDTHS.items() if 2 * (span // width) <= 5 * points), LEVELS[-1])
 
 
 async def _read_group(
