@@ -1592,6 +1592,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{job_id}/what-ran": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read What Ran
+         * @description Return what ran: commit and changes, command line, packages, machine, configs and datasets.
+         */
+        get: operations["read_what_ran_api_jobs__job_id__what_ran_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}/evaluations": {
         parameters: {
             query?: never;
@@ -4588,6 +4608,24 @@ export interface components {
              */
             created_at: string;
         };
+        /**
+         * DatasetUsed
+         * @description A dataset that the run used.
+         */
+        DatasetUsed: {
+            /** Name */
+            name: string;
+            /** Fingerprint */
+            fingerprint: string | null;
+            /** Rows */
+            rows: number | null;
+            /** Path */
+            path: string | null;
+            /** Source */
+            source: string | null;
+            /** Split */
+            split: string | null;
+        };
         /** Datasets */
         Datasets: {
             /** Items */
@@ -5429,6 +5467,50 @@ export interface components {
             /** Sentence */
             sentence: string;
         };
+        /**
+         * GapsOut
+         * @description Where values were NaN or infinite.
+         */
+        GapsOut: {
+            /** X */
+            x: number[];
+            /** Attempt */
+            attempt: number[];
+        };
+        /**
+         * GitState
+         * @description The checkout that the script ran in.
+         */
+        GitState: {
+            /** Commit */
+            commit: string;
+            /** Branch */
+            branch: string | null;
+            /** Remote */
+            remote: string | null;
+            /**
+             * Changed
+             * @description Whether files differed from the commit.
+             * @default false
+             */
+            changed: boolean;
+            /**
+             * Untracked
+             * @description Files that git does not know; names only.
+             * @default []
+             */
+            untracked: string[];
+            /**
+             * Diff
+             * @description Changes since the commit; cut if long.
+             */
+            diff: string | null;
+            /**
+             * Diff Characters Left Out
+             * @default 0
+             */
+            diff_characters_left_out: number;
+        };
         /** GuideOut */
         GuideOut: {
             /** Name */
@@ -5443,16 +5525,6 @@ export interface components {
             region: string;
             /** Steps */
             steps: string[];
-        };
-        /**
-         * GapsOut
-         * @description Where values were NaN or infinite.
-         */
-        GapsOut: {
-            /** X */
-            x: number[];
-            /** Attempt */
-            attempt: number[];
         };
         /**
          * Health
@@ -10849,6 +10921,53 @@ export interface components {
             /** Items */
             items: components["schemas"]["ViewOut"][];
         };
+        /**
+         * WhatRan
+         * @description What a run recorded about itself at its start. Parts that nobody recorded are empty.
+         */
+        WhatRan: {
+            /**
+             * Command
+             * @description The command line, without secrets.
+             * @default []
+             */
+            command: string[];
+            /**
+             * Folder
+             * @description The working directory.
+             */
+            folder: string | null;
+            git: components["schemas"]["GitState"] | null;
+            /**
+             * Machine
+             * @description Host, system, Python, CPU, memory.
+             * @default {}
+             */
+            machine: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Packages
+             * @description Installed packages and their versions.
+             * @default {}
+             */
+            packages: {
+                [key: string]: string;
+            };
+            /**
+             * Configs
+             * @description Configs by name, such as TrainingArguments.
+             * @default {}
+             */
+            configs: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Datasets
+             * @default []
+             */
+            datasets: components["schemas"]["DatasetUsed"][];
+        };
         /** ModelFile */
         gpubloom__server__jobs__schemas__ModelFile: {
             /** Path */
@@ -14117,6 +14236,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LogMatches"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_what_ran_api_jobs__job_id__what_ran_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhatRan"];
                 };
             };
             /** @description Error */
