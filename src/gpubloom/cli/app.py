@@ -13,6 +13,7 @@ from typer.models import ParameterInfo
 import gpubloom
 from gpubloom.cli import (
     accounts,
+    alerts,
     audit,
     auth,
     bench,
@@ -137,6 +138,7 @@ runs.command("mirror")(mirror.mirror)
 runs.command("convert-checkpoint")(export.convert)
 runs.command("config-schema")(schemas.config_schema)
 runs.add_typer(tensorboard.app, name="tensorboard")
+runs.add_typer(alerts.app, name="alerts")
 
 app.add_typer(models.app, name="models", rich_help_panel=_FILES)
 models.app.command("generate")(chat.generate)
