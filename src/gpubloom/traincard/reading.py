@@ -28,6 +28,7 @@ from gpubloom.traincard.what_ran import merge
 _BATCH_BYTES = 1 << 20
 _LOG_LINES = 1000
 _ERRORS = 20
+_WARNINGS = 20
 _REMOVED_CHECKPOINTS = 200
 _RECENT_POINTS = 256
 _RECENT_SERIES = 100
@@ -104,6 +105,8 @@ class Reading:
         self.log: deque[LogLine] = deque(maxlen=_LOG_LINES)
         self.log_total = 0
         self.log_errors = 0
+        self.warnings: dict[str, LogLine] = {}
+        """The first warnings and errors of the log by their text: a restart repeats them."""
         self.errors: deque[dict[str, Any]] = deque(maxlen=_ERRORS)
         self.recent: dict[str, deque[Point]] = {}
         """The last values of rank 0's losses, gradient norms and step times."""
@@ -249,6 +252,8 @@ class Reading:
             level = str(event.fields.get("level", "info"))
             line = str(event.fields.get("line", ""))
             self.log.append(LogLine(event.t, event.rank, event.attempt, level, line))
+            if level in {"warning", "error"} and len(self.warnings) < _WARNINGS:
+                self.warnings.setdefault(line, self.log[-1])
             self.log_total += 1
             self.log_errors += level == "error"
         elif event.kind == "error":

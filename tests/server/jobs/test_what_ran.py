@@ -34,8 +34,12 @@ def test_the_owner_reads_it_and_nobody_else(installation: Installation, server: 
     other = server.signed_in(installation.add_user("grace@example.org"))
     assert other.get(f"/api/jobs/{job.id}/what-ran").status_code == 404
     link = ada.post(f"/api/jobs/{job.id}/shares").json()
-    assert "train.py" not in json.dumps(ada.get(f"/api/jobs/{job.id}").json())
-    assert link
+    shown = server.browser().get(
+        "/api/shared/job", headers={"X-Share-Token": link["link"].partition("#token=")[2]}
+    )
+    assert shown.status_code == 200
+    for text in ("train.py", "lr = 2", "TrainingArguments", "a" * 40):
+        assert text not in json.dumps(shown.json())
 
 
 def test_what_no_reporter_writes_is_left_out(
