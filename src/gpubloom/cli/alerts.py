@@ -17,8 +17,8 @@ def send_test() -> None:
 
     try:
         settings = AlertSettings.from_environment(os.environ)
-    except InputError as problem:
-        refuse(problem)
+    except InputError as refused:
+        refuse(refused)
     if settings is None or not settings.webhook:
         fail(
             "alerts_not_set",
