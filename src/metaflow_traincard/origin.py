@@ -22,16 +22,16 @@ _SEGMENT = re.compile(r"segments/a(\d+)\.")
 _LEFT_BEHIND = frozenset({_NOTE, "control.json", "metrics.prom"})
 
 
-def place_in_foreach(flow: Any) -> list[int]:
+def foreach_index(flow: Any) -> list[int]:
     """Which task of its step this is; empty outside of a foreach."""
     return [int(frame.index) for frame in getattr(flow, "_foreach_stack", None) or []]
 
 
-def note_place(files: TaskFiles, place: list[int]) -> None:
+def note_foreach_index(files: TaskFiles, index: list[int]) -> None:
     """Lets a later `resume` find this task."""
     folder = files.run_dir / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _NOTE).write_text(json.dumps({"v": 1, "place": place}), encoding="utf-8")
+    (folder / _NOTE).write_text(json.dumps({"v": 1, "foreach_index": index}), encoding="utf-8")
 
 
 class Origin:
@@ -88,8 +88,8 @@ class Origin:
                 tail.rename(run.segment(found[0]))
 
 
-def find_origin(storage: Any, step_path: str, place: list[int]) -> Origin | None:
-    """The task at `place` in a step of the origin run (`<flow>/<run>/<step>`); None: it reported nothing."""
+def find_origin(storage: Any, step_path: str, index: list[int]) -> Origin | None:
+    """The task at `index` in a step of the origin run (`<flow>/<run>/<step>`); None: it reported nothing."""
     tasks = [found.path.rstrip("/") for found in storage.list_content([step_path]) if not found.is_file]
     notes = {f"{task}/{FOLDER}/{_NOTE}": task for task in tasks}
     if not notes:
@@ -99,7 +99,7 @@ def find_origin(storage: Any, step_path: str, place: list[int]) -> Origin | None
             if local is None:
                 continue
             with contextlib.suppress(ValueError, OSError, AttributeError):
-                if json.loads(Path(local).read_text(encoding="utf-8")).get("place") == place:
+                if json.loads(Path(local).read_text(encoding="utf-8")).get("foreach_index") == index:
                     return Origin(storage, notes[path])
     return None
 

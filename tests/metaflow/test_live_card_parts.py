@@ -16,7 +16,7 @@ from gpubloom.traincard.adapters import hugging_face
 from metaflow_traincard import HFTrainCardCallback, live_card
 from metaflow_traincard.card_store import CARD_ID, CARD_TYPE, CardStore
 from metaflow_traincard.live_card import LiveCard
-from metaflow_traincard.origin import find_origin, note_place
+from metaflow_traincard.origin import find_origin, note_foreach_index
 from metaflow_traincard.reporters import end_reporters
 from metaflow_traincard.task_files import DatastoreCopy, TaskFiles
 from tests.metaflow.conftest import on_s3, wait_until
@@ -151,9 +151,9 @@ def test_checkpoints_have_an_address_on_this_machine_and_in_s3(
 
 def test_a_task_of_a_foreach_finds_its_own_origin(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
-    for task, place in (("5", [0]), ("6", [1])):
+    for task, index in (("5", [0]), ("6", [1])):
         files = TaskFiles(tmp_path / "Flow" / "1" / "train" / task)
-        note_place(files, place)
+        note_foreach_index(files, index)
         with Reporter(files.run_dir, telemetry_seconds=0, attempt=1) as reporter:
             reporter.metric("loss", float(task), step=1)
     origin = find_origin(storage, "Flow/1/train", [1])

@@ -13,6 +13,7 @@ from typer.models import ParameterInfo
 import gpubloom
 from gpubloom.cli import (
     accounts,
+    alerts,
     audit,
     auth,
     bench,
@@ -148,6 +149,7 @@ run_commands.command("mirror")(mirror.mirror)
 run_commands.command("convert-checkpoint")(export.convert)
 run_commands.command("config-schema")(schemas.config_schema)
 run_commands.add_typer(tensorboard.app, name="tensorboard")
+run_commands.add_typer(alerts.app, name="alerts")
 
 app.add_typer(models.app, name="models", rich_help_panel=_FILES)
 models.app.command("generate")(chat.generate)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gpubloom.traincard import capture as process_output
 from gpubloom.traincard import what_ran as ran
-from gpubloom.traincard.control import Control
+from gpubloom.traincard.control import Control, ControlFile
 from gpubloom.traincard.event_queue import DROPPABLE, EventQueue
 from gpubloom.traincard.failure import error_fields, error_text
 from gpubloom.traincard.layout import RunFiles, find_job_dir, find_rank, find_run_dir, find_world_size
@@ -32,6 +32,7 @@ from gpubloom.traincard.writer import Writer
 
 if TYPE_CHECKING:
     from gpubloom.traincard.adapters.loop import Track
+    from gpubloom.traincard.alerts import Alerts
     from gpubloom.traincard.card.notebook import NotebookCard
     from gpubloom.traincard.mirror import Mirror
 
@@ -40,6 +41,7 @@ logger = logging.getLogger("gpubloom.traincard")
 _SIGNAL_SECONDS = 3.0
 _CLOSE_SECONDS = 10.0
 _LOOKING_SECONDS = 1.0
+_ALERT_SECONDS = 10.0
 
 
 class Reporter:
@@ -94,6 +96,7 @@ class Reporter:
         self._mirror: Mirror | None = None
         self._warned: set[str] = set()
         self._looking: threading.Thread | None = None
+        self._alerts: Alerts | None = None
         self._process_end = ProcessEnd(self)
         if attempt is None and environment.get("BLOOM_ATTEMPT", "").isdecimal():
             attempt = int(environment["BLOOM_ATTEMPT"])
@@ -127,6 +130,7 @@ class Reporter:
         )
         if not self._on:
             return
+        self._start_alerts(environment)
         self._writer.start()
         self._process_end.watch()
         self._begin(environment, announce=announce, capture=capture, what_ran=what_ran)
@@ -152,6 +156,23 @@ class Reporter:
                 target=self._record_what_ran, name="traincard-what-ran", daemon=True
             )
             self._looking.start()
+
+    def _start_alerts(self, environment: Mapping[str, str]) -> None:
+        if self.rank != 0 or not (environment.get("BLOOM_ALERT_WEBHOOK") or environment.get("BLOOM_STOP_ON")):
+            return
+        from gpubloom.errors import InputError
+        from gpubloom.traincard.alerts import Alerts, AlertSettings
+
+        def stop(sentence: str) -> None:
+            self.log(sentence, level="warning")
+            ControlFile(self.events_dir).want("cancel")
+
+        try:
+            if (settings := AlertSettings.from_environment(environment)) is not None:
+                self._alerts = Alerts(settings, self.events_dir.name, stop)
+                self._writer.on_written = self._alerts.see
+        except InputError as problem:
+            logger.warning("TrainCard sends no alerts: %s", problem)
 
     def _may_report(self, environment: Mapping[str, str], invented: bool) -> bool:
         if environment.get("BLOOM_TRAINCARD", "").lower() == "off":
@@ -299,7 +320,7 @@ class Reporter:
         self.event("applied", {"version": version, "refused": dict(refused) if refused else None})
 
     def alert(self, title: str, text: str = "", level: str = "warning") -> None:
-        """Tells a person: level info, warning or error. On a server the person's channels get it."""
+        """Tells a person: level info, warning or error. It goes to BLOOM_ALERT_WEBHOOK if that is set."""
         self.event("alert", {"title": str(title), "text": str(text), "level": level})
 
     def error(self, problem: BaseException | str) -> None:
@@ -356,6 +377,8 @@ class Reporter:
                     "TrainCard is still writing to %s; the last events may be missing", self.events_dir
                 )
             self._process_end.stop()
+            if self._alerts is not None:
+                self._alerts.finish(_ALERT_SECONDS)
             if self._mirror is not None:
                 self._mirror.finish()
 

@@ -15,6 +15,9 @@ export type WhatRan = {
 
 const shown = (value: unknown) => (value === null || value === undefined || value === "" ? [] : [String(value)]);
 
+/** Enough to tell two apart; the whole one is in the API and on the command line. */
+const short = (fingerprint: string) => (fingerprint.length > 20 ? `${fingerprint.slice(0, 19)}…` : fingerprint);
+
 export const isEmpty = (ran: WhatRan | undefined) =>
   !ran || (!ran.command?.length && !ran.git?.commit && !ran.datasets?.length && !Object.keys(ran.configs ?? {}).length && !Object.keys(ran.machine ?? {}).length);
 
@@ -35,7 +38,7 @@ export function whatRanFacts(ran: WhatRan): [string, string][] {
   ];
   const datasets = (ran.datasets ?? []).map((data): [string, string[]] => [
     `Dataset ${data.name}`,
-    [...shown(data.source ?? data.path), ...shown(data.split), ...(typeof data.rows === "number" ? [`${countText(data.rows)} rows`] : []), ...shown(data.fingerprint)],
+    [...shown(data.source ?? data.path), ...shown(data.split), ...(typeof data.rows === "number" ? [`${countText(data.rows)} rows`] : []), ...shown(data.fingerprint).map(short)],
   ]);
   return [...facts, ...datasets].filter(([, parts]) => parts.length > 0).map(([term, parts]) => [term, parts.join(", ")]);
 }

@@ -4,6 +4,7 @@ For the people of the job's project only; a share link does not reach it. What a
 is checked here: fields of another type are left out, and texts stay texts.
 """
 
+from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
@@ -14,6 +15,7 @@ from gpubloom.server.accounts.principal import CurrentSettings
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.stream_routes import OwnJobId
 from gpubloom.server.schema import Schema
+from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.what_ran import load_what_ran
 
 router = APIRouter(tags=["jobs"])
@@ -60,7 +62,21 @@ class WhatRan(Schema):
 @router.get("/jobs/{job_id}/what-ran")
 async def read_what_ran(job_id: OwnJobId, settings: CurrentSettings) -> WhatRan:
     """Return what ran: commit and changes, command line, packages, machine, configs and datasets."""
-    return _checked(await anyio.to_thread.run_sync(lambda: load_what_ran(run_directory(settings, job_id))))
+    return await anyio.to_thread.run_sync(lambda: _read(run_directory(settings, job_id)))
+
+
+def _read(run_dir: Path) -> WhatRan:
+    try:
+        # No NaN and no half of a character pair: neither can be sent as JSON.
+        found = plain(load_what_ran(run_dir), number=finite_or_none, text=_sendable)
+    except (OSError, ValueError, RecursionError):
+        # A file that no Reporter writes.
+        return WhatRan()
+    return _checked(found)
+
+
+def _sendable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _checked(found: dict[str, Any]) -> WhatRan:

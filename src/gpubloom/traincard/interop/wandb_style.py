@@ -263,7 +263,7 @@ def log_artifact(artifact: Any, *_: Any, **__: Any) -> Any:
 
 
 def alert(title: str, text: str = "", level: Any = "INFO", **_: Any) -> None:
-    """Records an alert; the person's channels get it where the run is on a server."""
+    """As `Reporter.alert`."""
     _current("alert").alert(title, text, level)
 
 

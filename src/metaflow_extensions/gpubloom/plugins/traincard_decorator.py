@@ -91,16 +91,16 @@ class TrainCardDecorator(StepDecorator):  # type: ignore[misc]
     def _take_over(self, flow: Any, step_name: str, *, is_first: bool) -> int:
         """After `resume`: how many attempts the task had in the origin run; their story comes along."""
         from metaflow import current
-        from metaflow_traincard.origin import find_origin, note_place, place_in_foreach
+        from metaflow_traincard.origin import find_origin, foreach_index, note_foreach_index
 
         try:
-            place = place_in_foreach(flow)
+            index = foreach_index(flow)
             if is_first:
-                note_place(self._files, place)
+                note_foreach_index(self._files, index)
             if not current.origin_run_id:
                 return 0
             step_path = f"{flow.name}/{current.origin_run_id}/{step_name}"
-            origin = find_origin(self._flow_datastore._storage_impl, step_path, place)
+            origin = find_origin(self._flow_datastore._storage_impl, step_path, index)
             if origin is None:
                 return 0
             if is_first and self._task[-1] == 0:
