@@ -93,6 +93,10 @@ class World:
         )
         return self.ada.delete("/api/credits/modal")
 
+    def remove_secret(self) -> Any:
+        self.ada.put("/api/secrets/HF_TOKEN", json={"value": "x"})
+        return self.ada.delete("/api/secrets/HF_TOKEN")
+
     def remove_picture(self) -> Any:
         upload(self.ada, image_file())
         return self.ada.delete("/api/me/picture")
@@ -228,6 +232,8 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
     ),
     ("PUT", "/api/me/hub-token"): lambda w: w.ada.put("/api/me/hub-token", json={"token": "hf_" + "a" * 34}),
     ("DELETE", "/api/me/hub-token"): lambda w: w.ada.delete("/api/me/hub-token"),
+    ("PUT", "/api/secrets/{name}"): lambda w: w.ada.put("/api/secrets/HF_TOKEN", json={"value": "x"}),
+    ("DELETE", "/api/secrets/{name}"): World.remove_secret,
     ("POST", "/api/projects"): lambda w: w.ada.post("/api/projects", json=PROJECT),
     ("PUT", "/api/projects/{project_id}"): lambda w: w.ada.put(w.project(), json=PROJECT),
     ("PATCH", "/api/projects/{project_id}"): lambda w: w.ada.patch(w.project(), json={"name": "New"}),

@@ -143,6 +143,7 @@ _NEW_TABLES = {
     "queue_turns",
     "recovery_codes",
     "run_views",
+    "secrets",
     "stored_artifacts",
     "totp_secrets",
 }

@@ -28,6 +28,7 @@ const REQUESTS = [
   "NewEvaluation",
   "NewExport",
   "NewHubToken",
+  "SecretIn",
   "NewJob",
   "NewModel",
   "NewPasskey",

@@ -244,6 +244,14 @@ def logs(
         _echo(line)
 
 
+@app.command("what-ran")
+def what_ran(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show what ran: commit and changes, command line, packages, machine, configs and datasets."""
+    from gpubloom.cli.what_ran import print_what_ran
+
+    print_what_ran(_call("GET", f"/jobs/{job_id}/what-ran"), as_json=as_json)
+
+
 @app.command()
 def download(
     job_id: JobId,

@@ -1,5 +1,6 @@
 """The files of a job, uploaded once, and the one command that starts the job on any instance."""
 
+import base64
 import hashlib
 import json
 import os
@@ -24,7 +25,7 @@ _NO_CONTROL = {"v": 1, "version": 0, "want": "run", "set": {}, "save": 0}
 
 # Fetches the agent, checks it, and becomes it. Everything else is the agent's.
 _START = """\
-import hashlib, json, os, pathlib, shutil, sys, time, urllib.error, urllib.request
+import base64, hashlib, json, os, pathlib, shutil, sys, time, urllib.error, urllib.request
 
 START = json.loads({start!r})
 AGENT = next(file for file in START["files"] if file["role"] == "agent")
@@ -52,7 +53,11 @@ if hashlib.sha256(content).hexdigest() != AGENT["sha256"]:
 agent.write_bytes(content)
 (folder / "start.json").touch(mode=0o600)
 (folder / "start.json").write_text(json.dumps(START))
-os.environ.pop("BLOOM_START", None)
+# What stands behind the # never leaves this machine: it is the job's secrets.
+secrets = os.environ.pop("BLOOM_START", "").partition("#")[2]
+if secrets:
+    (folder / "secrets.json").touch(mode=0o600)
+    (folder / "secrets.json").write_bytes(base64.urlsafe_b64decode(secrets))
 os.execv(python, [python, str(agent), "remote", str(folder)])
 """
 
@@ -84,6 +89,14 @@ class SentBundle:
     sha256: str
     report_address: str = ""
     renew: "Callable[[], SentBundle] | None" = field(default=None, repr=False, compare=False)
+
+    def address_with(self, secrets: Mapping[str, str]) -> str:
+        """The address with the values of the job's secrets in its fragment, which no request contains. So
+        they are where the address is, and neither in the bucket nor in a log."""
+        if not secrets:
+            return self.address
+        content = json.dumps(dict(secrets)).encode()
+        return f"{self.address}#{base64.urlsafe_b64encode(content).decode()}"
 
     @property
     def command(self) -> str:

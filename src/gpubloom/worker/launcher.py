@@ -24,10 +24,13 @@ from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Fault, Instance, Launch, Prefetch
 from gpubloom.providers.skypilot.task import region_of
 from gpubloom.scripts.task import script_task
+from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.secrets.service import SecretUnavailable
 from gpubloom.storage import Bundle, SentBundle, StorageError, send_bundle
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.disk import fault_of
+from gpubloom.worker.failover import has_next_offer
 from gpubloom.worker.remote_attempt import PollIntervals, RemoteAttempt
 
 # The training process imports none of these packages.
@@ -79,8 +82,9 @@ async def launch(attempt: RemoteAttempt, spec: JobSpec, is_cancelled: Callable[[
         dependencies = await _package(attempt, spec, is_cancelled)
         request, sent = await _upload(attempt, spec, dependencies, allowance.seconds, is_cancelled)
         return await _submit(attempt, request, sent, is_cancelled)
-    except (ValueError, OSError, ProviderError) as problem:
+    except (ValueError, OSError, ProviderError, SecretUnavailable) as problem:
         kind = "refused" if isinstance(problem, ProviderError) else "not_started"
+        kind = problem.code if isinstance(problem, SecretUnavailable) else kind
         await attempt.spending.end(rental_id, str(problem))
         raise LaunchFailed(problem.kind if isinstance(problem, Fault) else kind, str(problem)) from problem
 
@@ -141,19 +145,21 @@ async def _upload(
         wait=wait,
     )
     offer = job.offer or {}
+    secrets, prefetch = await attempt.instance.secrets(), prefetch_of(job)
     request = Launch(
         key=attempt.instance.key,
         gpu=str(offer["gpu"]),
         gpus=int(offer["gpus"]),
         command=sent.command,
-        start_address=sent.address,
+        start_address=sent.address_with(secrets),
         report_address=sent.report_address,
         region=_region(job),
         spot=offer.get("kind") == "spot",
         disk_gb=int(offer.get("disk_gb") or 50),
         packages=dependencies.packages,
-        prefetch=prefetch_of(job),
-        secrets=await attempt.instance.download_secrets(),
+        prefetch=prefetch,
+        # An image is built before the job starts: only downloads need something there.
+        secrets={name: secrets[name] for name in ("HF_TOKEN",) if name in secrets and prefetch},
         longest_seconds=_longest_life(time_limit, longest_life, intervals),
     )
     return request, sent
@@ -191,6 +197,9 @@ async def _submit(
         seconds = pause
         if isinstance(problem, Fault):
             is_uncertain = problem.uncertain
+            if problem.kind == "no_capacity" and not is_uncertain and has_next_offer(attempt.job, now()):
+                await attempt.spending.end(attempt.instance.rental_id, str(problem))
+                raise LaunchFailed("no_capacity", str(problem)) from problem
             seconds = max(pause, problem.retry_after_seconds or 0.0)
         await _wait(attempt, f"{problem} The worker retries automatically.", seconds, is_cancelled)
 

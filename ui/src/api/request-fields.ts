@@ -116,6 +116,10 @@ export const NewHubToken = {
   "token": {"type":"string","minLength":8,"maxLength":500},
 } as const;
 
+export const SecretIn = {
+  "value": {"type":"string","minLength":1,"maxLength":8000},
+} as const;
+
 export const NewJob = {
   "project_id": {"type":"string"},
   "dataset_id": {"type":"string"},
@@ -128,6 +132,8 @@ export const NewJob = {
   "max_attempts": {"type":"integer","minimum":1,"maximum":1000,"default":5},
   "budget": {"type":"number","minimum":0,"maximum":1000000},
   "max_hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "failover": {"type":"array","maxItems":5,"items":{"type":"object"}},
+  "secrets": {"type":"array","maxItems":100,"items":{"type":"string","maxLength":64}},
 } as const;
 
 export const NewModel = {
@@ -176,6 +182,8 @@ export const NewMlJob = {
   "datasets": {"type":"array","maxItems":20,"default":[],"items":{"type":"string","minLength":1,"maxLength":100}},
   "budget": {"type":"number","minimum":0,"maximum":1000000},
   "max_hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "failover": {"type":"array","maxItems":5,"items":{"type":"object"}},
+  "secrets": {"type":"array","maxItems":100,"items":{"type":"string","maxLength":64}},
   "network": {"type":"boolean","default":false},
   "confirmed": {"type":"boolean","default":false},
 } as const;

@@ -1592,6 +1592,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{job_id}/what-ran": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read What Ran
+         * @description Return what ran: commit and changes, command line, packages, machine, configs and datasets.
+         */
+        get: operations["read_what_ran_api_jobs__job_id__what_ran_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}/evaluations": {
         parameters: {
             query?: never;
@@ -2639,6 +2659,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Secrets
+         * @description List your secrets, or those of a project, without their values.
+         */
+        get: operations["list_secrets_api_secrets_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/secrets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Store Secret
+         * @description Store a secret. Replaces an earlier value; jobs that run keep the value that they started with.
+         */
+        put: operations["store_secret_api_secrets__name__put"];
+        post?: never;
+        /**
+         * Delete Secret
+         * @description Delete a secret. Jobs that need it and have not started fail with a sentence.
+         */
+        delete: operations["delete_secret_api_secrets__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/server": {
         parameters: {
             query?: never;
@@ -3408,6 +3472,16 @@ export interface components {
              * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             maxHours?: number | null;
+            /**
+             * Failover
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             */
+            failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
+             * Secrets
+             * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+             */
+            secrets?: string[] | null;
         };
         /**
          * CamelProjectIn
@@ -3791,6 +3865,18 @@ export interface components {
             facts: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
+        };
+        /**
+         * ClockOut
+         * @description When the steps of an attempt happened: pairs of step and seconds since 1970.
+         */
+        ClockOut: {
+            /** Attempt */
+            attempt: number;
+            /** X */
+            x: number[];
+            /** Time */
+            time: number[];
         };
         /**
          * ColabNotebookIn
@@ -4200,8 +4286,8 @@ export interface components {
         };
         /**
          * CurveOut
-         * @description One curve. Where points were thinned, `value` is their mean, `low` their minimum and `high` their
-         *     maximum.
+         * @description One curve. Where points were thinned, `value` is the mean of `count` values, `low` their minimum and
+         *     `high` their maximum.
          */
         CurveOut: {
             /** Name */
@@ -4221,8 +4307,11 @@ export interface components {
             low: number[];
             /** High */
             high: number[];
+            /** Count */
+            count: number[];
             /** Attempt */
             attempt: number[];
+            gaps: components["schemas"]["GapsOut"];
             last: components["schemas"]["LastPoint"] | null;
         };
         /**
@@ -4234,6 +4323,12 @@ export interface components {
             position: number;
             /** Series */
             series: components["schemas"]["CurveOut"][];
+            /**
+             * Clock
+             * @description Whole run; empty where only a range was asked for.
+             * @default []
+             */
+            clock: components["schemas"]["ClockOut"][];
         };
         /**
          * DataConfig
@@ -4512,6 +4607,24 @@ export interface components {
              * Format: date-time
              */
             created_at: string;
+        };
+        /**
+         * DatasetUsed
+         * @description A dataset that the run used.
+         */
+        DatasetUsed: {
+            /** Name */
+            name: string;
+            /** Fingerprint */
+            fingerprint: string | null;
+            /** Rows */
+            rows: number | null;
+            /** Path */
+            path: string | null;
+            /** Source */
+            source: string | null;
+            /** Split */
+            split: string | null;
         };
         /** Datasets */
         Datasets: {
@@ -5354,6 +5467,50 @@ export interface components {
             /** Sentence */
             sentence: string;
         };
+        /**
+         * GapsOut
+         * @description Where values were NaN or infinite.
+         */
+        GapsOut: {
+            /** X */
+            x: number[];
+            /** Attempt */
+            attempt: number[];
+        };
+        /**
+         * GitState
+         * @description The checkout that the script ran in.
+         */
+        GitState: {
+            /** Commit */
+            commit: string;
+            /** Branch */
+            branch: string | null;
+            /** Remote */
+            remote: string | null;
+            /**
+             * Changed
+             * @description Whether files differed from the commit.
+             * @default false
+             */
+            changed: boolean;
+            /**
+             * Untracked
+             * @description Files that git does not know; names only.
+             * @default []
+             */
+            untracked: string[];
+            /**
+             * Diff
+             * @description Changes since the commit; cut if long.
+             */
+            diff: string | null;
+            /**
+             * Diff Characters Left Out
+             * @default 0
+             */
+            diff_characters_left_out: number;
+        };
         /** GuideOut */
         GuideOut: {
             /** Name */
@@ -5760,6 +5917,11 @@ export interface components {
             target: string;
             /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
+            /**
+             * Failover
+             * @description The offers that the job takes next, if its own has no machine or loses it.
+             */
+            failover: components["schemas"]["JobOffer"][];
             /** Budget */
             budget: number | null;
             /** Max Hours */
@@ -7001,6 +7163,16 @@ export interface components {
              * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             max_hours?: number | null;
+            /**
+             * Failover
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             */
+            failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
+             * Secrets
+             * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+             */
+            secrets?: string[] | null;
         };
         /** NewLink */
         NewLink: {
@@ -8248,6 +8420,11 @@ export interface components {
             target: string;
             /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
+            /**
+             * Failover
+             * @description The offers that the job takes next, if its own has no machine or loses it.
+             */
+            failover: components["schemas"]["JobOffer"][];
             /** Budget */
             budget: number | null;
             /** Max Hours */
@@ -9383,6 +9560,42 @@ export interface components {
         SecondStep: {
             /** Second Factors */
             second_factors: ("totp" | "passkey" | "recovery_code")[];
+        };
+        /**
+         * SecretIn
+         * @description The value of a secret. Jobs get it in their environment.
+         */
+        SecretIn: {
+            /**
+             * Value
+             * Format: password
+             */
+            value: string;
+        };
+        /**
+         * SecretOut
+         * @description A stored secret. Its value never leaves the server, except to the jobs that use it.
+         */
+        SecretOut: {
+            /** Name */
+            name: string;
+            /** Project Id */
+            project_id: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+        };
+        /** Secrets */
+        Secrets: {
+            /** Items */
+            items: components["schemas"]["SecretOut"][];
         };
         /** SellerOut */
         SellerOut: {
@@ -10707,6 +10920,53 @@ export interface components {
         Views: {
             /** Items */
             items: components["schemas"]["ViewOut"][];
+        };
+        /**
+         * WhatRan
+         * @description What a run recorded about itself at its start. Parts that nobody recorded are empty.
+         */
+        WhatRan: {
+            /**
+             * Command
+             * @description The command line, without secrets.
+             * @default []
+             */
+            command: string[];
+            /**
+             * Folder
+             * @description The working directory.
+             */
+            folder: string | null;
+            git: components["schemas"]["GitState"] | null;
+            /**
+             * Machine
+             * @description Host, system, Python, CPU, memory.
+             * @default {}
+             */
+            machine: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Packages
+             * @description Installed packages and their versions.
+             * @default {}
+             */
+            packages: {
+                [key: string]: string;
+            };
+            /**
+             * Configs
+             * @description Configs by name, such as TrainingArguments.
+             * @default {}
+             */
+            configs: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Datasets
+             * @default []
+             */
+            datasets: components["schemas"]["DatasetUsed"][];
         };
         /** ModelFile */
         gpubloom__server__jobs__schemas__ModelFile: {
@@ -13990,6 +14250,38 @@ export interface operations {
             };
         };
     };
+    read_what_ran_api_jobs__job_id__what_ran_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhatRan"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     evaluate_api_jobs__job_id__evaluations_post: {
         parameters: {
             query?: never;
@@ -15346,6 +15638,34 @@ export interface operations {
                      */
                     max_hours?: number | null;
                     /**
+                     * Failover
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     */
+                    failover?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    }[] | null;
+                    /**
+                     * Secrets
+                     * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+                     */
+                    secrets?: string[] | null;
+                    /**
                      * Network
                      * @description Network access on the server's machine. Admins only.
                      * @default false
@@ -15550,6 +15870,34 @@ export interface operations {
                      * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
                      */
                     max_hours?: number | null;
+                    /**
+                     * Failover
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     */
+                    failover?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    }[] | null;
+                    /**
+                     * Secrets
+                     * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+                     */
+                    secrets?: string[] | null;
                     /**
                      * Network
                      * @description Network access on the server's machine. Admins only.
@@ -15968,6 +16316,8 @@ export interface operations {
             query?: {
                 /** @description True: only machines that are billed now. False: only the others. */
                 running?: boolean | null;
+                /** @description Only the machines of this job. */
+                job_id?: string | null;
                 search?: string;
                 limit?: number;
                 offset?: number;
@@ -16311,6 +16661,115 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["JobOut"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_secrets_api_secrets_get: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+                /** @description True: your own and those of all your projects. */
+                all?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secrets"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    store_secret_api_secrets__name__put: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The environment variable of the job, such as HF_TOKEN. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecretIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_secret_api_secrets__name__delete: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The environment variable of the job, such as HF_TOKEN. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {

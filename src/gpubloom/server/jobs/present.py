@@ -75,6 +75,7 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         host_memory=job.host_memory,
         target=job.target,
         offer=_readable(JobOffer, job.offer),
+        failover=[offer for each in job.failover or [] if (offer := _readable(JobOffer, each)) is not None],
         budget=job.budget,
         max_hours=job.max_hours,
         want=job.want,

@@ -83,6 +83,8 @@ async def create_job(
     budget: float | None = None,
     max_hours: float | None = None,
     requested_config: dict[str, Any] | None = None,
+    secrets: list[str] | None = None,
+    failover: list[dict[str, Any]] | None = None,
     settings: Settings,
 ) -> TrainingJob:
     """Queue a training job or a learning-rate finder."""
@@ -106,6 +108,8 @@ async def create_job(
         budget=budget,
         max_hours=max_hours,
         requested_config=requested_config,
+        secrets=secrets,
+        failover=failover,
     )
     return await queue_job(session, principal, job, settings)
 

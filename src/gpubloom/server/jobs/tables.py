@@ -74,6 +74,8 @@ class TrainingJob(Identified, Table):
     # US dollars that all its attempts together may cost, and the longest time that they may take.
     budget: Mapped[float | None] = mapped_column(Double)
     max_hours: Mapped[float | None] = mapped_column(Double)
+    # Names of the secrets that its attempts get; the values are read when one starts (`secrets.service`).
+    secrets: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
     # Further offers, as `offer` is: the next one is taken when the present one has no machine.
     failover: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
     gpu_type: Mapped[str | None]
@@ -191,7 +193,10 @@ class MetricPoint(Table):
 
 
 class MetricBucket(Table):
-    """Many points in one: what the chart of a long run is drawn from. `metrics.py` has the widths."""
+    """Many points in one: what the chart of a long run is drawn from. `metrics.py` has the widths.
+
+    A bucket of level -1 counts the NaN and infinite values that lie in the bucket of level 1, and so on.
+    """
 
     __tablename__ = "metric_buckets"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012

@@ -26,6 +26,7 @@ import { phaseText } from "@/text/run-words";
 import { ActionButtons } from "./action-buttons";
 import { CheckpointsCard } from "./checkpoints-card";
 import { ConfigCard, ScriptCard } from "./config-card";
+import { WhatRanCard } from "./what-ran-card";
 import { EvaluationCard } from "./evaluation-card";
 import { ExportCard } from "./export-card";
 import { type Finding, FindingsBadge, FindingsList, RunWarnings, useFindings } from "./findings";
@@ -190,6 +191,7 @@ function TabContent({ tab, job, store, findings }: TabContentProps) {
         <div className="grid gap-3.5">
           {isTuning(job) && <TuningCard job={job} store={store} />}
           {job.config && <ConfigCard config={job.config} />}
+          <WhatRanCard jobId={job.id} />
           {job.kind !== "run" && <ScriptCard job={job} />}
         </div>
       );

@@ -10,6 +10,7 @@ import { Facts, type Stat, StatSummary } from "@/components/figures";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { BudgetBar } from "@/pages/providers/budgets-card";
 import { counted, countText, durationText, metricText, moneyRange, moneyText } from "@/text/numbers";
+import { MachineChain } from "./machine-chain";
 
 const DASH = "–";
 
@@ -124,6 +125,7 @@ export function CostCard({ job }: { job: Job }) {
           )}
         </div>
       </div>
+      <MachineChain jobId={job.id} />
     </Card>
   );
 }

@@ -160,6 +160,7 @@ export function capabilityRows(given: Provider["capabilities"]): CapabilityRow[]
     { text: "Multi-node", ...given.several_nodes },
     { text: "Spot instances", ...given.spot },
     { text: "Live prices", ...given.live_prices },
+    { text: "Switches itself off", ...given.switch_off },
   ];
   if (given.longest_seconds !== null) {
     rows.push({ text: `Up to ${hoursText(given.longest_seconds / 3600)} per session`, can: true, reason: "Longer jobs resume from their last checkpoint in a new session." });
