@@ -209,9 +209,12 @@ class Simulation:
 @dataclass(frozen=True)
 class _Sent:
     address: str = "https://example.com/start"
-    report_address: str = ""
     command: str = "true"
     report_address: str = ""
+    renew: None = None
+
+    def address_with(self, secrets: Mapping[str, str]) -> str:
+        return self.address
 
 
 class _NoReports:
@@ -219,9 +222,6 @@ class _NoReports:
 
     def get(self, name: str, *, most: int | None = None) -> bytes | None:
         return None
-
-    def address_with(self, secrets: Mapping[str, str]) -> str:
-        return self.address
 
 
 OPEN: list[Simulation] = []

@@ -9,8 +9,9 @@ import hashlib
 import re
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from uuid import uuid4
@@ -80,8 +81,8 @@ async def launch(attempt: RemoteAttempt, spec: JobSpec, is_cancelled: Callable[[
         raise LaunchCancelled(was_asked=False)
     try:
         dependencies = await _package(attempt, spec, is_cancelled)
-        request, sent = await _upload(attempt, spec, dependencies, allowance.seconds, is_cancelled)
-        return await _submit(attempt, request, sent, is_cancelled)
+        request, renewed = await _upload(attempt, spec, dependencies, allowance.seconds, is_cancelled)
+        return await _submit(attempt, request, renewed, is_cancelled)
     except (ValueError, OSError, ProviderError, SecretUnavailable) as problem:
         kind = "refused" if isinstance(problem, ProviderError) else "not_started"
         kind = problem.code if isinstance(problem, SecretUnavailable) else kind
@@ -122,8 +123,8 @@ async def _upload(
     dependencies: "PackageDependencies",
     affordable_seconds: float,
     is_cancelled: Callable[[], bool],
-) -> tuple[Launch, SentBundle]:
-    """Upload the job's files to the store; returns what the provider is asked for."""
+) -> tuple[Launch, Callable[[], Launch]]:
+    """Upload the job's files to the store; returns what the provider is asked for, now and later."""
     job, intervals, longest_life = attempt.job, attempt.poll_intervals, attempt.instance.longest_seconds
     time_limit = _time_limit(affordable_seconds, longest_life, intervals)
     spec = replace(spec, command=_remote_command(spec.command), time_limit_seconds=time_limit)
@@ -162,11 +163,27 @@ async def _upload(
         secrets={name: secrets[name] for name in ("HF_TOKEN",) if name in secrets and prefetch},
         longest_seconds=_longest_life(time_limit, longest_life, intervals),
     )
-    return request, sent
+    return request, partial(_renewed, request, sent, secrets)
+
+
+def _renewed(request: Launch, sent: SentBundle, secrets: Mapping[str, str]) -> Launch:
+    """The same request with addresses that are signed again. StorageError: the store is away."""
+    if sent.renew is None:
+        return request
+    again = sent.renew()
+    return replace(
+        request,
+        command=again.command,
+        start_address=again.address_with(secrets),
+        report_address=again.report_address,
+    )
 
 
 async def _submit(
-    attempt: RemoteAttempt, request: Launch, sent: SentBundle, is_cancelled: Callable[[], bool]
+    attempt: RemoteAttempt,
+    request: Launch,
+    renewed: Callable[[], Launch],
+    is_cancelled: Callable[[], bool],
 ) -> Instance:
     """Ask the provider until it has an instance. Each try has new addresses: capacity may take days."""
     was_asked = is_uncertain = False
@@ -180,15 +197,7 @@ async def _submit(
             raise LaunchCancelled(was_asked=was_asked)
         if not await attempt.spending.check_rate(attempt.instance.rental_id, attempt.prices):
             raise LaunchCancelled(was_asked=was_asked)
-        current = request
-        if was_asked and sent.renew is not None:
-            again = await attempt.in_thread(sent.renew)
-            current = replace(
-                request,
-                command=again.command,
-                start_address=again.address,
-                report_address=again.report_address,
-            )
+        current = await attempt.in_thread(renewed) if was_asked else request
         was_asked, is_uncertain = True, False
         return await attempt.instance.submit(current)
 

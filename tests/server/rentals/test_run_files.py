@@ -149,6 +149,17 @@ def test_an_address_expires(serving: Server, store: ServerStore, installation: I
         store.addresses("PUT", [_slot(job)], 8 * 24 * 3600.0)
 
 
+def test_a_machine_reports_its_start_in_little_space(
+    serving: Server, store: ServerStore, installation: Installation
+) -> None:
+    job = _job(installation, installation.add_user("Ada"))
+    name = JobLayout(str(job.id), 1).start_report
+    address, browser = _address(store, "PUT", name), serving.browser()
+    assert browser.put(address, content=b"machine up\n").status_code == 204
+    assert store.get(name) == b"machine up\n"
+    assert _code(browser.put(address, content=b"x" * (2 << 20))) == (413, "too_large")
+
+
 def test_what_is_too_large_is_refused_before_a_byte_is_stored(
     serving: Server, store: ServerStore, installation: Installation
 ) -> None:

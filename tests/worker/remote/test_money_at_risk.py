@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,7 +97,7 @@ class Followed:
             run_dir=self.run_dir,
             store=self.store,
             instance=self.instance,
-            spending=SimpleNamespace(note=note),
+            spending=SimpleNamespace(note=note, note_start=note),
             poll_intervals=PollIntervals(),
             most_bytes=10**9,
             in_thread=in_thread,
@@ -185,6 +186,7 @@ def test_addresses_are_signed_again_at_every_try_for_a_machine(
     begun = moment[0]
     monkeypatch.setattr(launcher, "_wait", wait)
     attempt: Any = SimpleNamespace(
+        job=SimpleNamespace(failover=None),
         instance=SimpleNamespace(submit=submit, rental_id=None),
         spending=SimpleNamespace(check_rate=agrees),
         prices=None,
@@ -192,7 +194,8 @@ def test_addresses_are_signed_again_at_every_try_for_a_machine(
         poll_intervals=PollIntervals(),
     )
     request = Launch("bloom-k", "T4", 1, sent.command, sent.address)
-    found = asyncio.run(launcher._submit(attempt, request, sent, lambda: False))
+    renewed = partial(launcher._renewed, request, sent, {"HF_TOKEN": "hidden"})
+    found = asyncio.run(launcher._submit(attempt, request, renewed, lambda: False))
     assert found == RUNNING
     assert len({launch.start_address for launch in asked}) == len(asked) == 13
     # The first address is over; what the machine got is good, and its command fits its script.
@@ -201,6 +204,8 @@ def test_addresses_are_signed_again_at_every_try_for_a_machine(
     script = store.get(_opened(store, asked[-1]))
     assert script is not None
     assert _sha256(script) in asked[-1].command
+    # The secrets of the job come with every address.
+    assert asked[-1].start_address.partition("#")[2] != ""
 
 
 def _opened(store: ServerStore, launch: Launch) -> str:

@@ -24,6 +24,7 @@ export function ProvidersPage() {
   const { connect, back } = route.useSearch();
   const user = useCurrentUser();
   const providers = useQuery(providersQuery);
+  const isReady = providers.data?.storage.ready ?? true;
   // Rentals stand above the providers once one is connected, and below them before.
   const connected = providers.data?.items.some((provider) => provider.connected) ?? false;
   return (
@@ -36,13 +37,18 @@ export function ProvidersPage() {
         )}
       </PageHeader>
       <SpendingSummary />
-      {providers.data && !providers.data.storage.ready && (
+      {providers.data && !isReady && (
         <Notice tone="attention" className="mt-3.5">
           <b className="mr-2 font-[570]">Jobs cannot be sent to a provider yet.</b>
           <span className="text-dim">
             <TextWithCode text={providers.data.storage.reason ?? ""} />
           </span>
         </Notice>
+      )}
+      {!isReady && user.role === "admin" && (
+        <div className="mt-3.5">
+          <StorageCard />
+        </div>
       )}
       {connected && (
         <div className="mt-3.5">
@@ -65,7 +71,7 @@ export function ProvidersPage() {
       </section>
       <div className="mt-5 grid gap-3.5">
         {!connected && <RentalsCard connected={false} />}
-        {user.role === "admin" && <StorageCard />}
+        {isReady && user.role === "admin" && <StorageCard />}
         <CreditsCard />
         <BudgetsCard />
       </div>

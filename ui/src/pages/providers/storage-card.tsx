@@ -56,15 +56,17 @@ export function StorageCard() {
               </EmptyState>
             ) : (
               <>
-                <Facts
-                  facts={[
-                    ["Bucket", found.bucket],
-                    ["Endpoint", found.endpoint || "address of the service"],
-                    ["Region", found.region || "–"],
-                    ["Access key", found.access_key || "–"],
-                    ["Set up by", found.source === "environment" ? "the operator, with BLOOM_STORAGE_*" : "an administrator"],
-                  ]}
-                />
+                <div className="max-w-xl">
+                  <Facts
+                    facts={[
+                      ["Bucket", found.bucket],
+                      ["Endpoint", found.endpoint || "address of the service"],
+                      ["Region", found.region || "–"],
+                      ["Access key", found.access_key || "–"],
+                      ["Set up by", found.source === "environment" ? "the operator, with BLOOM_STORAGE_*" : "an administrator"],
+                    ]}
+                  />
+                </div>
                 {test && <TestSteps test={test} />}
                 <div className="flex flex-wrap gap-2">
                   <Button pending={checking} onClick={() => void check()}>
