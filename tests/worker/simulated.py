@@ -209,6 +209,7 @@ class Simulation:
 @dataclass(frozen=True)
 class _Sent:
     address: str = "https://example.com/start"
+    report_address: str = ""
     command: str = "true"
     report_address: str = ""
 
@@ -218,6 +219,9 @@ class _NoReports:
 
     def get(self, name: str, *, most: int | None = None) -> bytes | None:
         return None
+
+    def address_with(self, secrets: Mapping[str, str]) -> str:
+        return self.address
 
 
 OPEN: list[Simulation] = []

@@ -4,7 +4,8 @@ Calls to the bucket and to the cloud provider can take minutes, and the follower
 happen in a task of their own, and the follower is always told what is known by now. The receiver applies what
 arrives to the run directory of this machine, so everything else reads it as that of a local run.
 
-Silence proves nothing while the bucket is away. The instance is terminated before its attempt counts as over.
+Silence proves nothing while the store is away, nor while the provider says that the instance runs: it may
+have lost its network, and is waited for. The instance is terminated before its attempt counts as over.
 
 What the instance sends is not trusted. Data that cannot be accepted, or that makes anything here fail, ends
 the attempt and the instance: it is neither tried again for ever nor paid for.
@@ -195,11 +196,13 @@ class RemoteProvider:
                 run_dir,
                 accepted=accepted_paths(job, run_dir),
                 limits=Limits(run_bytes=self._attempt.most_bytes),
+                clock=self._clock.now,
             )
         )
         looked = metered = -1e9
         stop_by: float | None = None
         self._silence = Silence(self._intervals, self._clock.now())
+        overdue = _OverdueBatch(self._intervals.silence)
         while True:
             arrival = await self._receive(receiver)
             if arrival is not None:
@@ -209,7 +212,7 @@ class RemoteProvider:
             if self._must_end or (not self._has_reported and self._is_cancelled()):
                 return await self._finish(None)
             clock, instance = self._clock.now(), None
-            if clock - looked >= self._intervals.look:
+            if overdue.began(arrival, clock) or clock - looked >= self._intervals.look:
                 looked = clock
                 instance = await self._look()
             if await self._start_failed(instance):
@@ -220,8 +223,8 @@ class RemoteProvider:
                 metered = clock
                 if await self._reached_limit(instance) and stop_by is None:
                     stop_by = clock + self._intervals.checkpoint
-            if stop_by is not None and clock > stop_by:
-                self.log.warning("the job did not stop in time at its limit: terminating its instance")
+            if overdue.is_too_long(clock) or (stop_by is not None and clock > stop_by):
+                self.log.warning("the instance neither reports nor stops in time: terminating it")
                 return await self._finish(None)
             if (sentence := self._why_hopeless(arrival, instance, clock)) is not None:
                 return await self._give_up(sentence)
@@ -357,6 +360,27 @@ class RemoteProvider:
         if isinstance(problem, ProviderError):
             self.log.warning("could not terminate the instance yet", reason=str(problem))
         await self._clock.sleep(pause)
+
+
+class _OverdueBatch:
+    """The time since the next batch of an instance is overdue. It is waited for `longest` seconds."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._since: float | None = None
+
+    def began(self, arrival: Arrival | None, now: float) -> bool:
+        """Whether the instance fell silent since the last call: a reason to ask its provider at once."""
+        if arrival is None:
+            # The store is away: nobody could be heard.
+            return False
+        was_silent, is_silent = self._since is not None, arrival.state == "silent"
+        if is_silent != was_silent:
+            self._since = now if is_silent else None
+        return is_silent and not was_silent
+
+    def is_too_long(self, now: float) -> bool:
+        return self._since is not None and now - self._since > self._longest
 
 
 class _StillBilled(Exception):
