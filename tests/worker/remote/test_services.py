@@ -43,7 +43,7 @@ def shopper(
 
 @pytest.fixture
 def services(shopper: Shopper, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """All three, connected."""
+    """All of them, connected."""
     monkeypatch.setattr("tests.worker.machine.TIMEOUT_SECONDS", 400)
     with ExitStack() as stack:
         opened = {name: stack.enter_context(kind()) for name, kind in SERVICES.items()}
@@ -59,7 +59,7 @@ def _instances(service: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("where", ["local", "lambda", "paperspace", "modal"])
+@pytest.mark.parametrize("where", ["local", "lambda", "runpod", "paperspace", "modal"])
 def test_a_folder_as_people_bring_it_trains_there_and_everything_arrives(
     shopper: Shopper, services: dict[str, Any], where: str
 ) -> None:
@@ -101,7 +101,7 @@ def test_a_folder_as_people_bring_it_trains_there_and_everything_arrives(
     assert spending["by_provider"] == [{"provider": where, "cost": pytest.approx(rental.cost)}]
 
 
-@pytest.mark.parametrize("where", ["lambda", "paperspace", "modal"])
+@pytest.mark.parametrize("where", ["lambda", "runpod", "paperspace", "modal"])
 def test_cancel_ends_script_and_machine_and_one_reconcile_leaves_nothing(
     shopper: Shopper, services: dict[str, Any], where: str
 ) -> None:
@@ -175,7 +175,7 @@ def test_troubles_that_pass_cost_no_second_machine(
 @pytest.mark.parametrize(
     ("trouble", "code"), [("quota", "quota"), ("refused", "refused"), ("revoked", "bad_credentials")]
 )
-@pytest.mark.parametrize("where", ["lambda", "modal", "paperspace"])
+@pytest.mark.parametrize("where", ["lambda", "runpod", "modal", "paperspace"])
 def test_troubles_that_do_not_pass_fail_the_job_with_a_sentence(
     shopper: Shopper, services: dict[str, Any], where: str, trouble: str, code: str
 ) -> None:
