@@ -93,7 +93,9 @@ def test_a_folder_as_people_bring_it_trains_there_and_everything_arrives(
     assert rental.billed_to is not None
     # By the service's own clock: what is told is what would be billed, within one percent.
     seconds = (rental.billed_to - rental.billed_from).total_seconds()
-    assert seconds == pytest.approx(service.billed_seconds(instance_id), rel=0.01, abs=0.5)
+    # A pod deletes itself before anybody looks.
+    looks = 3.0 if where == "runpod" else 0.5
+    assert seconds == pytest.approx(service.billed_seconds(instance_id), rel=0.01, abs=looks)
     assert rental.cost == pytest.approx(rental.billed_seconds * rental.hourly / 3600, rel=0.01)
     assert rental.billed_seconds == pytest.approx(seconds, abs=1.0)
     assert job.summary["cost"]["so_far"] == pytest.approx(rental.cost, rel=0.01)

@@ -102,6 +102,7 @@ function Step({ stage, now }: { stage: StartStage; now: number }) {
 
 function Log({ start }: { start: StartState }) {
   return (
+    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
     <section aria-label="Log of the start" tabIndex={0} className="mt-3 max-h-52 overflow-auto rounded-control bg-rail px-3 py-2 font-mono text-2xs text-code">
       {start.log.map((line, position) => (
         <p key={`${position}-${line.seconds}`} className="flex gap-3 whitespace-pre-wrap">
