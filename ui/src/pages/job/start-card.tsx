@@ -28,7 +28,7 @@ export function StartCard({ job }: { job: Job }) {
   const failed = start.state === "failed";
   const { cost } = job.summary;
   return (
-    <Card aria-label="Start of the machine" className="mt-3.5">
+    <Card aria-label="Start of the machine">
       <div className="mb-3 flex flex-wrap items-end justify-between gap-x-6 gap-y-2">
         <h2 className="text-[13px] font-[590]">{failed ? `The start on ${title} failed` : `Starting on ${title}`}</h2>
         <dl className="flex gap-x-6 text-sm">
@@ -118,7 +118,7 @@ function Log({ start }: { start: StartState }) {
 function FoldedLog({ start, title }: { start: StartState; title: string }) {
   if (start.log.length === 0) return null;
   return (
-    <details className="mt-3.5 rounded-card border border-line bg-card px-4 py-2.5">
+    <details className="rounded-card border border-line bg-card px-4 py-2.5">
       <summary className="cursor-pointer text-sm text-dim">Start of the machine at {title}: log</summary>
       <Log start={start} />
     </details>
