@@ -209,7 +209,6 @@ class Simulation:
 @dataclass(frozen=True)
 class _Sent:
     address: str = "https://example.com/start"
-    report_address: str = ""
     command: str = "true"
     report_address: str = ""
 
