@@ -212,15 +212,15 @@ class _Sent:
     command: str = "true"
     report_address: str = ""
 
+    def address_with(self, secrets: Mapping[str, str]) -> str:
+        return self.address
+
 
 class _NoReports:
     """A store of machines that say nothing of their start."""
 
     def get(self, name: str, *, most: int | None = None) -> bytes | None:
         return None
-
-    def address_with(self, secrets: Mapping[str, str]) -> str:
-        return self.address
 
 
 OPEN: list[Simulation] = []
