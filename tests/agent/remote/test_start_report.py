@@ -36,7 +36,7 @@ def test_each_line_is_sent_with_what_the_machine_said_before(tmp_path: Path) -> 
     path.write_text("1790000000 machine + up\n1790000001 machine - driver 580\n")
     report = StartReport(path, "https://store.test/report", link, lambda: 1790000005.7)
     report.begin("data", "3 files\nto download")
-    report.fail("data", "disk_full", "The disk is full. Choose a larger one.")
+    report.failed("data", "disk_full", "The disk is full. Choose a larger one.")
     found = parse_start_report(link.bodies[-1])
     assert [(stage.name, stage.state) for stage in found.stages] == [("machine", "done"), ("data", "failed")]
     assert found.failure is not None
