@@ -117,7 +117,7 @@ _STAGES = {
 
 def _show_start(job: dict[str, Any]) -> None:
     """The stages of a rented machine's start and its last lines, until the job's first step."""
-    start = job["summary"]["start"]
+    start = job["summary"].get("start")
     if start is None or start["attempt"] != job["attempt"] or job["summary"]["step"] is not None:
         return
     if job["error_message"] is None and start["failure"]:

@@ -214,14 +214,14 @@ class RunPodService(WebService):
         return Reply(200, {"records": records, "metadata": metadata})
 
     def _logs(self, rental: Rental) -> Reply:
-        told = ""
+        told = ": the stream begins\n\n"
         for at, line in rental.machine.output:
             event = {"ts": self._moment(at), "source": "container", "line": line.rstrip("\n")}
             told += f"id: {event['ts']}\ndata: {json.dumps(event)}\n\n"
         return Reply(200, told.encode(), content_type="text/event-stream", stays_open=True)
 
     def _moment(self, at: float) -> str:
-        return datetime.fromtimestamp(at + self.clock_ahead_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return datetime.fromtimestamp(at + self.clock_ahead_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _key_of(pod: str) -> str:

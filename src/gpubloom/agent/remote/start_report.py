@@ -42,7 +42,7 @@ class StartReport:
     def done(self, stage: str, text: str) -> None:
         self._write(stage, "-", text)
 
-    def fail(self, stage: str, code: str, sentence: str) -> None:
+    def failed(self, stage: str, code: str, sentence: str) -> None:
         self._write(stage, "!", f"{code} {sentence}")
 
     def _write(self, stage: str, mark: str, text: str) -> None:

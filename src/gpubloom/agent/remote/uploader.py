@@ -230,7 +230,7 @@ def main(arguments: list[str]) -> int:
         return Uploader(start, Folders(base), HttpLink(), report=report).run()
     except (Unavailable, Rejected, DamagedError, ValueError, OSError) as problem:
         logger.error("The job cannot be started: %s", problem)
-        report.fail("data", *_why_not_started(problem))
+        report.failed("data", *_why_not_started(problem))
         return CANNOT_START
 
 

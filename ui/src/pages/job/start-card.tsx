@@ -28,7 +28,7 @@ export function StartCard({ job }: { job: Job }) {
   const failed = start.state === "failed";
   const { cost } = job.summary;
   return (
-    <Card aria-label="Start of the machine" className="mt-3.5">
+    <Card aria-label="Start of the machine">
       <div className="mb-3 flex flex-wrap items-end justify-between gap-x-6 gap-y-2">
         <h2 className="text-[13px] font-[590]">{failed ? `The start on ${title} failed` : `Starting on ${title}`}</h2>
         <dl className="flex gap-x-6 text-sm">
@@ -36,7 +36,7 @@ export function StartCard({ job }: { job: Job }) {
           {cost && <Figure name="Cost so far" value={moneyText(cost.so_far)} />}
         </dl>
       </div>
-      <ol className="grid gap-x-3 gap-y-2.5 sm:grid-cols-5">
+      <ol className="grid gap-x-6 gap-y-2.5 sm:grid-cols-5">
         {start.stages.map((stage) => (
           <Step key={stage.name} stage={stage} now={now} />
         ))}
@@ -80,9 +80,12 @@ function Step({ stage, now }: { stage: StartStage; now: number }) {
   const seconds = stage.seconds ?? (state === "running" && stage.began_at !== null ? Math.max(0, now / 1000 - stage.began_at) : null);
   return (
     <li className="flex min-w-0 gap-2.5 sm:block">
-      <span className={cn("grid size-5 shrink-0 place-items-center rounded-full sm:mb-1.5 [&_svg]:size-3.5", ICON_CLASSES[state])}>
-        <Icon aria-hidden />
-      </span>
+      <div className="flex shrink-0 items-center gap-2 sm:mb-1.5">
+        <span className={cn("grid size-5 shrink-0 place-items-center rounded-full [&_svg]:size-3.5", ICON_CLASSES[state])}>
+          <Icon aria-hidden />
+        </span>
+        <span aria-hidden className={cn("hidden h-0.5 flex-1 rounded-full sm:block", state === "done" ? "bg-success" : "bg-line-strong")} />
+      </div>
       <div className="min-w-0 flex-1">
         <p className={cn("flex items-baseline justify-between gap-2 text-sm", state === "waiting" ? "text-dim" : "font-[540]")}>
           <span>
@@ -99,11 +102,12 @@ function Step({ stage, now }: { stage: StartStage; now: number }) {
 
 function Log({ start }: { start: StartState }) {
   return (
+    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
     <section aria-label="Log of the start" tabIndex={0} className="mt-3 max-h-52 overflow-auto rounded-control bg-rail px-3 py-2 font-mono text-2xs text-code">
       {start.log.map((line, position) => (
         <p key={`${position}-${line.seconds}`} className="flex gap-3 whitespace-pre-wrap">
           <span className="w-11 shrink-0 text-right text-faint tabular-nums">{Math.round(line.seconds)} s</span>
-          <span className="w-16 shrink-0 text-teal-soft">{line.stage}</span>
+          <span className="w-16 shrink-0 text-teal-soft max-sm:hidden">{line.stage}</span>
           <span className="min-w-0 break-words">{line.text}</span>
         </p>
       ))}
@@ -114,7 +118,7 @@ function Log({ start }: { start: StartState }) {
 function FoldedLog({ start, title }: { start: StartState; title: string }) {
   if (start.log.length === 0) return null;
   return (
-    <details className="mt-3.5 rounded-card border border-line bg-card px-4 py-2.5">
+    <details className="rounded-card border border-line bg-card px-4 py-2.5">
       <summary className="cursor-pointer text-sm text-dim">Start of the machine at {title}: log</summary>
       <Log start={start} />
     </details>
