@@ -227,7 +227,13 @@ def machines(job_id: JobId, as_json: AsJson = False) -> None:
         typer.echo("No machine was rented for this job.")
         return
     print_table(
-        {"attempt": "number", "machine": "text", "state": "text", "metered $": "number", "billed $": "number"},
+        {
+            "attempt": "number",
+            "machine": "text",
+            "state": "text",
+            "metered $": "number",
+            "billed $": "number",
+        },
         [
             (
                 item["attempt"],
