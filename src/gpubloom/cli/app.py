@@ -47,6 +47,7 @@ from gpubloom.cli import (
     tensorboard,
     train,
     watch,
+    what_ran,
 )
 from gpubloom.cli.old_names import with_new_name
 from gpubloom.cli.output import fail
@@ -142,6 +143,7 @@ run_commands.command("serve")(serve_metrics.serve_metrics)
 run_commands.command("card")(card.card)
 run_commands.command("compare")(compare.compare)
 run_commands.command("checkpoints")(checkpoints.list_of_run)
+run_commands.command("what-ran")(what_ran.what_ran)
 run_commands.command("mirror")(mirror.mirror)
 run_commands.command("convert-checkpoint")(export.convert)
 run_commands.command("config-schema")(schemas.config_schema)

@@ -202,6 +202,10 @@ def _show_quote(quote: dict[str, Any]) -> None:
         typer.secho(f"Warning: {switch_off['reason']}", err=True, fg="red")
     for reason in quote["reasons"]:
         typer.echo(f"  {reason}", err=True)
+    if store := quote.get("store"):
+        typer.echo(f"  Files go through: {store['title']}. {store['note']}", err=True)
+    if problem := quote.get("problem"):
+        typer.echo(f"  {problem}", err=True)
 
 
 def _write_notebook(

@@ -115,6 +115,7 @@ _BUILT_IN: dict[str, tuple[FieldKind, Callable[[Run], Any]]] = {
     "id": ("plain", lambda run: run.id),
     "status": ("plain", lambda run: run.status),
     "project": ("plain", lambda run: run.project),
+    "project_id": ("plain", lambda run: run.project_id),
     "kind": ("plain", lambda run: run.kind),
     "source": ("plain", lambda run: run.source),
     "tags": ("list", lambda run: run.tags),

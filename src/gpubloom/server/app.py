@@ -46,6 +46,7 @@ from gpubloom.server.jobs import (
     stream_routes,
     tasks,
     training_job_routes,
+    what_ran_routes,
 )
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.inputs import find_use
@@ -174,6 +175,7 @@ def _routes() -> APIRouter:
     private.include_router(preflight_routes.router)
     private.include_router(job_routes.router)
     private.include_router(stream_routes.router)
+    private.include_router(what_ran_routes.router)
     private.include_router(tasks.router)
     private.include_router(checkpoint_routes.router)
     private.include_router(download_routes.router)

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,15 @@ class Bundle:
 @dataclass(frozen=True)
 class SentBundle:
     """`address` is all an instance needs; it goes into its environment as BLOOM_START. What prepares the
-    instance reports to `report_address`, by PUT."""
+    instance reports to `report_address`, by PUT.
+
+    `renew`: the same files under addresses that are signed again, for a launch that is tried again later.
+    """
 
     address: str
     sha256: str
     report_address: str = ""
+    renew: "Callable[[], SentBundle] | None" = field(default=None, repr=False, compare=False)
 
     def address_with(self, secrets: Mapping[str, str]) -> str:
         """The address with the values of the job's secrets in its fragment, which no request contains. So
@@ -136,22 +140,27 @@ def send_bundle(
         store.put(layout.control, json.dumps(_NO_CONTROL).encode())
     if not store.has(layout.mailbox):
         mailbox.write(1)
-    addresses = store.addresses(
-        "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], life_seconds
-    )
-    [report] = store.addresses("PUT", [layout.start_report], life_seconds)
-    start = Start(
-        job_id=bundle.spec.job_id,
-        attempt=bundle.spec.attempt,
-        mailbox=mailbox.address(),
-        files=[
-            StoredFile(role, name, digest, address, executable)
-            for (role, name, digest, executable), address in zip(stored, addresses, strict=True)
-        ],
-        report=report,
-        **bundle.timing,
-    )
-    text = _START.format(start=start.to_json()).encode()
-    digest = hashlib.sha256(text).hexdigest()
-    store.put(layout.start(digest), text)
-    return SentBundle(store.addresses("GET", [layout.start(digest)], life_seconds)[0], digest, report)
+
+    def sign() -> SentBundle:
+        addresses = store.addresses(
+            "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], life_seconds
+        )
+        [report] = store.addresses("PUT", [layout.start_report], life_seconds)
+        start = Start(
+            job_id=bundle.spec.job_id,
+            attempt=bundle.spec.attempt,
+            mailbox=mailbox.address(),
+            files=[
+                StoredFile(role, name, digest, address, executable)
+                for (role, name, digest, executable), address in zip(stored, addresses, strict=True)
+            ],
+            report=report,
+            **bundle.timing,
+        )
+        text = _START.format(start=start.to_json()).encode()
+        digest = hashlib.sha256(text).hexdigest()
+        store.put(layout.start(digest), text)
+        [address] = store.addresses("GET", [layout.start(digest)], life_seconds)
+        return SentBundle(address, digest, report, sign)
+
+    return sign()

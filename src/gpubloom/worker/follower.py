@@ -85,7 +85,9 @@ _MOST_RANKS = 128
 _MOST_NODES = 32
 # The worker draws nothing: curves only as fine as Reading needs them to be.
 _BUCKETS = 64
-_OF_ENDED_RUNS = frozenset({"diverging"})
+_OF_ENDED_RUNS = frozenset(
+    {"diverging", "few_rows_used", "overfitting", "no_learning", "run_warning", "run_error"}
+)
 
 Result = TypeVar("Result")
 

@@ -80,8 +80,8 @@ async def launch(attempt: RemoteAttempt, spec: JobSpec, is_cancelled: Callable[[
         raise LaunchCancelled(was_asked=False)
     try:
         dependencies = await _package(attempt, spec, is_cancelled)
-        request = await _upload(attempt, spec, dependencies, allowance.seconds, is_cancelled)
-        return await _submit(attempt, request, is_cancelled)
+        request, sent = await _upload(attempt, spec, dependencies, allowance.seconds, is_cancelled)
+        return await _submit(attempt, request, sent, is_cancelled)
     except (ValueError, OSError, ProviderError, SecretUnavailable) as problem:
         kind = "refused" if isinstance(problem, ProviderError) else "not_started"
         kind = problem.code if isinstance(problem, SecretUnavailable) else kind
@@ -122,8 +122,8 @@ async def _upload(
     dependencies: "PackageDependencies",
     affordable_seconds: float,
     is_cancelled: Callable[[], bool],
-) -> Launch:
-    """Upload the job's files to the bucket; returns what the provider is asked for."""
+) -> tuple[Launch, SentBundle]:
+    """Upload the job's files to the store; returns what the provider is asked for."""
     job, intervals, longest_life = attempt.job, attempt.poll_intervals, attempt.instance.longest_seconds
     time_limit = _time_limit(affordable_seconds, longest_life, intervals)
     spec = replace(spec, command=_remote_command(spec.command), time_limit_seconds=time_limit)
@@ -136,9 +136,7 @@ async def _upload(
         return await attempt.in_thread(lambda: send_bundle(attempt.store, bundle))
 
     async def wait(problem: Exception, pause: float) -> None:
-        await _wait(
-            attempt, f"The job's files cannot be uploaded to the bucket now: {problem}", pause, is_cancelled
-        )
+        await _wait(attempt, f"The job's files cannot be stored now: {problem}", pause, is_cancelled)
 
     sent = await retry_async(
         send,
@@ -148,7 +146,7 @@ async def _upload(
     )
     offer = job.offer or {}
     secrets, prefetch = await attempt.instance.secrets(), prefetch_of(job)
-    return Launch(
+    request = Launch(
         key=attempt.instance.key,
         gpu=str(offer["gpu"]),
         gpus=int(offer["gpus"]),
@@ -164,10 +162,13 @@ async def _upload(
         secrets={name: secrets[name] for name in ("HF_TOKEN",) if name in secrets and prefetch},
         longest_seconds=_longest_life(time_limit, longest_life, intervals),
     )
+    return request, sent
 
 
-async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callable[[], bool]) -> Instance:
-    """Ask the provider until it has an instance."""
+async def _submit(
+    attempt: RemoteAttempt, request: Launch, sent: SentBundle, is_cancelled: Callable[[], bool]
+) -> Instance:
+    """Ask the provider until it has an instance. Each try has new addresses: capacity may take days."""
     was_asked = is_uncertain = False
 
     async def submit() -> Instance:
@@ -179,26 +180,42 @@ async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callabl
             raise LaunchCancelled(was_asked=was_asked)
         if not await attempt.spending.check_rate(attempt.instance.rental_id, attempt.prices):
             raise LaunchCancelled(was_asked=was_asked)
+        current = request
+        if was_asked and sent.renew is not None:
+            again = await attempt.in_thread(sent.renew)
+            current = replace(
+                request,
+                command=again.command,
+                start_address=again.address,
+                report_address=again.report_address,
+            )
         was_asked, is_uncertain = True, False
-        return await attempt.instance.submit(request)
+        return await attempt.instance.submit(current)
 
     async def wait(problem: Exception, pause: float) -> None:
         nonlocal is_uncertain
-        assert isinstance(problem, Fault)
-        is_uncertain = problem.uncertain
-        if problem.kind == "no_capacity" and not is_uncertain and has_next_offer(attempt.job, now()):
-            await attempt.spending.end(attempt.instance.rental_id, str(problem))
-            raise LaunchFailed("no_capacity", str(problem)) from problem
-        seconds = max(pause, problem.retry_after_seconds or 0.0)
+        seconds = pause
+        if isinstance(problem, Fault):
+            is_uncertain = problem.uncertain
+            if problem.kind == "no_capacity" and not is_uncertain and has_next_offer(attempt.job, now()):
+                await attempt.spending.end(attempt.instance.rental_id, str(problem))
+                raise LaunchFailed("no_capacity", str(problem)) from problem
+            seconds = max(pause, problem.retry_after_seconds or 0.0)
         await _wait(attempt, f"{problem} The worker retries automatically.", seconds, is_cancelled)
 
     intervals = attempt.poll_intervals
     return await retry_async(
         submit,
         RetryPolicy(intervals.first_pause, intervals.longest_pause),
-        is_transient=lambda problem: isinstance(problem, Fault) and (problem.passes or problem.uncertain),
+        is_transient=_may_pass,
         wait=wait,
     )
+
+
+def _may_pass(problem: Exception) -> bool:
+    if isinstance(problem, Fault):
+        return problem.passes or problem.uncertain
+    return isinstance(problem, StorageError)
 
 
 async def _wait(

@@ -56,6 +56,8 @@ class PollIntervals:
     meter: float = 3.0
     checkpoint: float = 120.0
     first_word: float = 600.0
+    # How long an instance may be silent while its provider says that it runs.
+    silence: float = 900.0
     starting: float = 1800.0
     first_pause: float = 5.0
     longest_pause: float = 300.0

@@ -1,6 +1,5 @@
 """The run list over HTTP: filter, columns, seeds, tags, notes, views, overlay; and nobody else's runs."""
 
-import asyncio
 import math
 from typing import Any
 from uuid import uuid4
@@ -9,12 +8,10 @@ import pytest
 
 from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.ingest import Batch, store_points
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.traincard import RunEvent
 from tests.server.installation import Browser, Installation, Server
-from tests.server.jobs.recorded import START, add_job, add_project
+from tests.server.jobs.recorded import add_job, add_project
+from tests.server.runs.reported import report
 
 
 @pytest.fixture
@@ -25,21 +22,6 @@ def ada(server: Server, member: User) -> Browser:
 def _config(**changes: Any) -> dict[str, Any]:
     base = {"data": {"train_path": "/data/a.txt"}, "device": "cpu"}
     return TrainConfig.model_validate({**base, **changes}).model_dump(mode="json")
-
-
-def _report(installation: Installation, job: TrainingJob, series: str, values: list[float]) -> None:
-    events = [
-        RunEvent(1, 0, step, START, "metric", step, {"values": {series: value}})
-        for step, value in enumerate(values, start=1)
-    ]
-
-    async def store() -> None:
-        database = Database(installation.database_url)
-        async with database.write() as session:
-            await store_points(session, await session.get_one(TrainingJob, job.id), Batch(events))
-        await database.close()
-
-    asyncio.run(store())
 
 
 def _rows(answer: Any) -> list[dict[str, Any]]:
@@ -64,7 +46,7 @@ def sweep(installation: Installation, member: User) -> list[TrainingJob]:
             error_message="Diverged: loss is NaN.\nmore" if status == "failed" else None,
         )
         values = [3.0, math.nan] if status == "failed" else [3.0, 1.0 + seed, 2.0 + seed]
-        _report(installation, job, "eval/loss", values)
+        report(installation, job, "eval/loss", values)
         jobs.append(job)
     jobs.append(add_job(installation, member, name="other", config=_config(learning_rate=1e-3)))
     return jobs
@@ -167,8 +149,8 @@ def test_long_curves_are_drawn_from_buckets_and_along_tokens(
 ) -> None:
     job = add_job(installation, member, config=_config())
     values = [float(step) for step in range(1, 30_001)]
-    _report(installation, job, "train/loss", values)
-    _report(installation, job, "train/tokens_seen", [64.0 * step for step in values])
+    report(installation, job, "train/loss", values)
+    report(installation, job, "train/tokens_seen", [64.0 * step for step in values])
     for along, last in (("step", 30_000), ("tokens", 64 * 30_000)):
         params = {"series": "train/loss", "group": str(job.id), "along": along, "points": 200}
         (group,) = ada.get("/api/runs/overlay", params=params).json()["groups"]

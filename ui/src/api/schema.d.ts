@@ -1592,6 +1592,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{job_id}/what-ran": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read What Ran
+         * @description Return what ran: commit and changes, command line, packages, machine, configs and datasets.
+         */
+        get: operations["read_what_ran_api_jobs__job_id__what_ran_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}/evaluations": {
         parameters: {
             query?: never;
@@ -3405,6 +3425,11 @@ export interface components {
              */
             datasetId?: string | null;
             /**
+             * Evaldatasetid
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            evalDatasetId?: string | null;
+            /**
              * Modelid
              * @description One of your models, instead of model.path.
              */
@@ -3842,6 +3867,18 @@ export interface components {
             };
         };
         /**
+         * ClockOut
+         * @description When the steps of an attempt happened: pairs of step and seconds since 1970.
+         */
+        ClockOut: {
+            /** Attempt */
+            attempt: number;
+            /** X */
+            x: number[];
+            /** Time */
+            time: number[];
+        };
+        /**
          * ColabNotebookIn
          * @description A script for Colab. If `packages` is null, the packages are derived from the script.
          */
@@ -4249,8 +4286,8 @@ export interface components {
         };
         /**
          * CurveOut
-         * @description One curve. Where points were thinned, `value` is their mean, `low` their minimum and `high` their
-         *     maximum.
+         * @description One curve. Where points were thinned, `value` is the mean of `count` values, `low` their minimum and
+         *     `high` their maximum.
          */
         CurveOut: {
             /** Name */
@@ -4270,8 +4307,11 @@ export interface components {
             low: number[];
             /** High */
             high: number[];
+            /** Count */
+            count: number[];
             /** Attempt */
             attempt: number[];
+            gaps: components["schemas"]["GapsOut"];
             last: components["schemas"]["LastPoint"] | null;
         };
         /**
@@ -4283,6 +4323,12 @@ export interface components {
             position: number;
             /** Series */
             series: components["schemas"]["CurveOut"][];
+            /**
+             * Clock
+             * @description Whole run; empty where only a range was asked for.
+             * @default []
+             */
+            clock: components["schemas"]["ClockOut"][];
         };
         /**
          * DataConfig
@@ -4307,13 +4353,31 @@ export interface components {
              */
             eval_path?: string | null;
             /**
+             * Evaluation format
+             * @description Format of eval_path, where it differs from format.
+             */
+            eval_format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Evaluation columns
+             * @description Columns of eval_path, where they differ from columns.
+             * @default {}
+             */
+            eval_columns?: {
+                [key: string]: string;
+            };
+            /**
+             * Evaluation encoding
+             * @description Text encoding of eval_path, where it differs from encoding.
+             */
+            eval_encoding?: string | null;
+            /**
              * Format
              * @description Format of the examples; detected unless it is set.
              */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
-             * @description Which column holds each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question; a path such as instances[0].output leads into lists and objects.
              * @default {}
              */
             columns?: {
@@ -4388,13 +4452,31 @@ export interface components {
              */
             eval_path: string | null;
             /**
+             * Evaluation format
+             * @description Format of eval_path, where it differs from format.
+             */
+            eval_format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Evaluation columns
+             * @description Columns of eval_path, where they differ from columns.
+             * @default {}
+             */
+            eval_columns: {
+                [key: string]: string;
+            };
+            /**
+             * Evaluation encoding
+             * @description Text encoding of eval_path, where it differs from encoding.
+             */
+            eval_encoding: string | null;
+            /**
              * Format
              * @description Format of the examples; detected unless it is set.
              */
-            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
-             * @description Which column holds each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question; a path such as instances[0].output leads into lists and objects.
              * @default {}
              */
             columns: {
@@ -4452,7 +4534,7 @@ export interface components {
          */
         DatasetChange: {
             /** Format */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
              * @description The column for each field, as {field: column}.
@@ -4461,7 +4543,7 @@ export interface components {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             /** Name */
             name?: string | null;
         };
@@ -4507,13 +4589,13 @@ export interface components {
              */
             source: "upload" | "hub";
             /** Format */
-            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /** Columns */
             columns: {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             origin: components["schemas"]["OriginOut"] | null;
             report: components["schemas"]["ReportOut"] | null;
             /** Problem */
@@ -4525,6 +4607,24 @@ export interface components {
              * Format: date-time
              */
             created_at: string;
+        };
+        /**
+         * DatasetUsed
+         * @description A dataset that the run used.
+         */
+        DatasetUsed: {
+            /** Name */
+            name: string;
+            /** Fingerprint */
+            fingerprint: string | null;
+            /** Rows */
+            rows: number | null;
+            /** Path */
+            path: string | null;
+            /** Source */
+            source: string | null;
+            /** Split */
+            split: string | null;
         };
         /** Datasets */
         Datasets: {
@@ -5346,6 +5446,11 @@ export interface components {
              * @description The kind in words.
              */
             readonly title: string;
+            /**
+             * Without Best
+             * @description Whether this finding forbids to call any step of the run the best.
+             */
+            readonly without_best: boolean;
         };
         /**
          * FindingOut
@@ -5361,6 +5466,50 @@ export interface components {
             severity: "error" | "warning" | "note";
             /** Sentence */
             sentence: string;
+        };
+        /**
+         * GapsOut
+         * @description Where values were NaN or infinite.
+         */
+        GapsOut: {
+            /** X */
+            x: number[];
+            /** Attempt */
+            attempt: number[];
+        };
+        /**
+         * GitState
+         * @description The checkout that the script ran in.
+         */
+        GitState: {
+            /** Commit */
+            commit: string;
+            /** Branch */
+            branch: string | null;
+            /** Remote */
+            remote: string | null;
+            /**
+             * Changed
+             * @description Whether files differed from the commit.
+             * @default false
+             */
+            changed: boolean;
+            /**
+             * Untracked
+             * @description Files that git does not know; names only.
+             * @default []
+             */
+            untracked: string[];
+            /**
+             * Diff
+             * @description Changes since the commit; cut if long.
+             */
+            diff: string | null;
+            /**
+             * Diff Characters Left Out
+             * @default 0
+             */
+            diff_characters_left_out: number;
         };
         /** GuideOut */
         GuideOut: {
@@ -5541,6 +5690,10 @@ export interface components {
             start_time?: string | null;
             /** End Time */
             end_time?: string | null;
+            /** Active Seconds */
+            active_seconds?: number;
+            /** Active Since */
+            active_since?: string | null;
             summary?: components["schemas"]["SummaryDelta"] | null;
         };
         /**
@@ -5627,6 +5780,16 @@ export interface components {
             /** End Time */
             end_time: string | null;
             /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
+            /**
              * Created At
              * Format: date-time
              */
@@ -5701,6 +5864,10 @@ export interface components {
             dataset_id: string | null;
             /** Dataset Name */
             dataset_name: string | null;
+            /** Eval Dataset Id */
+            eval_dataset_id: string | null;
+            /** Eval Dataset Name */
+            eval_dataset_name: string | null;
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -5802,10 +5969,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -5894,7 +6076,10 @@ export interface components {
             /** Value */
             value: number | ("NaN" | "Infinity" | "-Infinity");
         };
-        /** LengthsOut */
+        /**
+         * LengthsOut
+         * @description How long the rows are. Reports of earlier versions have no median.
+         */
         LengthsOut: {
             /** Unit */
             unit: string;
@@ -5910,13 +6095,18 @@ export interface components {
                 number,
                 number
             ][];
-            /** Half Below */
-            half_below: number;
             /**
-             * Most Below
-             * @description 95 % of the rows are shorter than this length.
+             * Median
+             * @description 50 % of the rows are no longer than this.
+             * @default 0
              */
-            most_below: number;
+            median: number;
+            /**
+             * Percentile 95
+             * @description 95 % of the rows are no longer than this.
+             * @default 0
+             */
+            percentile_95: number;
             /** Histogram */
             histogram: components["schemas"]["Bar"][];
             /** Too Long */
@@ -6174,7 +6364,7 @@ export interface components {
              * Format
              * @enum {string}
              */
-            format: "text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages";
+            format: "text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst";
             /** Columns */
             columns: {
                 [key: string]: string;
@@ -6820,7 +7010,7 @@ export interface components {
          */
         NewDataset: {
             /** Format */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
              * @description The column for each field, as {field: column}.
@@ -6829,7 +7019,7 @@ export interface components {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             /** Name */
             name?: string | null;
             /** Filename */
@@ -6925,6 +7115,11 @@ export interface components {
              * @description One of your datasets, instead of a data path.
              */
             dataset_id?: string | null;
+            /**
+             * Eval Dataset Id
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            eval_dataset_id?: string | null;
             /**
              * Model Id
              * @description One of your models, instead of model.path.
@@ -7748,6 +7943,11 @@ export interface components {
              */
             dataset_id?: string | null;
             /**
+             * Eval Dataset Id
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            eval_dataset_id?: string | null;
+            /**
              * Model Id
              * @description One of your models, instead of model.path.
              */
@@ -8167,6 +8367,10 @@ export interface components {
             dataset_id: string | null;
             /** Dataset Name */
             dataset_name: string | null;
+            /** Eval Dataset Id */
+            eval_dataset_id: string | null;
+            /** Eval Dataset Name */
+            eval_dataset_name: string | null;
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -8268,10 +8472,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -8519,6 +8738,18 @@ export interface components {
             blank_lines: number;
             /** Columns */
             columns: components["schemas"]["ColumnOut"][];
+            /**
+             * Paths
+             * @description Paths into lists and objects, such as instances[0].output.
+             * @default []
+             */
+            paths: string[];
+            /**
+             * Unused Columns
+             * @description Columns that the mapping does not use.
+             * @default []
+             */
+            unused_columns: string[];
             detection: components["schemas"]["DetectionOut"];
             mapping: components["schemas"]["MappingOut"] | null;
             /** Examples */
@@ -10317,6 +10548,7 @@ export interface components {
             /**
              * @default {
              *       "kind": "text",
+             *       "eval_columns": {},
              *       "columns": {},
              *       "train_on": "completions",
              *       "packing": true,
@@ -10497,6 +10729,7 @@ export interface components {
             /**
              * @default {
              *       "kind": "text",
+             *       "eval_columns": {},
              *       "columns": {},
              *       "train_on": "completions",
              *       "packing": true,
@@ -10687,6 +10920,53 @@ export interface components {
         Views: {
             /** Items */
             items: components["schemas"]["ViewOut"][];
+        };
+        /**
+         * WhatRan
+         * @description What a run recorded about itself at its start. Parts that nobody recorded are empty.
+         */
+        WhatRan: {
+            /**
+             * Command
+             * @description The command line, without secrets.
+             * @default []
+             */
+            command: string[];
+            /**
+             * Folder
+             * @description The working directory.
+             */
+            folder: string | null;
+            git: components["schemas"]["GitState"] | null;
+            /**
+             * Machine
+             * @description Host, system, Python, CPU, memory.
+             * @default {}
+             */
+            machine: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Packages
+             * @description Installed packages and their versions.
+             * @default {}
+             */
+            packages: {
+                [key: string]: string;
+            };
+            /**
+             * Configs
+             * @description Configs by name, such as TrainingArguments.
+             * @default {}
+             */
+            configs: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Datasets
+             * @default []
+             */
+            datasets: components["schemas"]["DatasetUsed"][];
         };
         /** ModelFile */
         gpubloom__server__jobs__schemas__ModelFile: {
@@ -13956,6 +14236,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LogMatches"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_what_ran_api_jobs__job_id__what_ran_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhatRan"];
                 };
             };
             /** @description Error */

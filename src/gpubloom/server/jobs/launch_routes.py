@@ -146,7 +146,9 @@ async def _on_requested_machine(
     """The plan on the machine that was asked for; the data does not count, as it may not be here."""
     if not refusal.errors or refusal.errors[0].code not in _STILL_PLANNED:
         return None
-    asked = body.model_copy(update={"config": _without_data(body.config), "dataset_id": None})
+    asked = body.model_copy(
+        update={"config": _without_data(body.config), "dataset_id": None, "eval_dataset_id": None}
+    )
     model_only = replace(project, data_path=None, dataset_id=None)
     try:
         config, machines, _ = await configure(
@@ -248,7 +250,14 @@ async def _inputs(
     dataset_id = body.dataset_id
     if dataset_id is None and not _names_data(body.config):
         dataset_id = project.dataset_id
-    return await find_inputs(session, principal, settings, dataset_id=dataset_id, model_id=body.model_id)
+    return await find_inputs(
+        session,
+        principal,
+        settings,
+        dataset_id=dataset_id,
+        model_id=body.model_id,
+        eval_dataset_id=body.eval_dataset_id,
+    )
 
 
 def _names_data(config: dict[str, Any]) -> bool:

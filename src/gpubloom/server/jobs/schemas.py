@@ -31,6 +31,9 @@ class PlanRequest(Writable):
         "are used.",
     )
     dataset_id: UUID | None = Field(None, description="One of your datasets, instead of a data path.")
+    eval_dataset_id: UUID | None = Field(
+        None, description="One of your datasets to evaluate on, instead of an eval split of the data."
+    )
     model_id: UUID | None = Field(None, description="One of your models, instead of model.path.")
     gpu_type: Annotated[Line, Field(min_length=1, max_length=64)] | None = Field(
         None,
@@ -272,6 +275,12 @@ class JobListItem(Schema):
     error_message: str | None
     start_time: datetime | None
     end_time: datetime | None
+    active_seconds: float = Field(
+        description="Time on a machine in seconds, without queue and pauses, up to `active_since`."
+    )
+    active_since: datetime | None = Field(
+        description="Since when the job holds a machine. None if it holds none."
+    )
     created_at: datetime
     updated_at: datetime
 
@@ -285,6 +294,8 @@ class JobOut(Schema):
     checkpoint_id: UUID | None
     dataset_id: UUID | None
     dataset_name: str | None
+    eval_dataset_id: UUID | None
+    eval_dataset_name: str | None
     model_id: UUID | None
     model_name: str | None
     project_id: UUID
@@ -331,8 +342,17 @@ class JobOut(Schema):
     has_model: bool
     error_code: str | None
     error_message: str | None
+    failed_on_data: bool = Field(
+        description="The job failed on its data. Resuming it fails again: change the data or the config."
+    )
     start_time: datetime | None
     end_time: datetime | None
+    active_seconds: float = Field(
+        description="Time on a machine in seconds, without queue and pauses, up to `active_since`."
+    )
+    active_since: datetime | None = Field(
+        description="Since when the job holds a machine. None if it holds none."
+    )
     created_at: datetime
     updated_at: datetime
 
@@ -412,9 +432,24 @@ class LastPoint(Schema):
     value: MetricNumber
 
 
+class GapsOut(Schema):
+    """Where values were NaN or infinite."""
+
+    x: list[float]
+    attempt: list[int]
+
+
+class ClockOut(Schema):
+    """When the steps of an attempt happened: pairs of step and seconds since 1970."""
+
+    attempt: int
+    x: list[int]
+    time: list[float]
+
+
 class CurveOut(Schema):
-    """One curve. Where points were thinned, `value` is their mean, `low` their minimum and `high` their
-    maximum.
+    """One curve. Where points were thinned, `value` is the mean of `count` values, `low` their minimum and
+    `high` their maximum.
     """
 
     name: str
@@ -424,7 +459,9 @@ class CurveOut(Schema):
     value: list[float]
     low: list[float]
     high: list[float]
+    count: list[int]
     attempt: list[int]
+    gaps: GapsOut
     last: LastPoint | None
 
 
@@ -433,6 +470,7 @@ class Curves(Schema):
 
     position: int
     series: list[CurveOut]
+    clock: list[ClockOut] = Field([], description="Whole run; empty where only a range was asked for.")
 
 
 class MetricRow(Schema):

@@ -97,6 +97,7 @@ async def create_job(
         config=(finder or launch.config).model_dump(mode="json"),
         plan=launch.plan.model_dump(mode="json"),
         dataset_id=None if inputs.dataset is None else inputs.dataset.id,
+        eval_dataset_id=None if inputs.eval_dataset is None else inputs.eval_dataset.id,
         model_id=None if inputs.model is None else inputs.model.id,
         gpu_type=gpu_type,
         gpus=launch.gpus,

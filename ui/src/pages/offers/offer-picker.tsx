@@ -35,7 +35,7 @@ export function OfferPicker({ selection, memoryGb, back, instead = {}, waiting }
       <LocalCard group={group} selection={selection} memoryGb={memoryGb} />
       {selection.storage && !selection.storage.ready && (
         <Notice tone="attention" className="text-sm">
-          {selection.storage.reason}
+          <TextWithCode text={selection.storage.reason ?? ""} />
         </Notice>
       )}
       {selection.hasRequest ? (
@@ -282,6 +282,7 @@ function OfferDetails({ offer }: { offer: Offer }) {
           ...(offer.credit ? ([["Covered by credit", moneyRange(offer.credit.covered)], ["You pay", moneyRange(offer.credit.to_pay)]] as const) : []),
           ["Hours", hoursRange(offer.hours)],
           ["Memory per GPU", `${offer.memory_gb} GB`],
+          ["Files go through", offer.store ? offer.store.title : "nothing is set up yet"],
           ["Price as of", `${dateText(offer.read_on)}${offer.stale ? ", more than 30 days ago" : ""}`],
         ]}
       />

@@ -56,6 +56,11 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
           <TextWithCode text={provider.reason} />
         </p>}
       <Abilities provider={provider} />
+      {provider.available && provider.store && (
+        <p className="text-xs text-dim">
+          Files of jobs go through: {provider.store.title}. {provider.store.note}
+        </p>
+      )}
       <div className="mt-auto flex flex-wrap items-center gap-2">
         {provider.connected ? (
           <>

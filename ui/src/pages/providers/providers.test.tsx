@@ -33,6 +33,7 @@ const provider = (change: Partial<Provider> = {}): Provider => ({
     { name: "region", title: "Region", secret: false, required: false, hint: "" },
   ],
   capabilities,
+  store: null,
   ...change,
 });
 const show = (element: ReactNode) => render(<QueryClientProvider client={queryClient}>{element}</QueryClientProvider>);

@@ -13,7 +13,7 @@ import { Button, CopyButton } from "@/components/button";
 import { Card } from "@/components/card";
 import { Select } from "@/components/input";
 import { counted, metricText } from "@/text/numbers";
-import { groupColour, valueText } from "./run-words";
+import { groupColour, shortNames, valueText } from "./run-words";
 
 type ComparePanelProps = { rows: readonly RunRow[]; metrics: readonly string[]; onClear: () => void };
 
@@ -51,17 +51,12 @@ export default function ComparePanel({ rows, metrics, onClear }: ComparePanelPro
   );
 }
 
-/** Names that tell rows apart in a legend. */
-export function labelsOf(rows: readonly RunRow[]): string[] {
-  return rows.map(({ name }, index) => (rows.some((other, at) => at !== index && other.name === name) ? `${name} (${index + 1})` : name));
-}
-
 function OverlayChart({ rows, overlay, along }: { rows: readonly RunRow[]; overlay: Overlay; along: "step" | "tokens" }) {
   const [store] = useState(() => new CurveStore());
   const view = useNewChartsView(store, NO_MARKS);
-  const labels = labelsOf(rows);
-  const structure = JSON.stringify([labels, overlay.series, overlay.groups.map((group) => [group.runs > 0, group.failed.map((curve) => curve.run_id)])]);
-  const spec = useMemo(() => overlaySpec(labels, overlay, along), [structure, along]); // oxlint-disable-line react-hooks/exhaustive-deps -- a new chart only for other lines
+  // A text can be compared: a new chart is made only for other lines, not for every new point.
+  const lines = JSON.stringify(overlayLines(shortNames(rows), overlay));
+  const spec = useMemo(() => overlaySpec(overlay.series, JSON.parse(lines) as LineSpec[], along), [overlay.series, lines, along]);
   useEffect(() => store.load({ position: 0, series: overlayCurves(overlay) }), [store, overlay]);
   if (spec.lines.length === 0) {
     return (
@@ -84,14 +79,17 @@ function OverlayChart({ rows, overlay, along }: { rows: readonly RunRow[]; overl
 
 const NO_MARKS: [] = [];
 
-export function overlaySpec(labels: readonly string[], overlay: Overlay, along: "step" | "tokens"): PageChartSpec {
-  const lines = overlay.groups.flatMap((group, index): LineSpec[] => {
+/** A line for each group, and one for each run of it that failed. */
+export function overlayLines(labels: readonly string[], overlay: Overlay): LineSpec[] {
+  return overlay.groups.flatMap((group, index): LineSpec[] => {
     const colour = groupColour(index);
-    const label = labels[index] ?? "";
     const failed = group.failed.map((curve, number): LineSpec & { failed: boolean } => ({ name: `${index}/${number}`, label: `${curve.name}, failed`, colour, failed: true }));
-    return [...(group.runs > 0 ? [{ name: String(index), label, colour }] : []), ...failed];
+    return [...(group.runs > 0 ? [{ name: String(index), label: labels[index] ?? "", colour }] : []), ...failed];
   });
-  return { title: overlay.series, height: 260, format: metricText, mayBeLogarithmic: true, smoothed: true, axis: "step", lines, ...(along === "tokens" ? { over: "tokens" as const } : {}) };
+}
+
+function overlaySpec(title: string, lines: LineSpec[], along: "step" | "tokens"): PageChartSpec {
+  return { title, height: 260, format: metricText, mayBeLogarithmic: true, smoothed: true, axis: "step", lines, ...(along === "tokens" ? { over: "tokens" as const } : {}) };
 }
 
 /** Every group as a curve: the mean between its lowest and highest run. */
@@ -121,7 +119,7 @@ function ConfigDiff({ rows }: { rows: readonly RunRow[] }) {
   const equal = comparison.data?.equal ?? [];
   const mixed = rows.length > 1 && differences.length > 1;
   const table = [...differences, ...facts];
-  const text = [["", ...labelsOf(rows)], ...table.map(({ path, values }) => [path, ...values.map(valueText)])].map((cells) => cells.join("\t")).join("\n");
+  const text = [["", ...shortNames(rows)], ...table.map(({ path, values }) => [path, ...values.map(valueText)])].map((cells) => cells.join("\t")).join("\n");
   return (
     <Card className="self-start">
       <button type="button" aria-expanded={open} onClick={() => setOpen(!open)} className="flex w-full items-center gap-2.5 text-left">
@@ -170,7 +168,7 @@ function DiffTable({ rows, differences }: { rows: readonly RunRow[]; differences
             <th scope="col" className="text-left">
               <span className="sr-only">Setting</span>
             </th>
-            {labelsOf(rows).map((label, index) => (
+            {shortNames(rows).map((label, index) => (
               <th key={label} scope="col" className="max-w-24 pb-1 pl-3 text-right text-xs font-[520] text-dim">
                 <span className="inline-flex max-w-24 items-center gap-1.5">
                   <span aria-hidden className="inline-block h-[3px] w-2.5 shrink-0 rounded-full" style={{ background: groupColour(index) }} />
@@ -185,6 +183,7 @@ function DiffTable({ rows, differences }: { rows: readonly RunRow[]; differences
             <tr key={path} className="border-t border-line">
               <th scope="row" className="max-w-40 py-1.5 pr-2 text-left font-mono text-xs font-[450] break-words text-dim">{path}</th>
               {values.map((value, index) => (
+                // oxlint-disable-next-line jsx-a11y/control-has-associated-label -- a cell with text, not a control
                 <td key={index} className={`py-1.5 pl-3 text-right break-words ${index > 0 && value !== values[0] ? "font-[560] text-warning" : ""}`}>
                   {valueText(value)}
                 </td>

@@ -70,7 +70,11 @@ export function FilterField({ text, onChange, found, problem, columns }: FilterF
         )}
       </div>
       <datalist id={`${id}-columns`}>
-        {draft.trim() === "" && columns.map((name) => <option key={name} value={`${name} `} />)}
+        {draft.trim() === "" && columns.map((name) => (
+          <option key={name} value={`${name} `}>
+            {name}
+          </option>
+        ))}
       </datalist>
       {problem && (
         <p id={`${id}-problem`} role="alert" className="mt-1.5 text-xs text-danger-soft">

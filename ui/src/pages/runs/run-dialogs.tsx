@@ -1,5 +1,5 @@
 /** Dialogs of the run list: columns, grouping, tags and notes, and the name of a view. */
-import { useState } from "react";
+import { useId, useState } from "react";
 import { sentenceOf } from "@/api/problem";
 import { labelRun, refreshRuns } from "@/api/runs";
 import type { RunList, RunRow } from "@/api/types";
@@ -105,12 +105,13 @@ export function LabelsDialog({ row, onClose }: { row: RunRow; onClose: () => voi
   const [notes, setNotes] = useState(row.notes);
   const [pending, setPending] = useState(false);
   const single = row.run_ids.length === 1;
+  const id = useId();
 
   async function save() {
     setPending(true);
     const wanted = [...new Set(tags.split(",").map((tag) => tag.trim()).filter(Boolean))];
     try {
-      for (const id of row.run_ids) await labelRun(id, { tags: wanted, ...(single ? { notes } : {}) });
+      for (const runId of row.run_ids) await labelRun(runId, { tags: wanted, ...(single ? { notes } : {}) });
       await refreshRuns();
       onClose();
     } catch (error) {
@@ -128,15 +129,19 @@ export function LabelsDialog({ row, onClose }: { row: RunRow; onClose: () => voi
           void save();
         }}
       >
-        <label className="block text-sm">
-          <span className="mb-1 block text-xs text-dim">Tags, with commas between them</span>
-          <Input value={tags} onChange={(event) => setTags(event.target.value)} />
-        </label>
-        {single && (
-          <label className="block text-sm">
-            <span className="mb-1 block text-xs text-dim">Notes</span>
-            <Textarea rows={5} value={notes} onChange={(event) => setNotes(event.target.value)} />
+        <div>
+          <label htmlFor={`${id}-tags`} className="mb-1 block text-xs text-dim">
+            Tags, with commas between them
           </label>
+          <Input id={`${id}-tags`} value={tags} onChange={(event) => setTags(event.target.value)} />
+        </div>
+        {single && (
+          <div>
+            <label htmlFor={`${id}-notes`} className="mb-1 block text-xs text-dim">
+              Notes
+            </label>
+            <Textarea id={`${id}-notes`} rows={5} value={notes} onChange={(event) => setNotes(event.target.value)} />
+          </div>
         )}
         <div className="flex justify-end gap-2">
           <Button variant="ghost" onClick={onClose}>

@@ -38,11 +38,6 @@ export function RunTable({ list, sort, onSort, chosen, onChoose, onLabel, onTag 
   const columns = shownColumns(list);
   const metric = columns.find((column) => column.kind === "metric")?.name;
   const best = bestValues(list, columns);
-  const toggled = (kept: ReadonlySet<string>, id: string) => {
-    const next = new Set(kept);
-    if (!next.delete(id)) next.add(id);
-    return next;
-  };
   const rowProps = { columns, metric, onLabel, onTag };
   return (
     <table role="table" aria-label="Runs" className="w-full border-collapse text-sm max-md:block">
@@ -90,14 +85,21 @@ export function RunTable({ list, sort, onSort, chosen, onChoose, onLabel, onTag 
   );
 }
 
+function toggled(kept: ReadonlySet<string>, id: string): ReadonlySet<string> {
+  const next = new Set(kept);
+  if (!next.delete(id)) next.add(id);
+  return next;
+}
+
 /** Config and metric columns are named above the table, so that a setting and a result are not mixed up. */
 function GroupHeadings({ columns }: { columns: Shown[] }) {
   const names = { config: "Config", metric: "Metrics", run: "" } as const;
   const groups = (["config", "metric", "run"] as const).map((kind) => ({ kind, count: columns.filter((column) => column.kind === kind).length })).filter(({ count }) => count > 0);
   return (
     <tr role="row" aria-hidden className="text-2xs text-faint">
-      <td colSpan={3} />
-      <td className="max-xl:hidden" />
+      {/* Nothing stands above the first columns. */}
+      <td colSpan={3}>&nbsp;</td>
+      <td className="max-xl:hidden">&nbsp;</td>
       {groups.map(({ kind, count }) => (
         <td key={kind} colSpan={count} className="px-2 pt-2 text-center">
           {names[kind] && <span className="block border-b border-line-strong pb-0.5">{names[kind]}</span>}
@@ -152,7 +154,7 @@ function TableRow({ row, columns, metric, best, place, inside, open, onOpen, onC
       <td role="cell" className={cn("max-w-96 px-2 py-2 align-middle max-md:p-0", inside && "pl-9 max-md:pl-3")}>
         <div className="flex min-w-0 flex-wrap items-center gap-x-2 gap-y-0.5">
           {row.members.length > 0 && (
-            <button type="button" aria-expanded={open} aria-label={`Show the seeds of ${row.name}`} onClick={onOpen} className="-ml-1 grid size-5 place-items-center text-dim hover:text-text max-md:order-last max-md:size-8">
+            <button type="button" aria-expanded={open} aria-label={`Show the seeds of ${row.name}`} onClick={onOpen} className="-ml-1 grid size-5 place-items-center text-dim hover:text-text max-md:size-7">
               {open ? <ChevronDown aria-hidden className="size-3.5" /> : <ChevronRight aria-hidden className="size-3.5" />}
             </button>
           )}
@@ -233,7 +235,7 @@ function Source({ row }: { row: RunRow }) {
 
 function Cell({ row, column, best, stacked }: { row: RunRow; column: Shown; best: ReadonlyMap<string, number>; stacked?: boolean }): ReactNode {
   const value = row.cells[column.name];
-  const spread = row.spread[column.name];
+  const spread = column.kind === "metric" ? row.spread[column.name] : undefined;
   const running = column.name === "time" && row.status === "running" && row.eta_seconds !== null;
   const text = running ? `${durationText(row.eta_seconds ?? 0)} left` : cellText(column.name, value, column.kind);
   const isBest = row.members.length === 0 && typeof value === "number" && best.get(column.name) === value;
@@ -268,7 +270,7 @@ function PhoneLine({ row, columns }: { row: RunRow; columns: Shown[] }) {
 function bestValues(list: RunList, columns: Shown[]): Map<string, number> {
   const rows = list.sections.flatMap((section) => section.rows).flatMap((row) => (row.members.length > 0 ? row.members : [row]));
   const found = new Map<string, number>();
-  for (const { name } of columns.filter(({ name, kind }) => kind === "metric" && name.endsWith("loss.min"))) {
+  for (const { name } of columns.filter((column) => column.kind === "metric" && column.name.endsWith("loss.min"))) {
     const values = rows.map((row) => row.cells[name]).filter((value): value is number => typeof value === "number");
     if (values.length > 1) found.set(name, Math.min(...values));
   }

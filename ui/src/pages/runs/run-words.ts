@@ -63,7 +63,18 @@ export function cellText(column: string, value: unknown, kind: ColumnKind): stri
   return valueText(value);
 }
 
-export const spreadText = (value: number) => (Math.abs(value) >= 1000 ? countText(value) : metricText(value));
+/** A standard deviation: two digits are all that it is good for. */
+export const spreadText = (value: number) => (Math.abs(value) >= 100 ? countText(value) : String(Number(value.toPrecision(2))));
+
+/** Names of rows as short as they can be told apart: without the words with which all begin, but for the last of them. */
+export function shortNames(rows: readonly Pick<RunRow, "name">[]): string[] {
+  const words = rows.map(({ name }) => name.split(" "));
+  const first = words[0] ?? [];
+  let common = 0;
+  while (rows.length > 1 && common < first.length - 1 && words.every((each) => each.length > common + 1 && each[common] === first[common])) common += 1;
+  const names = words.map((each) => each.slice(Math.max(0, common - 1)).join(" "));
+  return names.map((name, index) => (names.indexOf(name) !== names.lastIndexOf(name) ? `${name} (${index + 1})` : name));
+}
 
 /** What a row is called where there is room for a few words only. */
 export const seedsText = (row: RunRow) => (row.members.length > 0 ? `${row.members.length} seeds` : "");

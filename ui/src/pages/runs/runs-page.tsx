@@ -141,7 +141,8 @@ const chip = "inline-flex h-7 items-center gap-1.5 rounded-full border border-li
 /** Where the runs come from; one that has not been heard from says since when. */
 function Sources({ list, chosen, onChoose }: { list: RunList; chosen: string | undefined; onChoose: (name: string | undefined) => void }) {
   const total = list.sources.reduce((sum, source) => sum + source.runs, 0);
-  const now = Date.now() / 1000;
+  // Of the newest source, not of this machine's clock: two clocks may differ.
+  const now = Math.max(...list.sources.map((source) => source.seen ?? 0));
   return (
     <div role="group" aria-label="Source" className="-mx-4 mt-2.5 flex gap-1.5 overflow-x-auto px-4 pb-0.5">
       <button type="button" className={chip} aria-pressed={chosen === undefined} onClick={() => onChoose(undefined)}>
@@ -178,6 +179,8 @@ const searchOf = (view: RunView): RunsSearch => ({
 
 const isSame = (one: RunsSearch, other: RunsSearch) => (["query", "columns", "group", "sort"] as const).every((name) => one[name] === other[name]);
 
+const attempt = (work: Promise<unknown>) => void work.catch((error: unknown) => toastFailure(`The view was not changed. ${sentenceOf(error)}`));
+
 type ViewsBarProps = { search: RunsSearch; list: RunList | undefined; onChoose: (search: RunsSearch) => void };
 
 function ViewsBar({ search, list, onChoose }: ViewsBarProps) {
@@ -187,7 +190,6 @@ function ViewsBar({ search, list, onChoose }: ViewsBarProps) {
   const edited = saved !== undefined && !isSame(searchOf(saved), search);
   const builtIn = saved ? undefined : BUILT_IN.find(({ query }) => isSame({ query: query || undefined }, search));
 
-  const attempt = (work: Promise<unknown>) => void work.catch((error: unknown) => toastFailure(`The view was not changed. ${sentenceOf(error)}`));
   const tab = "inline-flex items-center gap-1.75 rounded-lg px-3.5 py-1.25 whitespace-nowrap text-dim hover:text-text aria-[current]:bg-raised aria-[current]:text-white max-sm:px-2.5 max-sm:py-2 max-sm:text-sm";
   return (
     <div className="flex items-center justify-between gap-3 max-sm:flex-col max-sm:items-stretch max-sm:gap-1">

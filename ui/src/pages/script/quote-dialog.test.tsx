@@ -18,6 +18,8 @@ const quote = {
   limits: { budget: 5, max_hours: 2 },
   switch_off: { can: false, reason: "Lambda bills the machine until it is terminated." },
   reasons: ["The cheapest that fits."],
+  store: { name: "server" as const, title: "This server", note: "Keep it running." },
+  problem: null,
   ignored: [],
 };
 
@@ -39,7 +41,7 @@ it("says what it would cost, why there and where the bill ends, before anything 
   const start = vi.fn(async () => undefined);
   show(start);
   expect(await screen.findByText("Lambda · A10 · us-east-1")).toBeDefined();
-  for (const text of ["$0.40–0.90", "The cheapest that fits.", "when the job is done, at $5 or after 2 h", "Lambda bills the machine until it is terminated."]) expect(screen.getByText(text)).toBeDefined();
+  for (const text of ["$0.40–0.90", "The cheapest that fits.", "This server", "when the job is done, at $5 or after 2 h", "Lambda bills the machine until it is terminated."]) expect(screen.getByText(text)).toBeDefined();
   expect(start).not.toHaveBeenCalled();
   await userEvent.click(screen.getByRole("button", { name: "Rent and start" }));
   expect(start).toHaveBeenCalledOnce();

@@ -5,7 +5,7 @@ import type { ScriptQuote } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Facts } from "@/components/figures";
-import { Notice } from "@/components/notice";
+import { Notice, TextWithCode } from "@/components/notice";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { hoursText, moneyRange, moneyText } from "@/text/numbers";
 
@@ -31,7 +31,12 @@ export function QuoteDialog({ quote, onStart, onClose }: QuoteDialogProps) {
 
   return (
     <Dialog open onOpenChange={(open) => !open && onClose()} title="Rent this instance?" description={machine}>
-      <Facts facts={[["Expected cost", moneyRange(quote.estimated_cost)], ["Ends", endText(quote.limits)]]} />
+      <Facts facts={[["Expected cost", moneyRange(quote.estimated_cost)], ["Ends", endText(quote.limits)], ...(quote.store ? ([["Files go through", quote.store.title]] as const) : [])]} />
+      {quote.problem && (
+        <Notice tone="attention" className="mt-3 text-sm">
+          <TextWithCode text={quote.problem} />
+        </Notice>
+      )}
       {quote.reasons.length > 0 && (
         <ul className="mt-3 grid gap-1 border-t border-line pt-3 text-xs text-dim">
           {quote.reasons.map((reason) => (
@@ -53,7 +58,7 @@ export function QuoteDialog({ quote, onStart, onClose }: QuoteDialogProps) {
       )}
       <div className="mt-5 flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button variant="primary" pending={pending} onClick={() => void start()}>
+        <Button variant="primary" pending={pending} disabled={quote.problem !== null} onClick={() => void start()}>
           Rent and start
         </Button>
       </div>
