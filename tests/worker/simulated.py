@@ -211,7 +211,6 @@ class _Sent:
     address: str = "https://example.com/start"
     report_address: str = ""
     command: str = "true"
-    report_address: str = ""
 
 
 class _NoReports:

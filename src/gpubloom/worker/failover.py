@@ -1,8 +1,8 @@
 """A job whose offer has no machine, or lost it, goes on with its next offer, within the same budget.
 
 An offer that had no machine, or whose machine was taken away, goes to the end of the list: it may have one
-later. One that refused the job, or whose machine never reported, is dropped. Every attempt has a rental row of
-its own, which is the chain that the job's page shows.
+later. One that refused the job, or whose machine never reported, is dropped. Every attempt has a rental row
+of its own, which is the chain that the job's page shows.
 """
 
 from datetime import datetime, timedelta
