@@ -212,15 +212,15 @@ class _Sent:
     report_address: str = ""
     command: str = "true"
 
+    def address_with(self, secrets: Mapping[str, str]) -> str:
+        return self.address
+
 
 class _NoReports:
     """A store of machines that say nothing of their start."""
 
     def get(self, name: str, *, most: int | None = None) -> bytes | None:
         return None
-
-    def address_with(self, secrets: Mapping[str, str]) -> str:
-        return self.address
 
 
 OPEN: list[Simulation] = []
