@@ -131,8 +131,8 @@ OWNED: dict[str, Callable[[Installation, User], object]] = {
 }
 # What only admins may ask for is refused to members with 403, whoever it belongs to.
 ADMINISTRATION = {"user_id", "invitation_id"}
-# A file's path below an id that is somebody's.
-NOT_IDS = {"provider", "path"}
+# A file's path below an id that is somebody's, and names that mean something else for every person.
+NOT_IDS = {"provider", "path", "name"}
 
 BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/api/jobs/{job_id}/settings"): {"learning_rate": 0.001},

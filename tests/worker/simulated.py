@@ -216,9 +216,6 @@ class _Sent:
     def address_with(self, secrets: Mapping[str, str]) -> str:
         return self.address
 
-    def address_with(self, secrets: Mapping[str, str]) -> str:
-        return self.address
-
 
 class _NoReports:
     """A store of machines that say nothing of their start."""

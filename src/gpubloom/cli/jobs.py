@@ -218,6 +218,42 @@ def checkpoints(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def machines(job_id: JobId, as_json: AsJson = False) -> None:
+    """List the rented machines of a job in the order of its attempts, and what each cost."""
+    from gpubloom.cli.tables import print_table
+
+    found = _call("GET", "/rentals", query={"job_id": str(job_id), "limit": 100})["items"][::-1]
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    if not found:
+        typer.echo("No machine was rented for this job.")
+        return
+    print_table(
+        {
+            "attempt": "number",
+            "machine": "text",
+            "state": "text",
+            "metered $": "number",
+            "billed $": "number",
+        },
+        [
+            (
+                item["attempt"],
+                f"{item['provider']} {item['gpus']}x {item['gpu']}",
+                item["state"],
+                f"{item['cost']:.2f}",
+                "" if item["bill"] is None else f"{item['bill']:.2f}",
+            )
+            for item in found
+        ],
+    )
+    for item in found:
+        if item["detail"]:
+            typer.echo(f"{item['attempt']}: {item['detail']}")
+
+
+@app.command()
 def pause(job_id: JobId) -> None:
     """Pause a job: save a checkpoint, stop and free the GPU."""
     _show(_call("POST", f"/jobs/{job_id}/pause"), as_json=False)

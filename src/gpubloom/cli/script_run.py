@@ -41,6 +41,19 @@ def run_script(
     max_hours: Annotated[
         float | None, typer.Option(help="Maximum duration in hours. [default: twice the estimate]", min=0)
     ] = None,
+    failover: Annotated[
+        bool,
+        typer.Option(
+            help="If the provider has no machine, use the same GPU at another connected provider, within the "
+            "same budget."
+        ),
+    ] = True,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of a secret that the script gets; may be repeated. [default: all of your secrets]"
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the job.")] = None,
     project: Annotated[
         str | None, typer.Option(help="Project id from `bloom projects list`. [default: the project Scripts]")
@@ -104,6 +117,8 @@ def run_script(
         "datasets": dataset or [],
         "budget": budget,
         "max_hours": max_hours,
+        "failover": None if failover else [],
+        "secrets": secret,
         "network": network,
         "confirmed": confirm,
     }

@@ -1,8 +1,8 @@
 """A job whose offer has no machine, or lost it, goes on with its next offer, within the same budget.
 
 An offer that had no machine, or whose machine was taken away, goes to the end of the list: it may have one
-later. One that refused the job, or whose machine never reported, is dropped. Every attempt has a rental row of
-its own, which is the chain that the job's page shows.
+later. One that refused the job, or whose machine never reported, is dropped. Every attempt has a rental row
+of its own, which is the chain that the job's page shows.
 """
 
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ ASKED_AGAIN_AFTER = timedelta(minutes=5)
 # Faults after which the same offer may work later.
 _MAY_WORK_LATER = {"no_capacity", "lost"}
 # Faults after which another offer may work. Others, such as a missing secret, would meet the job everywhere.
-_ELSEWHERE = {"quota", "bad_credentials", "refused", "agent_silent", "gone", *_MAY_WORK_LATER}
+_ANOTHER_OFFER_HELPS = {"quota", "bad_credentials", "refused", "agent_silent", "gone", *_MAY_WORK_LATER}
 
 
 def has_next_offer(job: TrainingJob, at: datetime) -> bool:
@@ -32,7 +32,7 @@ def has_next_offer(job: TrainingJob, at: datetime) -> bool:
 
 def take_next_offer(job: TrainingJob, kind: str, at: datetime) -> bool:
     """Put the next offer in the place of the present one; False: there is none, or none would help."""
-    if kind not in _ELSEWHERE or job.offer is None or not has_next_offer(job, at):
+    if kind not in _ANOTHER_OFFER_HELPS or job.offer is None or not has_next_offer(job, at):
         return False
     following = list(job.failover or [])
     taken = {name: value for name, value in following.pop(0).items() if name != "refused_at"}

@@ -45,7 +45,7 @@ log = structlog.get_logger("bloom.worker")
 
 Result = TypeVar("Result")
 
-_CODES = {"budget": "budget", "time": "time_limit"}
+_CODES = {"budget": "budget", "time": "time_limit", "price": "price_rose"}
 # Seconds of money or time that must be left to rent another machine for.
 _WORTH_ANOTHER_MACHINE = 600.0
 # A rate that differs by less is a rounding.
@@ -127,7 +127,7 @@ class Spending:
             reason = (
                 f"The price rose from ${offer['hourly']:.2f} to ${hourly:.2f} per hour while the job waited."
             )
-            _pause(job, "price_rose", f"{reason} Resume the job to accept the new price, or move it.")
+            _pause(job, _CODES["price"], f"{reason} Resume the job to accept the new price, or move it.")
             for rental in await rentals_of(session, job.id):
                 if rental.id == rental_id:
                     end_rental(rental, await read_database_time(session), reason)

@@ -153,8 +153,8 @@ async def job_secrets(session: AsyncSession, settings: Settings, job: TrainingJo
 
 def _for_job(user_id: UUID, project_id: UUID | None) -> Select[Secret]:
     own = Secret.project_id.is_(None)
-    place = own if project_id is None else or_(own, Secret.project_id == project_id)
-    return select(Secret).where(Secret.user_id == user_id, place)
+    usable = own if project_id is None else or_(own, Secret.project_id == project_id)
+    return select(Secret).where(Secret.user_id == user_id, usable)
 
 
 def _of_project(project_id: UUID | None) -> ColumnElement[bool]:

@@ -125,7 +125,7 @@ export function CostCard({ job }: { job: Job }) {
           )}
         </div>
       </div>
-      <MachineChain jobId={job.id} />
+      <MachineChain job={job} />
     </Card>
   );
 }

@@ -1,6 +1,7 @@
 /** The machines of a job in the order of its attempts: where it ran, how each ended, and what each cost. */
 import { useQuery } from "@tanstack/react-query";
 import { jobRentalsQuery, type Rental, useProviderTitle } from "@/api/providers";
+import type { Job } from "@/api/types";
 import { Badge } from "@/components/notice";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { durationText, moneyText } from "@/text/numbers";
@@ -10,8 +11,8 @@ const TONES: Record<Rental["state"], "good" | "teal" | "bad" | "neutral"> = { su
 /** "$1.20 billed, $1.31 estimated" once the provider's own bill is known. */
 export const costText = ({ cost, bill }: Pick<Rental, "cost" | "bill">) => (bill === null ? moneyText(cost) : `${moneyText(bill)} billed, ${moneyText(cost)} metered`);
 
-export function MachineChain({ jobId }: { jobId: string }) {
-  const rentals = useQuery(jobRentalsQuery(jobId));
+export function MachineChain({ job }: { job: Pick<Job, "id" | "failover"> }) {
+  const rentals = useQuery(jobRentalsQuery(job.id));
   const providerTitle = useProviderTitle();
   const machines = rentals.data?.items.toReversed() ?? [];
   if (machines.length === 0) return null;
@@ -34,6 +35,11 @@ export function MachineChain({ jobId }: { jobId: string }) {
           </li>
         ))}
       </ol>
+      {job.failover.length > 0 && (
+        <p className="mt-2 text-xs text-dim">
+          If this machine is not available or is lost, the job resumes on {job.failover.map((offer) => `${gpuText(offer)} at ${offer.title}`).join(", then ")}. One budget covers all machines.
+        </p>
+      )}
     </section>
   );
 }

@@ -79,7 +79,7 @@ function SecretForm({ projectId, names }: { projectId: string | null; names: rea
   });
   return (
     <ApiForm label="New secret" failure={failure} onSubmit={onSubmit} className="max-w-xl">
-      <TextField label="Name" placeholder="HF_TOKEN" autoComplete="off" {...field("name")} />
+      <TextField label="Name" placeholder="such as WANDB_API_KEY" autoComplete="off" {...field("name")} />
       <PasswordField label="Value" secret="value" autoComplete="off" {...field("value")} />
       <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
         Store secret
