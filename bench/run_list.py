@@ -128,9 +128,8 @@ def main() -> None:
         drawn = [str(run_id) for run_id in ids[:50]]
         seeds = [",".join(drawn[start : start + 5]) for start in range(0, 50, 5)]
         alone, grouped = "&group=".join(drawn), "&group=".join(seeds)
-        print(
-            f"{chosen.runs:,} runs of {chosen.steps:,} steps\n\n{'request':44} {'time':>9} {'processor':>10} {'size':>10}"
-        )
+        print(f"{chosen.runs:,} runs of {chosen.steps:,} steps\n")
+        print(f"{'request':44} {'time':>9} {'processor':>10} {'size':>10}")
         for label, address in (
             ("list, 100 rows, seeds together", "/api/runs?limit=100"),
             ("filter, sort by a metric", f"/api/runs?limit=100&query={FILTER}&sort=eval/loss.min"),

@@ -194,7 +194,8 @@ def _take_over(job: TrainingJob, latest: dict[str, Any]) -> None:
     job.end_time = (_moment(latest.get("updated_at")) or now()) if job.status in ENDED else None
     error = latest.get("error")
     if job.status == "failed" and isinstance(error, dict):
-        job.error_code = storable(str(error.get("cause") or "run_failed"))[:64]
+        cause = error.get("cause")
+        job.error_code = storable(cause)[:64] if isinstance(cause, str) else None
         job.error_message = storable(f"{error.get('type')}: {error.get('message')}")[:_LONGEST_MESSAGE]
     else:
         job.error_code = job.error_message = None
