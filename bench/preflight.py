@@ -1,8 +1,8 @@
 """Seconds that a pre-flight takes: `python bench/preflight.py --rows 50000`.
 
 Rows are as long as those of Alpaca (about 400 bytes), in words of the text that is given; the tokenizer is a
-BPE trained on it, and the chat template is ChatML. Prints one JSON line: seconds of the child process that the
-server starts, and of the counting alone.
+BPE trained on it, and the chat template is ChatML. Prints one JSON line: seconds of the child process that
+the server starts, and of the counting alone.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from gpubloom.datasets import ExampleFile, ModelFiles, ReadingOptions, preflight
 
 _TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

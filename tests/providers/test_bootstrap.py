@@ -1,5 +1,6 @@
 """The script that prepares a rented machine, run as it is: driver, Python, apt's lock, disk, CUDA, report."""
 
+import re
 import shlex
 import stat
 import sys
@@ -7,13 +8,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
 from gpubloom.providers.cloud import Launch
 from gpubloom.providers.cloud_init import user_data_script
-from gpubloom.providers.start_report import StartReport, parse_start_report
+from gpubloom.providers.start_report import FailureCode, StartReport, parse_start_report
 from gpubloom.storage.bundle import SentBundle
 from tests.providers.launches import launch, until
 from tests.providers.services.machine import Machine, plain_machine
@@ -86,7 +89,7 @@ def booted(
     stubs: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     wanted: Launch | None = None,
-    **changes: object,
+    **changes: Any,
 ) -> Iterator[Machine]:
     machine = plain_machine(folder, user_data_script(wanted or launch(command=STARTED, **changes)), stubs)
     machine.environment.update(environment or {})
@@ -314,6 +317,12 @@ def test_an_address_that_has_expired_is_named(tmp_path: Path, reports: Reports) 
     with booted(tmp_path / "machine", wanted=wanted) as machine:
         assert failure_of(machine) == "address_expired"
         until(lambda: reports.newest.failure)
+
+
+def test_every_reason_of_the_script_is_known() -> None:
+    script = files("gpubloom.providers").joinpath("bootstrap.sh").read_text()
+    said = set(re.findall(r"\bfail ([a-z]+_?[a-z_]*) \"", script))
+    assert {"disk_full", "broken_driver", "restarted"} <= said <= set(get_args(FailureCode))
 
 
 def test_a_report_of_a_stranger_is_read_with_care() -> None:

@@ -8,6 +8,7 @@ import base64
 import gzip
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from tests.providers.services.web import Clock, Trouble
 IMPATIENT_SECONDS = 4.0
 
 
-def launch(key: str = "bloom-5f3c-a1", **changes: object) -> Launch:
+def launch(key: str = "bloom-5f3c-a1", **changes: Any) -> Launch:
     return launches.launch(key, **{"gpu": "RTX 4090", **changes})
 
 

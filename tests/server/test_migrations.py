@@ -139,9 +139,11 @@ _NEW_TABLES = {
     "pending_sign_ins",
     "profile_pictures",
     "provider_credits",
+    "run_buckets",
     "queue_turns",
     "recovery_codes",
     "run_views",
+    "secrets",
     "stored_artifacts",
     "totp_secrets",
 }

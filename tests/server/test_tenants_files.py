@@ -61,7 +61,12 @@ REFERENCES: dict[tuple[str, str], dict[str, Any]] = {
         "json": {"project_id": Of("project_id"), "dataset_id": Of("dataset_id"), "model_id": Of("model_id")}
     },
     ("POST", "/api/preflight"): {
-        "json": {"project_id": Of("project_id"), "dataset_id": Of("dataset_id"), "model_id": Of("model_id")}
+        "json": {
+            "project_id": Of("project_id"),
+            "dataset_id": Of("dataset_id"),
+            "eval_dataset_id": Of("dataset_id"),
+            "model_id": Of("model_id"),
+        }
     },
     ("POST", "/api/plan/script"): {
         "json": {"project_id": Of("project_id"), "dataset_id": Of("dataset_id"), "model_id": Of("model_id")}

@@ -152,7 +152,7 @@ class Simulation:
         attempt = RemoteAttempt(
             job,
             run_directory(settings, job.id),
-            None,  # type: ignore[arg-type]
+            _NoReports(),  # type: ignore[arg-type]
             RentedInstance(database, settings, job, job.lease_token, installation),
             Spending(database, job.id, job.lease_token, checkpoint_seconds=120.0),
             INTERVALS,
@@ -209,7 +209,19 @@ class Simulation:
 @dataclass(frozen=True)
 class _Sent:
     address: str = "https://example.com/start"
+    report_address: str = ""
     command: str = "true"
+    report_address: str = ""
+
+
+class _NoReports:
+    """A store of machines that say nothing of their start."""
+
+    def get(self, name: str, *, most: int | None = None) -> bytes | None:
+        return None
+
+    def address_with(self, secrets: Mapping[str, str]) -> str:
+        return self.address
 
 
 OPEN: list[Simulation] = []

@@ -5,7 +5,7 @@ import { authStateQuery } from "./api/auth";
 import { queryClient } from "./api/client";
 import { jobQuery } from "./api/jobs";
 import { Toasts } from "./components/toasts";
-import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, runsOfJobs, runsSearch, scriptSearch, settingsSearch } from "./shell/address";
+import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, runsOfJobs, runsSearch, scriptSearch, settingsSearch } from "./shell/address";
 import { BarePagePending, PageOutlet, PagePending } from "./shell/page";
 import { BarePageError, NotFound, PageError } from "./shell/page-error";
 
@@ -113,6 +113,7 @@ const newJobInProject = createRoute({
 const job = createRoute({
   ...appPage,
   path: "/projects/$projectId/jobs/$jobId",
+  validateSearch: jobSearch,
   component: lazyRouteComponent(() => import("./pages/job/job-page"), "JobPage"),
 });
 
@@ -143,9 +144,10 @@ const newJob = createRoute({
 const jobById = createRoute({
   ...appPage,
   path: "/jobs/$jobId",
-  beforeLoad: async ({ context, params }) => {
+  validateSearch: jobSearch,
+  beforeLoad: async ({ context, params, search }) => {
     const { project_id: projectId } = await context.queryClient.ensureQueryData(jobQuery(params.jobId));
-    throw redirect({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId: params.jobId }, replace: true });
+    throw redirect({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId: params.jobId }, search, replace: true });
   },
 });
 

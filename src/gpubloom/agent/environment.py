@@ -22,13 +22,17 @@ def is_secret(name: str, value: str) -> bool:
     return is_secret_variable(name, value)
 
 
-def training_environment(spec: JobSpec, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of a training process."""
+def training_environment(
+    spec: JobSpec, inherited: Mapping[str, str], secrets: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The whole environment of a training process. `secrets`: values of those that the job names."""
+    own = {name: value for name, value in (secrets or {}).items() if name in spec.secrets}
     return {
         **{name: value for name, value in inherited.items() if not is_secret(name, value)},
         # Output must reach the log when it is printed, not when a buffer is full.
         "PYTHONUNBUFFERED": "1",
         **spec.environment,
+        **own,
         "BLOOM_RUN_DIR": str(spec.run_dir),
         "BLOOM_ATTEMPT": str(spec.attempt),
         "BLOOM_JOB_ID": spec.job_id,

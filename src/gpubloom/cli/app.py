@@ -40,12 +40,14 @@ from gpubloom.cli import (
     schemas,
     script_inspect,
     script_run,
+    secrets,
     serve_metrics,
     server,
     storage,
     tensorboard,
     train,
     watch,
+    what_ran,
 )
 from gpubloom.cli.old_names import with_new_name
 from gpubloom.cli.output import fail
@@ -142,6 +144,7 @@ run_commands.command("serve")(serve_metrics.serve_metrics)
 run_commands.command("card")(card.card)
 run_commands.command("compare")(compare.compare)
 run_commands.command("checkpoints")(checkpoints.list_of_run)
+run_commands.command("what-ran")(what_ran.what_ran)
 run_commands.command("mirror")(mirror.mirror)
 run_commands.command("convert-checkpoint")(export.convert)
 run_commands.command("config-schema")(schemas.config_schema)
@@ -169,6 +172,7 @@ scripts.command("run")(script_run.run_script)
 
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_SERVER)
 app.add_typer(projects.app, name="projects", rich_help_panel=_SERVER)
+app.add_typer(secrets.app, name="secrets", rich_help_panel=_SERVER)
 app.add_typer(providers.app, name="providers", rich_help_panel=_SERVER)
 providers.app.command("offers")(offers.offers)
 providers.app.add_typer(storage.app, name="storage")

@@ -62,6 +62,8 @@ def _details(job: dict[str, Any]) -> list[str]:
         # NaN and the infinities are texts in JSON.
         found.append(f"loss {loss}" if isinstance(loss, str) else f"loss {loss:.3f}")
     found.append((job["provider"] or "local") + ("" if spent is None else f" ${spent:,.2f}"))
+    if store := (job.get("offer") or {}).get("store"):
+        found.append(f"files through {store['title'].lower()}")
     if used is not None and used != rows:
         found.append(f"{used:,} of {rows:,} rows used")
     return found
@@ -99,8 +101,9 @@ def _show(job: dict[str, Any], as_json: bool) -> None:
     if job["error_message"]:
         typer.echo(f"  {job['error_message']}")
     _show_start(job)
-    for warning in job["warnings"]:
-        _echo(f"{warning['level']}: {warning['line']}", indent="  ")
+    for finding in job["summary"]["findings"]:
+        level = {"critical": "error", "info": "note"}.get(finding["severity"], finding["severity"])
+        _echo(f"{level}: {finding['sentence']} {finding['next_step']}".rstrip(), indent="  ")
 
 
 _STAGES = {
@@ -239,6 +242,14 @@ def logs(
     """Print the last lines of a job's output."""
     for line in _call("GET", f"/jobs/{job_id}/logs", query={"limit": lines})["lines"]:
         _echo(line)
+
+
+@app.command("what-ran")
+def what_ran(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show what ran: commit and changes, command line, packages, machine, configs and datasets."""
+    from gpubloom.cli.what_ran import print_what_ran
+
+    print_what_ran(_call("GET", f"/jobs/{job_id}/what-ran"), as_json=as_json)
 
 
 @app.command()

@@ -59,6 +59,12 @@ class DataSettings(Protocol):
     @property
     def encoding(self) -> str | None: ...
     @property
+    def eval_format(self) -> Format | None: ...
+    @property
+    def eval_columns(self) -> dict[str, str]: ...
+    @property
+    def eval_encoding(self) -> str | None: ...
+    @property
     def train_on(self) -> Literal["completions", "everything"]: ...
     @property
     def too_long(self) -> Literal["cut", "skip"]: ...
@@ -86,7 +92,14 @@ def example_files(config: DataSettings) -> tuple[ExampleFile, ExampleFile | None
     train = ExampleFile(Path(config.train_path), config.format, config.columns, config.encoding)
     if config.eval_path is None:
         return train, None
-    return train, replace(train, path=Path(config.eval_path))
+    if config.eval_format is None and not config.eval_columns:
+        return train, replace(
+            train, path=Path(config.eval_path), encoding=config.eval_encoding or config.encoding
+        )
+    evaluation = ExampleFile(
+        Path(config.eval_path), config.eval_format, config.eval_columns, config.eval_encoding
+    )
+    return train, evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +172,9 @@ def mapping_of(source: Source, file: ExampleFile) -> Mapping:
         if guess is not None and set(needed) <= set(guess.columns) <= {*needed, *optional}:
             return Mapping(file.format, guess.columns)
         present = {name for row in rows for name in row}
-        columns = {name: name for name in (*needed, *optional) if name in present or name in needed}
+        # A column named label is often a class, not a verdict on the answer.
+        usual = (*needed, *(name for name in optional if name != "label"))
+        columns = {name: name for name in usual if name in present or name in needed}
         if missing := [name for name in needed if name not in present]:
             raise InputError(
                 "missing_column",

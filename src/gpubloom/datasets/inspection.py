@@ -8,13 +8,14 @@ merged at the end; memory holds one run.
 import heapq
 import tempfile
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import TracebackType
 from typing import IO
 
-from gpubloom.datasets.columns import Column, ColumnCounter
+from gpubloom.datasets.columns import Column, ColumnCounter, nested_paths, unused_columns
 from gpubloom.datasets.conversion import SideChooser, Split, SplitName
 from gpubloom.datasets.detection import Detection, detect, sample
 from gpubloom.datasets.example import Example
@@ -32,6 +33,8 @@ _RECORD = 16
 _READ_RECORDS = 1_024
 
 _LONGEST_SHOWN = 5
+_PATH_ROWS = 20
+_ROUNDED_FROM, _ROUNDED = 100_000, 1_000
 # Two bars to an octave: 0, 1, 2, 3, 4, 6, 8, 12 …
 _EDGES = (0, 1, *(edge for power in range(1, 33) for edge in (1 << power, 3 << (power - 1))))
 _BATCH_ROWS = 64
@@ -129,9 +132,9 @@ class Lengths:
     trained: int
     # Row number and length.
     longest: tuple[tuple[int, int], ...]
-    # Half, and 95 of a hundred, are shorter than these.
-    half_below: int
-    most_below: int
+    # Half, and 95 of a hundred, are no longer than these.
+    median: int
+    percentile_95: int
     histogram: tuple[Bar, ...]
     too_long: int
     first_too_long: tuple[int, ...]
@@ -145,6 +148,8 @@ class LengthCounter:
     limit: int | None = None
     keep: int = 20
     _counts: list[int] = field(default_factory=lambda: [0] * len(_EDGES))
+    # Rows by length; lengths of very long rows are rounded, so that there are never too many.
+    _exact: Counter[int] = field(default_factory=Counter)
     _total: int = 0
     _trained: int = 0
     _longest: list[tuple[int, int]] = field(default_factory=list)
@@ -153,6 +158,7 @@ class LengthCounter:
 
     def add(self, row: int, length: int, trained: int) -> None:
         self._counts[bisect_right(_EDGES, length) - 1] += 1
+        self._exact[length if length < _ROUNDED_FROM else length - length % _ROUNDED] += 1
         self._total += length
         self._trained += trained
         # The row is negative so that of equal lengths the first row stays.
@@ -176,21 +182,22 @@ class LengthCounter:
             self._total,
             self._trained,
             tuple((-row, length) for length, row in sorted(self._longest, reverse=True)),
-            _below(histogram, 0.5),
-            _below(histogram, 0.95),
+            _percentile(self._exact, 0.5),
+            _percentile(self._exact, 0.95),
             histogram,
             self._too_long,
             tuple(self._first_too_long),
         )
 
 
-def _below(bars: tuple[Bar, ...], share: float) -> int:
-    wanted = share * sum(bar.rows for bar in bars)
+def _percentile(rows_by_length: Counter[int], share: float) -> int:
+    """The length that this share of the rows does not exceed."""
+    wanted = share * rows_by_length.total()
     seen = 0
-    for bar in bars:
-        seen += bar.rows
+    for length in sorted(rows_by_length):
+        seen += rows_by_length[length]
         if seen >= wanted:
-            return bar.end
+            return length
     return 0
 
 
@@ -207,6 +214,9 @@ class Report:
     rows: int
     blank_lines: int
     columns: tuple[Column, ...]
+    # Paths into lists and objects that a mapping can name, and columns with content that it does not use.
+    paths: tuple[str, ...]
+    unused_columns: tuple[str, ...]
     detection: Detection
     mapping: Mapping | None
     examples: int
@@ -235,7 +245,8 @@ def inspect(
         raise InputError(
             "tokenizer_needed", "The context length is a number of tokens: choose a tokenizer as well."
         )
-    detection = detect(sample(source))
+    sampled = sample(source)
+    detection = detect(sampled)
     chosen = mapping or (detection.mapping if detection.is_sure else None)
     with DuplicateFinder(keep) as duplicates:
         run = _Inspection(chosen, model, context_length, split or Split(), keep, duplicates, on_problem)
@@ -262,6 +273,8 @@ def inspect(
             rows=index.rows,
             blank_lines=progress.blank_lines,
             columns=run.columns.columns(),
+            paths=tuple(dict.fromkeys(path for row in sampled[:_PATH_ROWS] for path in nested_paths(row))),
+            unused_columns=unused_columns(run.columns.filled_names, chosen.columns) if chosen else (),
             detection=detection,
             mapping=chosen,
             examples=run.sides["train"] + run.sides["eval"],

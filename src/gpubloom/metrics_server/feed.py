@@ -21,13 +21,15 @@ from gpubloom.traincard.snapshot import snapshot
 
 # The newest bucket of a curve is the last point of its line, and it alone still changes.
 _STILL_CHANGING = 1
-_COLUMNS = ("x", "y", "low", "high")
+_COLUMNS = ("x", "y", "low", "high", "n")
+# Short, and sent whole.
+_REPLACED = ("gaps", "last")
 
 # Asked for by number, so many changes back are still told one by one.
 _KEPT_CHANGES = 600
 # Telemetry comes in seconds apart, and a line over all GPUs changes from end to end.
 _SYSTEM_SECONDS = 5.0
-_APART = ("made_at", "metrics", "system", "logs")
+_APART = ("made_at", "metrics", "system", "logs", "clock")
 
 
 class DrawnLines:
@@ -38,7 +40,7 @@ class DrawnLines:
 
     def new_in(self, name: Hashable, line: Mapping[str, Any]) -> dict[str, Any] | None:
         """What to keep and what to append; None when the line is as it was."""
-        new = {column: line[column] for column in (*_COLUMNS, "last")}
+        new = {column: line[column] for column in (*_COLUMNS, *_REPLACED)}
         old = self._drawn.get(name, {column: [] for column in _COLUMNS})
         if new == old:
             return None
@@ -46,7 +48,8 @@ class DrawnLines:
         keep = max(0, len(old["x"]) - _STILL_CHANGING)
         if any(new[column][:keep] != old[column][:keep] for column in _COLUMNS):
             keep = 0
-        return {"keep": keep, **{column: new[column][keep:] for column in _COLUMNS}, "last": new["last"]}
+        grown = {column: new[column][keep:] for column in _COLUMNS}
+        return {"keep": keep, **grown, **{column: new[column] for column in _REPLACED}}
 
 
 class Feed:
@@ -62,7 +65,8 @@ class Feed:
         self._sections: dict[str, str] = {}
         self._metrics: dict[str, str] = {}
         self._log_total = 0
-        self._system_at = float("-inf")
+        self._system_at = self._clock_at = float("-inf")
+        self._clock: list[dict[str, Any]] = []
         self._output: list[str] = []
         self._changes: deque[tuple[int, list[dict[str, Any]]]] = deque(maxlen=_KEPT_CHANGES)
         # Grows with every change, and differs from what an earlier server of the same run said.
@@ -85,6 +89,7 @@ class Feed:
             # First: both come at the same pace.
             "output": self._output_if_due(content["logs"]["output"]),
             "system": self._system_if_due(content["system"]),
+            "clock": self._clock_if_due(content["clock"]),
         }
         if not any(change.values()):
             return None
@@ -196,6 +201,14 @@ class Feed:
         self._system_at = now
         series = [found for one in system["series"] if (found := self._changed_system(one)) is not None]
         return {"nodes": system["nodes"], "series": series} if series else None
+
+    def _clock_if_due(self, clock: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        """A chart along time guesses beyond its newest pair, so a pair every few seconds is enough."""
+        now = time.monotonic()
+        if now - self._clock_at < _SYSTEM_SECONDS or self._clock == clock:
+            return None
+        self._clock_at, self._clock = now, clock
+        return clock
 
     def _changed_system(self, series: Mapping[str, Any]) -> dict[str, Any] | None:
         lines = []

@@ -11,6 +11,22 @@ from typing import Literal, get_args
 
 StageName = Literal["machine", "packages", "data", "start"]
 StageState = Literal["running", "done", "failed"]
+# Why a start failed; what a machine says beside these is `start_failed`. docs/providers.md explains them.
+FailureCode = Literal[
+    "address_expired",
+    "agent_silent",
+    "apt_locked",
+    "broken_driver",
+    "cuda_unusable",
+    "disk_full",
+    "no_driver",
+    "no_python",
+    "not_started",
+    "old_driver",
+    "restarted",
+    "start_failed",
+    "too_few_gpus",
+]
 
 # No report of a start is larger; what is beyond is not read.
 MOST_BYTES = 128 << 10
@@ -75,7 +91,12 @@ def parse_start_report(content: bytes) -> StartReport:
             case "!":
                 stage = replace(stage, state="failed", ended=at)
                 told = _CODE.fullmatch(text)
-                failure = Failure(told["code"], told["sentence"]) if told else Failure("start_failed", text)
+                is_known = told is not None and told["code"] in get_args(FailureCode)
+                failure = (
+                    Failure(told["code"], told["sentence"])
+                    if told and is_known
+                    else Failure("start_failed", text)
+                )
                 text = failure.sentence
         stages[name] = stage
         lines.append(Line(at, name, text))

@@ -46,6 +46,7 @@ from gpubloom.server.jobs import (
     stream_routes,
     tasks,
     training_job_routes,
+    what_ran_routes,
 )
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.inputs import find_use
@@ -69,6 +70,7 @@ from gpubloom.server.runs import receiving
 from gpubloom.server.runs import routes as run_routes
 from gpubloom.server.scripts import routes as script_routes
 from gpubloom.server.scripts.reading import ScriptProcesses
+from gpubloom.server.secrets import routes as secret_routes
 from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
 from gpubloom.server.security.server_paths import HiddenPaths
 from gpubloom.server.settings import Settings
@@ -174,6 +176,7 @@ def _routes() -> APIRouter:
     private.include_router(preflight_routes.router)
     private.include_router(job_routes.router)
     private.include_router(stream_routes.router)
+    private.include_router(what_ran_routes.router)
     private.include_router(tasks.router)
     private.include_router(checkpoint_routes.router)
     private.include_router(download_routes.router)
@@ -190,6 +193,7 @@ def _routes() -> APIRouter:
     private.include_router(rental_routes.router)
     private.include_router(stored_artifacts.router)
     private.include_router(moving.router)
+    private.include_router(secret_routes.router)
     private.include_router(administration_routes.router)
     private.include_router(invitations.router)
     every.include_router(private, prefix="/api")

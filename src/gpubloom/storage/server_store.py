@@ -4,7 +4,8 @@ The worker puts and takes files in the folder directly. A rented instance has ad
 signed for one method, one name, one time and one largest size; `opened` checks it, and the route that serves
 it (`server/rentals/run_files.py`) checks all else: that the attempt still runs, the quota, the disk.
 
-A name is one of `JobLayout`. An address can write upload batches and nothing else, whatever was signed.
+A name is one of `JobLayout`. An address can write upload batches and the report of the start, and
+nothing else, whatever was signed.
 """
 
 import os
@@ -26,9 +27,11 @@ from gpubloom.traincard.sync.accepted import Limits
 
 ROUTE = "/api/run-files"
 _PIECE_BYTES = 1 << 20
+# What a machine says of its start.
+_LARGEST_REPORT = 1 << 20
 _JOB = r"jobs/(?P<job>[A-Za-z0-9][A-Za-z0-9_-]{0,99})"
 # What an address may write, and what it may read.
-_WRITABLE = re.compile(_JOB + r"/a(?P<attempt>\d{4,9})/in/\d{8}")
+_WRITABLE = re.compile(_JOB + r"/a(?P<attempt>\d{4,9})/(?:in/\d{8}|start-report)")
 _READABLE = re.compile(
     _JOB
     + r"/(?:a(?P<attempt>\d{4,9})/(?:mailbox|control)\.json"
@@ -168,8 +171,7 @@ class ServerStore:
                 f"{life_seconds} seconds is not allowed: a signed address is valid for at most one week",
             )
         expires = int(self._clock() + life_seconds)
-        most = Limits().batch_bytes if method == "PUT" else 0
-        return [self._address(method, name, expires, most) for name in names]
+        return [self._address(method, name, expires, _largest(method, name)) for name in names]
 
     def opened(self, method: Method, name: str, expires: str, most: str, signature: str) -> OpenedAddress:
         """What an address allows. AddressRefused: it was not signed here, was changed, or is over."""
@@ -192,6 +194,13 @@ class ServerStore:
             {"expires": expires, "most": most, "signature": self._sign(_text(method, name, expires, most))}
         )
         return f"{self._public_url}{ROUTE}/{quote(name)}?{query}"
+
+
+def _largest(method: Method, name: str) -> int:
+    """How many bytes an address takes."""
+    if method == "GET":
+        return 0
+    return Limits().batch_bytes if "/in/" in name else _LARGEST_REPORT
 
 
 def _text(method: str, name: str, expires: int, most: int) -> str:

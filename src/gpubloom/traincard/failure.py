@@ -318,7 +318,7 @@ def _sentence(cause: Cause, evidence: Sequence[Evidence]) -> str:
             figures = f"It asked for {found['asked']} while {found['free']} of {found['total']} were free."
             return f"{figures} {cause.advice}"
         if cause.code == "host_out_of_memory" and (found := _HOST_ALLOCATION.search(each.message)):
-            size = found["words"] or f"{int(found['bytes']) / 1024**3:.1f} GiB"
+            size = found["words"] or f"{int(found['bytes']) / 1e9:.1f} GB"
             return f"It asked for {size} at once. {cause.advice}"
     return cause.advice
 

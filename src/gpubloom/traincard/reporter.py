@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from gpubloom.traincard import capture as process_output
+from gpubloom.traincard import what_ran as ran
 from gpubloom.traincard.control import Control
 from gpubloom.traincard.event_queue import DROPPABLE, EventQueue
 from gpubloom.traincard.failure import error_fields, error_text
@@ -31,7 +32,7 @@ from gpubloom.traincard.writer import Writer
 
 if TYPE_CHECKING:
     from gpubloom.traincard.adapters.loop import Track
-    from gpubloom.traincard.card.page import NotebookCard
+    from gpubloom.traincard.card.notebook import NotebookCard
     from gpubloom.traincard.mirror import Mirror
     from gpubloom.traincard.sender import RunSender
 
@@ -39,6 +40,7 @@ logger = logging.getLogger("gpubloom.traincard")
 
 _SIGNAL_SECONDS = 3.0
 _CLOSE_SECONDS = 10.0
+_LOOKING_SECONDS = 1.0
 
 
 class Reporter:
@@ -52,8 +54,8 @@ class Reporter:
     one for all runs. `project`: send the run to this project of the server at BLOOM_SERVER, with BLOOM_TOKEN
     (default BLOOM_PROJECT; not in a job). `capture`: record what the process prints and logs
     (BLOOM_CAPTURE=off; not in a job, whose agent keeps its output). `announce`: print one line at the start
-    that says where the run is (BLOOM_ANNOUNCE=off; never in a job). `enabled=False`, or BLOOM_TRAINCARD=off,
-    records nothing.
+    that says where the run is (BLOOM_ANNOUNCE=off; never in a job). `what_ran`: record commit, command line,
+    packages and machine (BLOOM_WHAT_RAN=off). `enabled=False`, or BLOOM_TRAINCARD=off, records nothing.
 
     In a job of the server the events go to the run directory of the job, so that its page shows them, also
     with another `run_dir`: that one is for the files of the script. A second Reporter at the same time
@@ -78,6 +80,7 @@ class Reporter:
         project: str | None = None,
         capture: bool = True,
         announce: bool = True,
+        what_ran: bool = True,
         enabled: bool = True,
     ) -> None:
         environment = os.environ
@@ -94,6 +97,7 @@ class Reporter:
         self._mirror: Mirror | None = None
         self._sender: RunSender | None = None
         self._warned: set[str] = set()
+        self._looking: threading.Thread | None = None
         self._process_end = ProcessEnd(self)
         if attempt is None and environment.get("BLOOM_ATTEMPT", "").isdecimal():
             attempt = int(environment["BLOOM_ATTEMPT"])
@@ -129,10 +133,7 @@ class Reporter:
             return
         self._writer.start()
         self._process_end.watch()
-        if announce and self.rank == 0:
-            self._announce(environment)
-        if capture and process_output.is_wanted(self.events_dir, environment):
-            process_output.start(self._output)
+        self._begin(environment, announce=announce, capture=capture, what_ran=what_ran)
         if resumed_from_step is not None:
             self.resumed(resumed_from_step)
         if telemetry_seconds > 0 and environment.get("LOCAL_RANK", "0") == "0":
@@ -151,6 +152,19 @@ class Reporter:
             from gpubloom.traincard.sender import start_sender
 
             self._sender = start_sender(self.events_dir, project, environment)
+
+    def _begin(
+        self, environment: Mapping[str, str], *, announce: bool, capture: bool, what_ran: bool
+    ) -> None:
+        if announce and self.rank == 0:
+            self._announce(environment)
+        if capture and process_output.is_wanted(self.events_dir, environment):
+            process_output.start(self._output)
+        if what_ran and self.rank == 0 and environment.get("BLOOM_WHAT_RAN", "").lower() not in {"off", "0"}:
+            self._looking = threading.Thread(
+                target=self._record_what_ran, name="traincard-what-ran", daemon=True
+            )
+            self._looking.start()
 
     def _may_report(self, environment: Mapping[str, str], invented: bool) -> bool:
         if environment.get("BLOOM_TRAINCARD", "").lower() == "off":
@@ -247,6 +261,17 @@ class Reporter:
         if kept := self._mapping("describe", facts):
             self.event("describe", {"facts": kept})
 
+    def config(self, values: Mapping[str, Any], name: str = "config") -> None:
+        """Record the whole config of the run under a name; values named like secrets are hidden."""
+        if self._on and (kept := self._mapping("config", values)):
+            self.event(ran.KIND, ran.config_fields(name, kept))
+
+    def dataset(self, name: str, data: Any) -> None:
+        """Record which data the run uses: a Hugging Face dataset, or the path of a file or folder."""
+        with contextlib.suppress(Exception):
+            if self._on and (fields := ran.dataset_fields(name, data)) is not None:
+                self.event(ran.KIND, fields)
+
     def heartbeat(self, expect_next_in: float = 60.0) -> None:
         """Report that the loop is alive, and promise the next heartbeat within this many seconds."""
         self.event("heartbeat", {"expect_next_in": expect_next_in})
@@ -313,12 +338,17 @@ class Reporter:
         """Wait until all reported events are with the operating system; False if that took too long."""
         return self._on and self._writer.flush(timeout)
 
-    def show(self, points: int = 1000) -> "NotebookCard":
-        """The run's card as it stands, for the last line of a notebook's cell."""
-        from gpubloom.traincard.card.page import NotebookCard
+    def show(self, points: int = 1000, seconds: float = 4.0) -> "NotebookCard":
+        """Shows the run's card below the notebook's cell, live until the Reporter is closed.
+
+        `seconds`: how often it is brought up to date.
+        """
+        from gpubloom.traincard.card.notebook import NotebookCard
 
         self.flush()
-        return NotebookCard(self.events_dir, points)
+        card = NotebookCard(self.events_dir, points, seconds=seconds, is_over=lambda: not self._on)
+        card.show()
+        return card
 
     def close(self) -> None:
         """Write what is left and stop. Without an earlier `finish`, the run counts as `ended`."""
@@ -327,6 +357,9 @@ class Reporter:
                 return
             if self._telemetry is not None:
                 self._telemetry.stop()
+            if self._looking is not None:
+                # A run that ends at once still says what ran.
+                self._looking.join(_LOOKING_SECONDS)
             if self._end_status is None:
                 self._say_end("ended")
             process_output.stop(self._output)
@@ -409,6 +442,12 @@ class Reporter:
 
     def __copy__(self) -> Self:
         return self
+
+    def _record_what_ran(self) -> None:
+        try:
+            self.event(ran.KIND, ran.look())
+        except Exception as problem:  # noqa: BLE001 - an odd machine; the run matters more
+            logger.warning("TrainCard could not record what ran: %r", problem)
 
     def _output(self, source: str, text: str, level: str) -> None:
         if self._on:

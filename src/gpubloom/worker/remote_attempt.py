@@ -18,7 +18,6 @@ from sqlalchemy import select
 
 from gpubloom.providers import registry
 from gpubloom.providers.cloud import CloudProvider, ConsoleReader, Fault, Instance, Launch
-from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.launch import set_default_limits
 from gpubloom.server.jobs.lease import holding
@@ -27,6 +26,7 @@ from gpubloom.server.rentals.credentials import find_sealed, open_provider
 from gpubloom.server.rentals.keys import MachineKey
 from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.rentals.tables import Rental
+from gpubloom.server.secrets.service import job_secrets
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.run_stores import StoreName
 from gpubloom.storage import RunStore, StorageError
@@ -56,6 +56,8 @@ class PollIntervals:
     meter: float = 3.0
     checkpoint: float = 120.0
     first_word: float = 600.0
+    # How long an instance may be silent while its provider says that it runs.
+    silence: float = 900.0
     starting: float = 1800.0
     first_pause: float = 5.0
     longest_pause: float = 300.0
@@ -146,14 +148,10 @@ class RentedInstance:
         assert self._rental is not None
         return self._rental.id
 
-    async def download_secrets(self) -> dict[str, str]:
-        """What downloads from hubs need: the owner's token, for a script that loads something from there."""
-        config = self._job.config
-        if self._job.kind != "script" or not (config.get("hub_models") or config.get("hub_datasets")):
-            return {}
+    async def secrets(self) -> Mapping[str, str]:
+        """The values of the job's secrets. SecretUnavailable: one is gone."""
         async with self._database.read() as session:
-            token = await open_hub_token(session, self._settings, self._job.user_id)
-        return {} if token is None else {"HF_TOKEN": token}
+            return await job_secrets(session, self._settings, self._job)
 
     async def submit(self, launch: Launch) -> Instance:
         provider = await self._open()

@@ -5,9 +5,10 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 from openapi_core import Config, OpenAPI
@@ -34,7 +35,10 @@ def published(name: str) -> OpenAPI | None:
     for operations in found["paths"].values():
         # A method that the format does not have yet; nobody here calls it.
         operations.pop("query", None)
-    readers = {"application/problem+json": json.loads, "text/event-stream": bytes.decode}
+    readers: dict[str, Callable[[bytes], Any]] = {
+        "application/problem+json": json.loads,
+        "text/event-stream": bytes.decode,
+    }
     return OpenAPI.from_dict(found, config=Config(extra_media_type_deserializers=readers))
 
 

@@ -81,3 +81,29 @@ def test_a_dataset_that_cannot_be_trained_on_says_so_without_paths(
 def test_plain_text_has_no_preflight(ada: Browser) -> None:
     refused = ada.post("/api/preflight", json={"config": {}})
     assert refused.json()["code"] == "preflight_needs_examples"
+
+
+@on_sqlite
+def test_a_validation_dataset_is_read_its_own_way_and_cannot_be_deleted_while_a_job_needs_it(
+    installation: Installation, member: User, ada: Browser, tmp_path: Path
+) -> None:
+    rows = [{"q": f"Question {n}?", "completion": f"Answer {n}."} for n in range(20)]
+    ids = bring(installation, member, rows, tmp_path)
+    mapping = {"format": "alpaca", "columns": {"instruction": "frage", "output": "antwort"}}
+    held = add_dataset(installation, member, name="held", report={"mapping": mapping, "examples": 3})
+    file = installation.home / "datasets" / str(held.id) / "data.jsonl"
+    pairs = [{"frage": f"Question {n}?", "antwort": f"Answer {n}."} for n in (1, 50, 51)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    body = {"config": CONFIG, **ids, "eval_dataset_id": str(held.id)}
+    found = ada.post("/api/preflight", json=body).json()
+    assert (found["train"]["examples"], found["eval"]["examples"], found["overlap"]) == (20, 3, 1)
+    assert found["eval_file"]["name"] == "held"
+    created = ada.post("/api/jobs", json={**body, "project": {"name": "P"}})
+    assert created.status_code == 201, created.text
+    job = created.json()
+    assert (job["eval_dataset_id"], job["eval_dataset_name"]) == (str(held.id), "held")
+    assert job["config"]["data"]["eval_path"] == f"datasets/{held.id}/data.jsonl"
+    assert job["plan"]["steps"] == found["steps"]
+    assert ada.delete(f"/api/datasets/{held.id}").status_code == 409
+    both = {**body, "config": {**CONFIG, "data": {"eval_path": "x.jsonl"}}}
+    assert ada.post("/api/preflight", json=both).json()["errors"][0]["field"] == "config.data.eval_path"

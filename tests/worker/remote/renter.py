@@ -27,6 +27,7 @@ POLL_INTERVALS = PollIntervals(
     checkpoint=4.0,
     first_pause=0.1,
     longest_pause=0.4,
+    silence=1.0,
     terminate=2.0,
     margin=3.0,
     agent=QUICK,

@@ -61,6 +61,12 @@ export const scriptQuery = (id: string) =>
     queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/script", { params: at(id), signal })),
   });
 
+export const whatRanQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["jobs", "what-ran", id],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/what-ran", { params: at(id), signal })),
+  });
+
 const inPath = (path: string) => path.split("/").map(encodeURIComponent).join("/");
 
 /** What a script wrote or changed in its folder; fetched again with every state that its job enters. */

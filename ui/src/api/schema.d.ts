@@ -1592,6 +1592,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{job_id}/what-ran": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read What Ran
+         * @description Return what ran: commit and changes, command line, packages, machine, configs and datasets.
+         */
+        get: operations["read_what_ran_api_jobs__job_id__what_ran_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}/evaluations": {
         parameters: {
             query?: never;
@@ -2639,6 +2659,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Secrets
+         * @description List your secrets, or those of a project, without their values.
+         */
+        get: operations["list_secrets_api_secrets_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/secrets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Store Secret
+         * @description Store a secret. Replaces an earlier value; jobs that run keep the value that they started with.
+         */
+        put: operations["store_secret_api_secrets__name__put"];
+        post?: never;
+        /**
+         * Delete Secret
+         * @description Delete a secret. Jobs that need it and have not started fail with a sentence.
+         */
+        delete: operations["delete_secret_api_secrets__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/server": {
         parameters: {
             query?: never;
@@ -3361,6 +3425,11 @@ export interface components {
              */
             datasetId?: string | null;
             /**
+             * Evaldatasetid
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            evalDatasetId?: string | null;
+            /**
              * Modelid
              * @description One of your models, instead of model.path.
              */
@@ -3403,6 +3472,16 @@ export interface components {
              * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             maxHours?: number | null;
+            /**
+             * Failover
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             */
+            failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
+             * Secrets
+             * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+             */
+            secrets?: string[] | null;
         };
         /**
          * CamelProjectIn
@@ -3786,6 +3865,18 @@ export interface components {
             facts: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
+        };
+        /**
+         * ClockOut
+         * @description When the steps of an attempt happened: pairs of step and seconds since 1970.
+         */
+        ClockOut: {
+            /** Attempt */
+            attempt: number;
+            /** X */
+            x: number[];
+            /** Time */
+            time: number[];
         };
         /**
          * ColabNotebookIn
@@ -4195,8 +4286,8 @@ export interface components {
         };
         /**
          * CurveOut
-         * @description One curve. Where points were thinned, `value` is their mean, `low` their minimum and `high` their
-         *     maximum.
+         * @description One curve. Where points were thinned, `value` is the mean of `count` values, `low` their minimum and
+         *     `high` their maximum.
          */
         CurveOut: {
             /** Name */
@@ -4216,8 +4307,11 @@ export interface components {
             low: number[];
             /** High */
             high: number[];
+            /** Count */
+            count: number[];
             /** Attempt */
             attempt: number[];
+            gaps: components["schemas"]["GapsOut"];
             last: components["schemas"]["LastPoint"] | null;
         };
         /**
@@ -4229,6 +4323,12 @@ export interface components {
             position: number;
             /** Series */
             series: components["schemas"]["CurveOut"][];
+            /**
+             * Clock
+             * @description Whole run; empty where only a range was asked for.
+             * @default []
+             */
+            clock: components["schemas"]["ClockOut"][];
         };
         /**
          * DataConfig
@@ -4253,13 +4353,31 @@ export interface components {
              */
             eval_path?: string | null;
             /**
+             * Evaluation format
+             * @description Format of eval_path, where it differs from format.
+             */
+            eval_format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Evaluation columns
+             * @description Columns of eval_path, where they differ from columns.
+             * @default {}
+             */
+            eval_columns?: {
+                [key: string]: string;
+            };
+            /**
+             * Evaluation encoding
+             * @description Text encoding of eval_path, where it differs from encoding.
+             */
+            eval_encoding?: string | null;
+            /**
              * Format
              * @description Format of the examples; detected unless it is set.
              */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
-             * @description Which column holds each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question; a path such as instances[0].output leads into lists and objects.
              * @default {}
              */
             columns?: {
@@ -4334,13 +4452,31 @@ export interface components {
              */
             eval_path: string | null;
             /**
+             * Evaluation format
+             * @description Format of eval_path, where it differs from format.
+             */
+            eval_format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Evaluation columns
+             * @description Columns of eval_path, where they differ from columns.
+             * @default {}
+             */
+            eval_columns: {
+                [key: string]: string;
+            };
+            /**
+             * Evaluation encoding
+             * @description Text encoding of eval_path, where it differs from encoding.
+             */
+            eval_encoding: string | null;
+            /**
              * Format
              * @description Format of the examples; detected unless it is set.
              */
-            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
-             * @description Which column holds each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question; a path such as instances[0].output leads into lists and objects.
              * @default {}
              */
             columns: {
@@ -4398,7 +4534,7 @@ export interface components {
          */
         DatasetChange: {
             /** Format */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
              * @description The column for each field, as {field: column}.
@@ -4407,7 +4543,7 @@ export interface components {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             /** Name */
             name?: string | null;
         };
@@ -4453,13 +4589,13 @@ export interface components {
              */
             source: "upload" | "hub";
             /** Format */
-            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /** Columns */
             columns: {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             origin: components["schemas"]["OriginOut"] | null;
             report: components["schemas"]["ReportOut"] | null;
             /** Problem */
@@ -4471,6 +4607,24 @@ export interface components {
              * Format: date-time
              */
             created_at: string;
+        };
+        /**
+         * DatasetUsed
+         * @description A dataset that the run used.
+         */
+        DatasetUsed: {
+            /** Name */
+            name: string;
+            /** Fingerprint */
+            fingerprint: string | null;
+            /** Rows */
+            rows: number | null;
+            /** Path */
+            path: string | null;
+            /** Source */
+            source: string | null;
+            /** Split */
+            split: string | null;
         };
         /** Datasets */
         Datasets: {
@@ -5292,6 +5446,11 @@ export interface components {
              * @description The kind in words.
              */
             readonly title: string;
+            /**
+             * Without Best
+             * @description Whether this finding forbids to call any step of the run the best.
+             */
+            readonly without_best: boolean;
         };
         /**
          * FindingOut
@@ -5307,6 +5466,50 @@ export interface components {
             severity: "error" | "warning" | "note";
             /** Sentence */
             sentence: string;
+        };
+        /**
+         * GapsOut
+         * @description Where values were NaN or infinite.
+         */
+        GapsOut: {
+            /** X */
+            x: number[];
+            /** Attempt */
+            attempt: number[];
+        };
+        /**
+         * GitState
+         * @description The checkout that the script ran in.
+         */
+        GitState: {
+            /** Commit */
+            commit: string;
+            /** Branch */
+            branch: string | null;
+            /** Remote */
+            remote: string | null;
+            /**
+             * Changed
+             * @description Whether files differed from the commit.
+             * @default false
+             */
+            changed: boolean;
+            /**
+             * Untracked
+             * @description Files that git does not know; names only.
+             * @default []
+             */
+            untracked: string[];
+            /**
+             * Diff
+             * @description Changes since the commit; cut if long.
+             */
+            diff: string | null;
+            /**
+             * Diff Characters Left Out
+             * @default 0
+             */
+            diff_characters_left_out: number;
         };
         /** GuideOut */
         GuideOut: {
@@ -5487,6 +5690,10 @@ export interface components {
             start_time?: string | null;
             /** End Time */
             end_time?: string | null;
+            /** Active Seconds */
+            active_seconds?: number;
+            /** Active Since */
+            active_since?: string | null;
             summary?: components["schemas"]["SummaryDelta"] | null;
         };
         /**
@@ -5573,6 +5780,16 @@ export interface components {
             /** End Time */
             end_time: string | null;
             /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
+            /**
              * Created At
              * Format: date-time
              */
@@ -5647,6 +5864,10 @@ export interface components {
             dataset_id: string | null;
             /** Dataset Name */
             dataset_name: string | null;
+            /** Eval Dataset Id */
+            eval_dataset_id: string | null;
+            /** Eval Dataset Name */
+            eval_dataset_name: string | null;
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -5696,6 +5917,11 @@ export interface components {
             target: string;
             /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
+            /**
+             * Failover
+             * @description The offers that the job takes next, if its own has no machine or loses it.
+             */
+            failover: components["schemas"]["JobOffer"][];
             /** Budget */
             budget: number | null;
             /** Max Hours */
@@ -5743,10 +5969,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -5835,7 +6076,10 @@ export interface components {
             /** Value */
             value: number | ("NaN" | "Infinity" | "-Infinity");
         };
-        /** LengthsOut */
+        /**
+         * LengthsOut
+         * @description How long the rows are. Reports of earlier versions have no median.
+         */
         LengthsOut: {
             /** Unit */
             unit: string;
@@ -5851,13 +6095,18 @@ export interface components {
                 number,
                 number
             ][];
-            /** Half Below */
-            half_below: number;
             /**
-             * Most Below
-             * @description 95 % of the rows are shorter than this length.
+             * Median
+             * @description 50 % of the rows are no longer than this.
+             * @default 0
              */
-            most_below: number;
+            median: number;
+            /**
+             * Percentile 95
+             * @description 95 % of the rows are no longer than this.
+             * @default 0
+             */
+            percentile_95: number;
             /** Histogram */
             histogram: components["schemas"]["Bar"][];
             /** Too Long */
@@ -6115,7 +6364,7 @@ export interface components {
              * Format
              * @enum {string}
              */
-            format: "text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages";
+            format: "text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst";
             /** Columns */
             columns: {
                 [key: string]: string;
@@ -6761,7 +7010,7 @@ export interface components {
          */
         NewDataset: {
             /** Format */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
              * @description The column for each field, as {field: column}.
@@ -6770,7 +7019,7 @@ export interface components {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             /** Name */
             name?: string | null;
             /** Filename */
@@ -6867,6 +7116,11 @@ export interface components {
              */
             dataset_id?: string | null;
             /**
+             * Eval Dataset Id
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            eval_dataset_id?: string | null;
+            /**
              * Model Id
              * @description One of your models, instead of model.path.
              */
@@ -6909,6 +7163,16 @@ export interface components {
              * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             max_hours?: number | null;
+            /**
+             * Failover
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             */
+            failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
+             * Secrets
+             * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+             */
+            secrets?: string[] | null;
         };
         /** NewLink */
         NewLink: {
@@ -7679,6 +7943,11 @@ export interface components {
              */
             dataset_id?: string | null;
             /**
+             * Eval Dataset Id
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            eval_dataset_id?: string | null;
+            /**
              * Model Id
              * @description One of your models, instead of model.path.
              */
@@ -8098,6 +8367,10 @@ export interface components {
             dataset_id: string | null;
             /** Dataset Name */
             dataset_name: string | null;
+            /** Eval Dataset Id */
+            eval_dataset_id: string | null;
+            /** Eval Dataset Name */
+            eval_dataset_name: string | null;
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -8147,6 +8420,11 @@ export interface components {
             target: string;
             /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
+            /**
+             * Failover
+             * @description The offers that the job takes next, if its own has no machine or loses it.
+             */
+            failover: components["schemas"]["JobOffer"][];
             /** Budget */
             budget: number | null;
             /** Max Hours */
@@ -8194,10 +8472,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -8445,6 +8738,18 @@ export interface components {
             blank_lines: number;
             /** Columns */
             columns: components["schemas"]["ColumnOut"][];
+            /**
+             * Paths
+             * @description Paths into lists and objects, such as instances[0].output.
+             * @default []
+             */
+            paths: string[];
+            /**
+             * Unused Columns
+             * @description Columns that the mapping does not use.
+             * @default []
+             */
+            unused_columns: string[];
             detection: components["schemas"]["DetectionOut"];
             mapping: components["schemas"]["MappingOut"] | null;
             /** Examples */
@@ -9255,6 +9560,42 @@ export interface components {
         SecondStep: {
             /** Second Factors */
             second_factors: ("totp" | "passkey" | "recovery_code")[];
+        };
+        /**
+         * SecretIn
+         * @description The value of a secret. Jobs get it in their environment.
+         */
+        SecretIn: {
+            /**
+             * Value
+             * Format: password
+             */
+            value: string;
+        };
+        /**
+         * SecretOut
+         * @description A stored secret. Its value never leaves the server, except to the jobs that use it.
+         */
+        SecretOut: {
+            /** Name */
+            name: string;
+            /** Project Id */
+            project_id: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+        };
+        /** Secrets */
+        Secrets: {
+            /** Items */
+            items: components["schemas"]["SecretOut"][];
         };
         /** SellerOut */
         SellerOut: {
@@ -10207,6 +10548,7 @@ export interface components {
             /**
              * @default {
              *       "kind": "text",
+             *       "eval_columns": {},
              *       "columns": {},
              *       "train_on": "completions",
              *       "packing": true,
@@ -10387,6 +10729,7 @@ export interface components {
             /**
              * @default {
              *       "kind": "text",
+             *       "eval_columns": {},
              *       "columns": {},
              *       "train_on": "completions",
              *       "packing": true,
@@ -10577,6 +10920,53 @@ export interface components {
         Views: {
             /** Items */
             items: components["schemas"]["ViewOut"][];
+        };
+        /**
+         * WhatRan
+         * @description What a run recorded about itself at its start. Parts that nobody recorded are empty.
+         */
+        WhatRan: {
+            /**
+             * Command
+             * @description The command line, without secrets.
+             * @default []
+             */
+            command: string[];
+            /**
+             * Folder
+             * @description The working directory.
+             */
+            folder: string | null;
+            git: components["schemas"]["GitState"] | null;
+            /**
+             * Machine
+             * @description Host, system, Python, CPU, memory.
+             * @default {}
+             */
+            machine: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Packages
+             * @description Installed packages and their versions.
+             * @default {}
+             */
+            packages: {
+                [key: string]: string;
+            };
+            /**
+             * Configs
+             * @description Configs by name, such as TrainingArguments.
+             * @default {}
+             */
+            configs: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Datasets
+             * @default []
+             */
+            datasets: components["schemas"]["DatasetUsed"][];
         };
         /** ModelFile */
         gpubloom__server__jobs__schemas__ModelFile: {
@@ -13860,6 +14250,38 @@ export interface operations {
             };
         };
     };
+    read_what_ran_api_jobs__job_id__what_ran_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhatRan"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     evaluate_api_jobs__job_id__evaluations_post: {
         parameters: {
             query?: never;
@@ -15216,6 +15638,34 @@ export interface operations {
                      */
                     max_hours?: number | null;
                     /**
+                     * Failover
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     */
+                    failover?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    }[] | null;
+                    /**
+                     * Secrets
+                     * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+                     */
+                    secrets?: string[] | null;
+                    /**
                      * Network
                      * @description Network access on the server's machine. Admins only.
                      * @default false
@@ -15420,6 +15870,34 @@ export interface operations {
                      * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
                      */
                     max_hours?: number | null;
+                    /**
+                     * Failover
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     */
+                    failover?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    }[] | null;
+                    /**
+                     * Secrets
+                     * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+                     */
+                    secrets?: string[] | null;
                     /**
                      * Network
                      * @description Network access on the server's machine. Admins only.
@@ -15838,6 +16316,8 @@ export interface operations {
             query?: {
                 /** @description True: only machines that are billed now. False: only the others. */
                 running?: boolean | null;
+                /** @description Only the machines of this job. */
+                job_id?: string | null;
                 search?: string;
                 limit?: number;
                 offset?: number;
@@ -16181,6 +16661,115 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["JobOut"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_secrets_api_secrets_get: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+                /** @description True: your own and those of all your projects. */
+                all?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secrets"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    store_secret_api_secrets__name__put: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The environment variable of the job, such as HF_TOKEN. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecretIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_secret_api_secrets__name__delete: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The environment variable of the job, such as HF_TOKEN. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {

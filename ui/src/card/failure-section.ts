@@ -1,7 +1,7 @@
 /** Section 6: what a run that failed left behind. */
 import { bytesText, countText, metricText } from "@/text/numbers";
 import { type Attempt, type CardData, type Failure, messageOf } from "./card-data";
-import { element, empty, facts, section } from "./dom";
+import { element, empty, facts, section, time } from "./dom";
 import { causeText, sentence, timeText, valueText } from "@/text/run-words";
 
 export class FailureSection {
@@ -30,7 +30,7 @@ function parts(failure: Failure): HTMLElement[] {
   const cause = causeText(failure);
   const where = [
     ["Status", sentence(failure.status)],
-    ["Time", timeText(failure.t)],
+    ["Time", time(failure.t)],
     ["Step", failure.step === null ? "–" : countText(failure.step)],
     ["Rank", failure.rank === null ? "–" : countText(failure.rank)],
     ...(failure.lost_ranks?.length ? [["Lost ranks", failure.lost_ranks.map(countText).join(", ")] as const] : []),

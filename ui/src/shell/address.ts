@@ -34,6 +34,15 @@ export function jobsSearch(given: Record<string, unknown>): JobsSearch {
   return { ...projectsSearch(given), status: text(given.status), project: text(given.project) };
 }
 
+/** The tabs of a job page, in their order. The first one needs no word in the address. */
+export const JOB_TABS = ["overview", "charts", "samples", "logs", "checkpoints", "evaluate", "config", "system"] as const;
+export type JobTab = (typeof JOB_TABS)[number];
+type JobSearch = { tab?: Exclude<JobTab, "overview"> };
+
+export function jobSearch(given: Record<string, unknown>): JobSearch {
+  return { tab: JOB_TABS.find((tab): tab is Exclude<JobTab, "overview"> => tab === given.tab && tab !== "overview") };
+}
+
 /** A job whose config the form starts with. */
 type NewJobSearch = { like?: string };
 

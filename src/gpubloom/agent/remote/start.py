@@ -138,6 +138,9 @@ def prepare(
     spec = JobSpec.from_json({**job, "run_dir": str(folders.run.absolute())})
     if before := spec.environment.get("PYTHONPATH"):
         environment["PYTHONPATH"] = os.pathsep.join([*environment.values(), before])
+    given = folders.base / AgentFiles(folders.base).secrets.name
+    if given.exists():
+        given.replace(files.secrets)
     files.write_job(replace(spec, environment={**spec.environment, **environment}))
     replace_file(is_there, "{}")
     return known

@@ -39,6 +39,12 @@ CANNOT_START = 78
 _LONGEST_PAUSE_SECONDS = 30.0
 # A promise allows for one failed try and one pause in between.
 _PROMISE_BEATS = 3
+# While the receiver sleeps, batches are merged: the next one comes after this share of the time that it has
+# slept already. So 160 slots last a week, and a machine that is lost loses a twentieth of that time at most.
+_MERGED_SHARE = 0.05
+_LONGEST_MERGE_SECONDS = 4 * 3600.0
+# Of a merged batch. No receiver takes one of more than 128 MiB (`sync.accepted.Limits`).
+_MERGED_BYTES = 96 << 20
 
 
 class Uploader:
@@ -64,6 +70,8 @@ class Uploader:
         self._sent_at, self._looked_at = -1e9, -1e9
         self._failures = 0
         self._grace = 0.0
+        # The last batch was full: there is more of the same.
+        self._is_full = False
 
     def run(self) -> int:
         self.prepare()
@@ -160,11 +168,15 @@ class Uploader:
         if self._outbox.is_over:
             return False
         since = self._clock() - self._sent_at
-        is_short = self._outbox.is_short
-        if is_short and not ended and since < self._start.beat:
+        is_short, interval = self._outbox.is_short, self._interval()
+        if is_short and not ended and not self._is_full and since < interval:
             return False
-        news = self._delta_builder.pack(self._outbox.state, large=ended or not is_short, final=ended)
-        if news is None and not ended and since < self._start.beat:
+        room = max(self._start.part_bytes, _MERGED_BYTES) if is_short else self._start.part_bytes
+        news = self._delta_builder.pack(
+            self._outbox.state, large=ended or self._outbox.takes_large, final=ended, room=room
+        )
+        self._is_full = news is not None and len(news[1]) >= room // 2
+        if news is None and not ended and since < interval:
             return False
         entries, body, state = news or ([], b"", self._outbox.state)
         is_last = ended and news is None
@@ -175,7 +187,7 @@ class Uploader:
                 job_id=self._start.job_id,
                 attempt=self._start.attempt,
                 number=self._outbox.next_number,
-                next_in=self._start.beat * _PROMISE_BEATS,
+                next_in=interval * _PROMISE_BEATS,
                 entries=entries,
                 body=body,
                 ended=is_last,
@@ -184,6 +196,11 @@ class Uploader:
             state,
         )
         return True
+
+    def _interval(self) -> float:
+        """Seconds between batches when there is little to send, or few slots to send it with."""
+        merged = min(self._outbox.away_seconds * _MERGED_SHARE, _LONGEST_MERGE_SECONDS)
+        return max(self._start.beat, merged)
 
     def _exit_record(self) -> tuple[list[dict[str, object]], bytes]:
         path = self._files.exit(self._start.attempt)

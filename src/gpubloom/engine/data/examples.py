@@ -167,7 +167,10 @@ def open_examples(config: DataConfig, context_length: int, cache: Path | None = 
 def _key(config: DataConfig, context_length: int, files: list[Path]) -> str:
     """Changes with everything that tokens depend on."""
     asked = config.model_dump(
-        include={"format", "columns", "encoding", "train_on", "too_long", "eval_fraction"}
+        include={
+            *("format", "columns", "encoding", "eval_format", "eval_columns", "eval_encoding"),
+            *("train_on", "too_long", "eval_fraction"),
+        }
     )
     digest = hashlib.blake2b(json.dumps([_VERSION, context_length, asked], sort_keys=True).encode())
     for file in files:

@@ -72,6 +72,8 @@ CAPABILITIES = Capabilities(
     spot=Capability(
         False, "GPU Bloom rents pods of RunPod's secure cloud on demand. They are not preempted."
     ),
+    # The pod deletes itself, after its job and at its longest life.
+    switch_off=Capability(True),
 )
 
 
@@ -134,7 +136,7 @@ class RunPod:
 
     async def bill(self, instance_id: str) -> float | None:
         """US dollars that RunPod has billed for a pod so far, its disks included; None: nothing yet."""
-        query = {"podId": instance_id, "bucketSize": "day", "lastN": _BILL_DAYS}
+        query: dict[str, str | int] = {"podId": instance_id, "bucketSize": "day", "lastN": _BILL_DAYS}
         found = (await self._http.read("GET", "/v2/billing/pods", Bill, query=query)).metadata
         return found.totals.total_amount if found.record_count else None
 
@@ -168,7 +170,7 @@ class RunPod:
         return next((pod for pod in await self.list() if pod.key == key), None)
 
     async def _types(self, count: int) -> Sequence[GpuType]:
-        query = {
+        query: dict[str, str | int] = {
             "include": "AVAILABILITY",
             "product": "POD",
             "cloud": "SECURE",
@@ -213,8 +215,8 @@ class RunPod:
 
 def _explain(status: int, found: object) -> tuple[FaultKind | None, str]:
     match found:
-        case {"detail": str(detail)}:
-            errors = found.get("errors")
+        case {"detail": str(detail), **rest}:
+            errors = rest.get("errors")
             told = "; ".join([detail, *map(str, errors)]) if isinstance(errors, list) else detail
             if status == 400 and _NO_CAPACITY.search(detail):
                 return "no_capacity", told

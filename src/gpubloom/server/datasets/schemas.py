@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from gpubloom.datasets import FIELDS, Format, Mapping
@@ -12,7 +12,7 @@ from gpubloom.server.datasets.tables import Source, Status
 from gpubloom.server.schema import Finding, Line, Schema, Storable, Whole
 from gpubloom.server.storage.uploads import LARGEST_OFFSET
 
-Encoding = Literal["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1"]
+Encoding = Literal["utf-8", "utf-16", "utf-16-le", "utf-16-be", "windows-1252", "latin-1"]
 ColumnName = Annotated[str, Storable, Field(min_length=1, max_length=500)]
 Columns = Annotated[dict[Annotated[str, Field(max_length=40)], ColumnName], Field(max_length=10)]
 Name = Annotated[Line, Field(min_length=1, max_length=200)]
@@ -71,14 +71,18 @@ class Bar(Schema):
 
 
 class LengthsOut(Schema):
+    """How long the rows are. Reports of earlier versions have no median."""
+
+    model_config = ConfigDict(extra="ignore")
+
     unit: str
     total: int
     trained: int
     longest: Annotated[
         list[tuple[int, int]], Field(description="Row number and length of the longest rows, longest first.")
     ]
-    half_below: int
-    most_below: Annotated[int, Field(description="95 % of the rows are shorter than this length.")]
+    median: Annotated[int, Field(description="50 % of the rows are no longer than this.")] = 0
+    percentile_95: Annotated[int, Field(description="95 % of the rows are no longer than this.")] = 0
     histogram: list[Bar]
     too_long: int
     first_too_long: list[int]
@@ -101,6 +105,8 @@ class ReportOut(Schema):
     rows: int
     blank_lines: int
     columns: list[ColumnOut]
+    paths: list[str] = Field([], description="Paths into lists and objects, such as instances[0].output.")
+    unused_columns: list[str] = Field([], description="Columns that the mapping does not use.")
     detection: DetectionOut
     mapping: MappingOut | None
     examples: int

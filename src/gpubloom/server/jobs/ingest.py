@@ -115,19 +115,23 @@ def _ends(points: Sequence[Point]) -> list[Ends]:
 def _bucketed(points: Sequence[Point]) -> dict[tuple[int, int, int], list[float]]:
     """Points into the narrowest buckets, those into the next ones: they nest.
 
-    By level, bucket and attempt: low, high, total, count.
+    By level, bucket and attempt: low, high, total, count. NaN and the infinities are counted in buckets of
+    their own, whose levels are negative.
     """
     finest, width = LEVELS[0], WIDTHS[LEVELS[0]]
     narrow: dict[tuple[int, int, int], list[float]] = {}
     for x, attempt, _, _, value, _ in points:
         if value is not None:
             _merge(narrow, (finest, x // width, attempt), value, value, value, 1)
+        else:
+            _merge(narrow, (-finest, x // width, attempt), 0.0, 0.0, 0.0, 1)
     folded = dict(narrow)
     for level in LEVELS[1:]:
         wider: dict[tuple[int, int, int], list[float]] = {}
         times, width = WIDTHS[level] // width, WIDTHS[level]
-        for (_, bucket, attempt), (low, high, total, count) in narrow.items():
-            _merge(wider, (level, bucket // times, attempt), low, high, total, count)
+        for (narrower, bucket, attempt), (low, high, total, count) in narrow.items():
+            sign = 1 if narrower > 0 else -1
+            _merge(wider, (sign * level, bucket // times, attempt), low, high, total, count)
         folded.update(wider)
         narrow = wider
     return folded

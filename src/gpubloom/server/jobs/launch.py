@@ -5,7 +5,7 @@ rented machines come from `rentals`, which stands above; `TakesOffers` is what a
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -424,6 +424,15 @@ class TakesOffers(Protocol):
         `starts`: False for a quote.
         """
 
+    async def alternatives(
+        self,
+        session: AsyncSession,
+        principal: Principal,
+        offer: Mapping[str, Any],
+        asked: Sequence[OfferTaken] | None,
+    ) -> list[dict[str, Any]]:
+        """Where a job goes when its offer has no machine. `asked`: the person's own order."""
+
 
 def offer_service_of(request: Request) -> TakesOffers:
     return cast("TakesOffers", request.app.state.offer_service)
@@ -462,7 +471,7 @@ def with_estimate(offer: dict[str, Any], seconds: float | None) -> dict[str, Any
 def limits_for(offer: Mapping[str, Any]) -> RentalLimits:
     """What a job that takes this offer may cost and take, unless its owner says otherwise."""
     estimate = offer.get("estimate") or {}
-    return default_limits(float(offer["hourly"]), estimate.get("likely"))
+    return default_limits(float(offer.get("hourly") or 0.0), estimate.get("likely"))
 
 
 def set_default_limits(job: TrainingJob) -> None:

@@ -17,11 +17,12 @@ from gpubloom.server.db.pages import AskedPage
 from gpubloom.server.jobs import listing, service
 from gpubloom.server.jobs.files import read_text, remove_run, run_directory
 from gpubloom.server.jobs.listing import JobFilter
-from gpubloom.server.jobs.metrics import read_curves
+from gpubloom.server.jobs.metrics import read_clock, read_curves
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import (
     CheckpointOut,
     Checkpoints,
+    ClockOut,
     CurveOut,
     Curves,
     Extension,
@@ -101,7 +102,12 @@ async def read_metrics(
     job, _ = await service.get_job(session, principal, job_id)
     names = [name for name in series or [] if name.isprintable()]
     curves = await read_curves(session, job.id, names=names, first=first, last=last, points=points)
-    return Curves(position=job.position, series=[CurveOut.model_validate(curve) for curve in curves])
+    clock = await read_clock(session, job.id) if first is None and last is None else []
+    return Curves(
+        position=job.position,
+        series=[CurveOut.model_validate(curve) for curve in curves],
+        clock=[ClockOut.model_validate(one) for one in clock],
+    )
 
 
 @router.get("/jobs/{job_id}/checkpoints")
@@ -109,10 +115,11 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
     """List the checkpoints of a job, newest first."""
     job, _ = await service.get_job(session, principal, job_id)
     rows = await service.list_checkpoints(session, job.id)
-    return Checkpoints(
-        items=[CheckpointOut.model_validate(row, extra="ignore") for row in rows],
-        facts=read_summary(job.summary).facts,
-    )
+    summary = read_summary(job.summary)
+    items = [CheckpointOut.model_validate(row, extra="ignore") for row in rows]
+    if not summary.has_best:
+        items = [item.model_copy(update={"best": False}) for item in items]
+    return Checkpoints(items=items, facts=summary.facts)
 
 
 @router.get("/jobs/{job_id}/script")

@@ -83,6 +83,8 @@ async def create_job(
     budget: float | None = None,
     max_hours: float | None = None,
     requested_config: dict[str, Any] | None = None,
+    secrets: list[str] | None = None,
+    failover: list[dict[str, Any]] | None = None,
     settings: Settings,
 ) -> TrainingJob:
     """Queue a training job or a learning-rate finder."""
@@ -95,6 +97,7 @@ async def create_job(
         config=(finder or launch.config).model_dump(mode="json"),
         plan=launch.plan.model_dump(mode="json"),
         dataset_id=None if inputs.dataset is None else inputs.dataset.id,
+        eval_dataset_id=None if inputs.eval_dataset is None else inputs.eval_dataset.id,
         model_id=None if inputs.model is None else inputs.model.id,
         gpu_type=gpu_type,
         gpus=launch.gpus,
@@ -105,6 +108,8 @@ async def create_job(
         budget=budget,
         max_hours=max_hours,
         requested_config=requested_config,
+        secrets=secrets,
+        failover=failover,
     )
     return await queue_job(session, principal, job, settings)
 

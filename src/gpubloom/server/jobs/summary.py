@@ -20,6 +20,7 @@ from pydantic import (
 from gpubloom.server.schema import Finding, Flag, MetricNumber, Number, Span, Tolerant, Whole
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.causes import CAUSES
+from gpubloom.traincard.findings import has_no_best
 from gpubloom.traincard.number_encoding import NON_FINITE, plain
 
 _MOST_MARKS = 200
@@ -309,6 +310,11 @@ class StoredSummary(RunSummary):
 
     warnings: Annotated[list[RunWarning], BeforeValidator(_only_objects)] = Field([])
     warnings_left_out: Whole = 0
+
+    @property
+    def has_best(self) -> bool:
+        """Whether a step of the run may be called the best."""
+        return not has_no_best(finding.kind for finding in self.findings)
 
     def dump(self) -> dict[str, Any]:
         """As the column holds it: what is not said is left out, what is said is whole."""

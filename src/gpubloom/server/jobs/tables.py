@@ -24,7 +24,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.base import Identified, Table
 from gpubloom.server.jobs.run_fields import run_fields
-from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Kind, Status, Want
+from gpubloom.server.jobs.states import ACTIVE, TOP_LEVEL_KINDS, Kind, Status, Want
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 
@@ -62,6 +62,9 @@ class TrainingJob(Identified, Table):
     # No reference: tables that refer to each other could not be put in an order.
     checkpoint_id: Mapped[UUID | None]
     dataset_id: Mapped[UUID | None] = mapped_column(ForeignKey(Dataset.id, ondelete="SET NULL"), index=True)
+    eval_dataset_id: Mapped[UUID | None] = mapped_column(
+        ForeignKey(Dataset.id, ondelete="SET NULL"), index=True
+    )
     model_id: Mapped[UUID | None] = mapped_column(ForeignKey(Model.id, ondelete="SET NULL"), index=True)
     plan: Mapped[dict[str, Any]] = mapped_column(default=dict)
     # Where it runs: "local" is a machine with a worker, anything else a service by its name.
@@ -71,6 +74,8 @@ class TrainingJob(Identified, Table):
     # US dollars that all its attempts together may cost, and the longest time that they may take.
     budget: Mapped[float | None] = mapped_column(Double)
     max_hours: Mapped[float | None] = mapped_column(Double)
+    # Names of the secrets that its attempts get; the values are read when one starts (`secrets.service`).
+    secrets: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
     # Further offers, as `offer` is: the next one is taken when the present one has no machine.
     failover: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
     gpu_type: Mapped[str | None]
@@ -111,6 +116,9 @@ class TrainingJob(Identified, Table):
     queued_at: Mapped[datetime] = mapped_column(default=now)
     start_time: Mapped[datetime | None]
     end_time: Mapped[datetime | None]
+    # Time on a machine, without queue and pauses: of the attempts before, and since when this one has one.
+    active_seconds: Mapped[float] = mapped_column(Double, default=0.0)
+    active_since: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(default=now)
     updated_at: Mapped[datetime] = mapped_column(default=now, onupdate=now)
 
@@ -128,6 +136,16 @@ def _note_run_fields(mapper: object, connection: object, row: TrainingJob) -> No
 # Whoever changes a config or a summary, here or in a worker: the list knows it in the same transaction.
 event.listen(TrainingJob, "before_insert", _note_run_fields)
 event.listen(TrainingJob, "before_update", _note_run_fields)
+
+
+@event.listens_for(TrainingJob.status, "set")
+def _count_active_time(job: TrainingJob, status: Status, before: object, _: object) -> None:
+    """A job holds a machine in the active states only: waiting and pausing take none of its time."""
+    if status in ACTIVE and before not in ACTIVE:
+        job.active_since = now()
+    elif status not in ACTIVE and before in ACTIVE and job.active_since is not None:
+        job.active_seconds = (job.active_seconds or 0.0) + (now() - job.active_since).total_seconds()
+        job.active_since = None
 
 
 class QueueTurn(Table):
@@ -175,7 +193,10 @@ class MetricPoint(Table):
 
 
 class MetricBucket(Table):
-    """Many points in one: what the chart of a long run is drawn from. `metrics.py` has the widths."""
+    """Many points in one: what the chart of a long run is drawn from. `metrics.py` has the widths.
+
+    A bucket of level -1 counts the NaN and infinite values that lie in the bucket of level 1, and so on.
+    """
 
     __tablename__ = "metric_buckets"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012

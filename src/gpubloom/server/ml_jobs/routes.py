@@ -164,6 +164,7 @@ async def submit(
     database: CurrentDatabase,
     settings: CurrentSettings,
     creation: CurrentCreation,
+    offer_service: CurrentOfferService,
 ) -> StartedMlJob:
     """Queue a script on the given provider, or on the recommended one, and return the estimated cost."""
     prepared.require_store()
@@ -179,6 +180,7 @@ async def submit(
                 prepared.task,
                 prepared.placement,
                 prepared.sandbox_choice,
+                offer_service,
             )
             job_id = job.id
             await creation.remember(session, job_id)

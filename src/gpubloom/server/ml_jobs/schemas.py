@@ -90,6 +90,16 @@ class NewMlJob(Schema):
     max_hours: _Hours | None = Field(
         None, description="Time limit in hours. If empty, a rented machine gets twice the estimated time."
     )
+    failover: Annotated[list[OfferTaken], Field(max_length=5)] | None = Field(
+        None,
+        description="Offers to take, in this order, when the chosen one has no machine. If empty: the same "
+        "GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.",
+    )
+    secrets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] | None = Field(
+        None,
+        description="Names of the secrets that the job gets as environment variables. If empty: all "
+        "secrets of the user and the project.",
+    )
     network: Flag = Field(False, description="Network access on the server's machine. Admins only.")
     confirmed: Flag = Field(
         False,

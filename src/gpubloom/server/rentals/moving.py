@@ -65,6 +65,8 @@ async def move_job(
             job.budget = body.budget
         if body.max_hours is not None:
             job.max_hours = body.max_hours
+        # The person chose this machine; the offers of an earlier choice do not follow it.
+        job.failover = None
         set_default_limits(job)
         await tell_of_change(session, principal, job, "training_job.moved")
         return await job_out(session, settings, job, project)

@@ -1,11 +1,12 @@
 """Takes an offer: looks up its price again, and whether this person can have it now."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.offers import Span
+from gpubloom.offers import Span, in_force
 from gpubloom.providers import registry
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
@@ -15,6 +16,8 @@ from gpubloom.server.rentals.credentials import find_sealed
 from gpubloom.server.rentals.price_book import PriceBook, find_offer
 from gpubloom.server.rentals.store_choice import NO_STORE, read_stores
 from gpubloom.server.settings import Settings
+
+MOST_ALTERNATIVES = 3
 
 
 class OfferService:
@@ -75,6 +78,58 @@ class OfferService:
             else {"low": estimate.low, "likely": estimate.likely, "high": estimate.high},
         }
 
+    async def alternatives(
+        self,
+        session: AsyncSession,
+        principal: Principal,
+        offer: Mapping[str, Any],
+        asked: Sequence[OfferTaken] | None,
+    ) -> list[dict[str, Any]]:
+        """Where a job goes when its offer has no machine, in this order.
+
+        `asked`: the person's own order. None: the same GPU at other connected providers, the cheapest first.
+        """
+        if asked is not None:
+            taken = [await self.take(session, principal, each) for each in asked]
+            if small := next((each for each in taken if each["memory_gb"] < offer["memory_gb"]), None):
+                raise InvalidInput.for_field(
+                    "failover",
+                    f"{small['gpu']} at {small['title']} has less memory than {offer['gpu']}: the job may "
+                    "not fit. Choose a GPU with at least as much memory.",
+                    code="failover_too_small",
+                )
+        else:
+            taken = await self._same_gpu(session, principal, offer)
+        estimate, hourly = offer.get("estimate"), float(offer["hourly"])
+        for each in taken:
+            if estimate is not None and hourly > 0:
+                # About as long as on the chosen machine.
+                factor = each["hourly"] / hourly
+                each["estimate"] = {name: round(value * factor, 4) for name, value in estimate.items()}
+        return [each for each in taken if not _is_same(each, offer)]
+
+    async def _same_gpu(
+        self, session: AsyncSession, principal: Principal, offer: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        prices = await self._book.current(session)
+        kinds = {"on_demand", "per_second", offer["kind"]}
+        rows = {
+            (row.provider, row.kind)
+            for row in in_force(prices.rows, now())
+            if row.gpu == offer["gpu"]
+            and row.kind in kinds
+            and row.provider not in {offer["provider"], "local"}
+        }
+        found = []
+        for provider, kind in sorted(rows):
+            wanted = OfferTaken(provider=provider, gpu=offer["gpu"], gpus=offer["gpus"], kind=kind)
+            try:
+                found.append(await self.take(session, principal, wanted))
+            except InvalidInput:
+                # Not connected, or not offered with so many GPUs.
+                continue
+        return sorted(found, key=lambda each: (each["hourly"], each["provider"]))[:MOST_ALTERNATIVES]
+
     async def _check_target(self, session: AsyncSession, principal: Principal, target: str) -> None:
         if target not in registry.provider_names():
             raise InvalidInput.for_field(
@@ -92,3 +147,8 @@ class OfferService:
                 f"{kind.title} is not connected. Enter your credentials under Providers first.",
                 code="not_connected",
             )
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    names = ("provider", "gpu", "gpus", "kind", "region")
+    return all(one.get(name) == other.get(name) for name in names)

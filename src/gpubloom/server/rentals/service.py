@@ -32,13 +32,15 @@ def visible_to(principal: Principal) -> Select[Rental]:
 
 
 async def list_rentals(
-    session: AsyncSession, principal: Principal, page: Page, *, running: bool | None
+    session: AsyncSession, principal: Principal, page: Page, *, running: bool | None, job_id: UUID | None
 ) -> tuple[list[RentalOut], int]:
     """A page of them, newest first, and how many there are."""
     statement = visible_to(principal)
     if running is not None:
         is_billed = Rental.state.in_(BILLED)
         statement = statement.where(is_billed if running else ~is_billed)
+    if job_id is not None:
+        statement = statement.where(Rental.job_id == job_id)
     statement = statement.order_by(Rental.created_at.desc())
     rows, total = await read_page(session, statement, page, searched=(Rental.job_name,))
     return [_rental_out(row) for row in rows], total

@@ -43,6 +43,8 @@ _COLUMNS = (
     TrainingJob.error_message,
     TrainingJob.start_time,
     TrainingJob.end_time,
+    TrainingJob.active_seconds,
+    TrainingJob.active_since,
     TrainingJob.created_at,
     TrainingJob.updated_at,
     TrainingJob.position,
@@ -133,6 +135,13 @@ async def _documents(
     return found
 
 
+def _time_taken(row: Row[Any]) -> float | None:
+    """Without queue and pauses, where that was counted."""
+    if not row.active_seconds and row.active_since is None:
+        return _seconds(row.start_time, row.end_time or row.updated_at)
+    return float(row.active_seconds) + (_seconds(row.active_since, row.updated_at) or 0.0)
+
+
 def _run(row: Row[Any], fields: dict[str, Any], metrics: dict[str, Any]) -> Run:
     config = fields["config"]
     if row.dataset_name is not None or row.model_name is not None:
@@ -151,7 +160,7 @@ def _run(row: Row[Any], fields: dict[str, Any], metrics: dict[str, Any]) -> Run:
         source=(row.worker or "elsewhere") if row.kind == "run" else row.target,
         started=None if started is None else started.timestamp(),
         ended=None if ended is None else ended.timestamp(),
-        seconds=_seconds(started, ended or row.updated_at),
+        seconds=_time_taken(row),
         seen=seen if isinstance(seen, int | float) else None,
         step=_whole(fields.get("step")),
         total_steps=_whole(fields.get("total_steps")),

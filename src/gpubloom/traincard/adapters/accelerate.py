@@ -59,6 +59,8 @@ class TrainCardTracker(GeneralTracker):  # type: ignore[misc]
     def store_init_configuration(self, values: Mapping[str, Any]) -> None:
         """Called by `init_trackers` with the run's configuration."""
         self.tracker.describe(values)
+        if self.tracker.rank == 0:
+            self.tracker.config(values)
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
         """Called by `accelerator.log`. Without a step, the values belong to the current batch."""

@@ -46,6 +46,8 @@ class LightningTrainCardCallback(Callback):
         self._step = trainer.global_step
         facts = {"precision": trainer.precision, "accumulate_grad_batches": trainer.accumulate_grad_batches}
         self._session.begin({**facts_of(pl_module), **dict(pl_module.hparams), **facts}, self._step)
+        if self.reporter.rank == 0 and pl_module.hparams:
+            self.reporter.config(dict(pl_module.hparams), "hparams")
         self._session.control_handler.apply_commands(self._setters(trainer))
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:

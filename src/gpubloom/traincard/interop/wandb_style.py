@@ -189,6 +189,8 @@ def init(
     is_off = (mode or os.environ.get("WANDB_MODE")) == "disabled"
     reporter = Reporter(where, enabled=not is_off)
     run = Run(reporter, project, name or id or where.name, dict(config or {}))
+    if config:
+        reporter.config(config)
     if ignored:
         run._warn("init", f"init ignores the arguments {', '.join(sorted(ignored))}")
     return run

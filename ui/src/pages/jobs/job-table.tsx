@@ -88,6 +88,7 @@ const lossOf = ({ loss }: JobListItem) => (loss === null ? null : metricText(num
 function timeOf(job: JobListItem): string | null {
   const etaSeconds = job.eta_seconds === null ? null : numberOf(job.eta_seconds);
   if (!isResting(job.status)) return etaSeconds === null || job.status === "queued" ? null : `${durationText(etaSeconds)} left`;
+  if (job.active_seconds > 0) return durationText(job.active_seconds);
   if (!job.start_time || !job.end_time) return null;
   return durationText((Date.parse(job.end_time) - Date.parse(job.start_time)) / 1000);
 }

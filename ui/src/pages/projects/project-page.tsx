@@ -18,6 +18,7 @@ import { architectureName, EditProjectButton } from "@/forms/project-form";
 import { DatasetNote } from "@/forms/training-data-field";
 import { JobTable } from "@/pages/jobs/job-table";
 import { NewJobLink } from "@/pages/jobs/new-job-link";
+import { SecretsCard } from "@/pages/settings/secrets-card";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { modelSizeText } from "@/text/numbers";
 import { ProjectPlanCard } from "./project-plan";
@@ -60,6 +61,7 @@ function LoadedProject({ project }: { project: Project }) {
         <div className="grid content-start gap-3.5 lg:col-span-4">
           <ProjectDetailsCard project={project} />
           {project.modelPreset && project.modelArchitecture === "transformer" && <ProjectPlanCard project={project} />}
+          <SecretsCard projectId={project.id} />
         </div>
       </div>
     </>

@@ -19,6 +19,7 @@ def upgrade() -> None:
         batch.add_column(sa.Column("unowned_since", sa.DateTime(timezone=True), nullable=True))
         batch.add_column(sa.Column("alarmed_at", sa.DateTime(timezone=True), nullable=True))
     with op.batch_alter_table("training_jobs") as batch:
+        batch.add_column(sa.Column("secrets", sa.JSON(), nullable=True))
         batch.add_column(sa.Column("failover", sa.JSON(), nullable=True))
     op.create_table(
         "secrets",
@@ -45,6 +46,7 @@ def downgrade() -> None:
     op.drop_table("secrets")
     with op.batch_alter_table("training_jobs") as batch:
         batch.drop_column("failover")
+        batch.drop_column("secrets")
     with op.batch_alter_table("rentals") as batch:
         batch.drop_column("alarmed_at")
         batch.drop_column("unowned_since")

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { ENGINE_MEMORY, STEP_PARTS } from "./chart-spec";
-import { chartSpecsFor } from "./job-charts";
+import { chartSpecsFor } from "./run-charts";
 import { bandsOf } from "./plot";
 
 const curves = (names: readonly string[], rank = 0) => names.map((name) => ({ name, rank }));
