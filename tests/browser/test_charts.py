@@ -223,10 +223,5 @@ def test_the_pages_of_a_diverged_job_show_what_is_no_number(
     row = page.get_by_role("row").nth(1)
     expect(row).to_contain_text("NaN")
     expect(row).to_contain_text("Infinity")
-    page.goto("/jobs")
+    page.goto("/runs")
     expect(page.get_by_role("row", name=re.compile("Diverged"))).to_contain_text("NaN")
-    job = path.rpartition("/")[2]
-    other = add_as_job(server, diverged_run, "Again", "failed").rpartition("/")[2]
-    page.goto(f"/compare?job={job},{other}")
-    figures = page.get_by_role("region", name="Results of the runs")
-    expect(figures.get_by_role("row", name="Final loss")).to_contain_text("NaN")

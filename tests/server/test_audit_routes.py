@@ -43,6 +43,7 @@ NOT_RECORDED = {
     ("PUT", "/api/run-views/{view_id}"): _VIEW,
     ("DELETE", "/api/run-views/{view_id}"): _VIEW,
     ("PATCH", "/api/runs/{run_id}"): "changes tags and notes, which no other route reads",
+    ("POST", "/api/sent-runs/batches"): "comes every few seconds; the run is recorded when it is announced",
     ("POST", "/api/auth/verify/resend"): _SAYS_NOTHING,
     ("POST", "/api/auth/password/forgot"): _SAYS_NOTHING,
     ("POST", "/api/auth/password/strength"): _COMPUTES,
@@ -255,6 +256,9 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
         f"/api/models/{add_model(w.installation, w.member).id}"
     ),
     ("POST", "/api/jobs"): lambda w: w.ada.post("/api/jobs", json=w.corpus()),
+    ("PUT", "/api/sent-runs"): lambda w: w.ada.put(
+        "/api/sent-runs", json={"id": str(uuid4()), "project": "P", "name": "n"}
+    ),
     ("POST", "/api/training-jobs"): lambda w: w.ada.post(
         "/api/training-jobs", json={"projectId": w.corpus()["project_id"], "config": {"batchSize": 2}}
     ),

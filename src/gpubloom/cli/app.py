@@ -139,6 +139,7 @@ app.add_typer(
 )
 run_commands.command("list")(runs.list_runs)
 run_commands.command("label")(runs.label)
+run_commands.command("send")(runs.send)
 run_commands.command("watch")(watch.watch)
 run_commands.command("serve")(serve_metrics.serve_metrics)
 run_commands.command("card")(card.card)

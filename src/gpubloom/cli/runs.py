@@ -1,4 +1,4 @@
-"""`bloom runs`: the run list in the terminal, of a folder or of a server, and `bloom ui` for a folder."""
+"""`bloom runs`: the run list in the terminal, of a folder or of a server; tags and notes; sending a run."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gpubloom.cli.tables import Fit
     from gpubloom.runs.table import View
 
-_DEFAULT_FOLDER = Path("runs")
 _MOST_ROWS = 1_000
 
 
@@ -171,3 +170,25 @@ def _label_on_server(
         body["notes"] = notes
     answer: dict[str, Any] = call("PATCH", f"/runs/{run_id}", body=body)
     return answer
+
+
+def send(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")],
+    project: Annotated[str, typer.Option(help="Project on the server. A new one is created.")],
+) -> None:
+    """Send a run directory to the server: all of it, or what is missing there."""
+    from gpubloom.cli.auth import load_credentials
+    from gpubloom.cli.run_view import must_be_run
+    from gpubloom.traincard.sender import SendRefusedError, send_run
+
+    credentials = load_credentials()
+    if not credentials.token:
+        fail("not_signed_in", "Sign in first: bloom auth login.", status=WRONG_INPUT)
+    try:
+        must_be_run(run)
+        run_id = send_run(run.absolute(), credentials.server, credentials.token, project)
+    except ValueError as problem:
+        refuse(problem)
+    except SendRefusedError as problem:
+        fail("run_not_sent", f"The run was not sent: {problem}.")
+    typer.echo(f"{credentials.server}/jobs/{run_id}")

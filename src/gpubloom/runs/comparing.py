@@ -1,4 +1,4 @@
-"""Runs side by side: one implementation for `bloom runs compare`, the server and a folder. Accepts every run."""
+"""Runs side by side: one implementation for the command line, the server and a folder. Takes every run."""
 
 from collections.abc import Sequence
 

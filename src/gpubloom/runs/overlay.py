@@ -91,7 +91,7 @@ def _at(curve: RunCurve, x: float) -> float:
 def newest_attempt(
     x: Sequence[float], y: Sequence[float], attempts: Sequence[int]
 ) -> tuple[list[float], list[float]]:
-    """A curve without the steps that a later attempt did again, in order. Values that are no number: left out."""
+    """A curve in order, without steps that a later attempt did again and values that are no number."""
     begins: dict[int, float] = {}
     for position, attempt in zip(x, attempts, strict=True):
         begins[attempt] = min(position, begins.get(attempt, math.inf))

@@ -139,8 +139,8 @@ class _Parser:
             return True
         return False
 
-    def _fail(self, sentence: str, token: _Token | None = None, code: str = "invalid_query") -> NoReturn:
-        raise QueryError(code, sentence, (token or self._next).position)
+    def _fail(self, sentence: str, token: _Token | None = None) -> NoReturn:
+        raise QueryError("invalid_query", sentence, (token or self._next).position)
 
     def _or(self) -> Test:
         tests = [self._and()]
@@ -192,7 +192,7 @@ class _Parser:
         if field is None:
             similar = self._columns.similar(token.text)
             hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
-            self._fail(f"No run has a column {token.text}.{hint}", token, "unknown_column")
+            raise QueryError("unknown_column", f"No run has a column {token.text}.{hint}", token.position)
         return field
 
     def _member(self, field: Field) -> Test:

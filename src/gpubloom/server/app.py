@@ -66,6 +66,7 @@ from gpubloom.server.rentals import bucket_routes, moving, provider_routes, run_
 from gpubloom.server.rentals import routes as rental_routes
 from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
+from gpubloom.server.runs import receiving
 from gpubloom.server.runs import routes as run_routes
 from gpubloom.server.scripts import routes as script_routes
 from gpubloom.server.scripts.reading import ScriptProcesses
@@ -122,7 +123,7 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(RequestGuard, hosts=settings.hosts),
             Middleware(
                 BodyLimit,
-                larger={**FOLDERS, **picture_routes.BODIES},
+                larger={**FOLDERS, **picture_routes.BODIES, **receiving.BODIES},
                 unlimited={"PATCH": UPLOADS, "PUT": run_files.UPLOADS},
             ),
             Middleware(SessionCookie),
@@ -183,6 +184,7 @@ def _routes() -> APIRouter:
     private.include_router(training_job_routes.router)
     private.include_router(playground_routes.router)
     private.include_router(run_routes.router)
+    private.include_router(receiving.router)
     private.include_router(script_routes.router)
     private.include_router(ml_job_routes.router)
     private.include_router(offers.router)

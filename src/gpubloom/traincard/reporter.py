@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gpubloom.traincard.alerts import Alerts
     from gpubloom.traincard.card.notebook import NotebookCard
     from gpubloom.traincard.mirror import Mirror
+    from gpubloom.traincard.sender import RunSender
 
 logger = logging.getLogger("gpubloom.traincard")
 
@@ -52,10 +53,11 @@ class Reporter:
     already holds it. `flush_seconds` and `flush_steps`: maximum interval between writes to the operating
     system. `telemetry_seconds`: interval of telemetry, 0 turns it off. `segment_bytes`: size at which a file
     of events is sealed. `mirror`: address of a bucket folder to mirror the directory to; BLOOM_MIRROR sets
-    one for all runs. `capture`: record what the process prints and logs (BLOOM_CAPTURE=off; not in a job,
-    whose agent keeps its output). `announce`: print one line at the start that says where the run is
-    (BLOOM_ANNOUNCE=off; never in a job). `what_ran`: record commit, command line, packages and machine
-    (BLOOM_WHAT_RAN=off). `enabled=False`, or BLOOM_TRAINCARD=off, records nothing.
+    one for all runs. `project`: send the run to this project of the server at BLOOM_SERVER, with BLOOM_TOKEN
+    (default BLOOM_PROJECT; not in a job). `capture`: record what the process prints and logs
+    (BLOOM_CAPTURE=off; not in a job, whose agent keeps its output). `announce`: print one line at the start
+    that says where the run is (BLOOM_ANNOUNCE=off; never in a job). `what_ran`: record commit, command line,
+    packages and machine (BLOOM_WHAT_RAN=off). `enabled=False`, or BLOOM_TRAINCARD=off, records nothing.
 
     In a job of the server the events go to the run directory of the job, so that its page shows them, also
     with another `run_dir`: that one is for the files of the script. A second Reporter at the same time
@@ -77,6 +79,7 @@ class Reporter:
         queue_capacity: int = 65_536,
         segment_bytes: int = SEGMENT_BYTES,
         mirror: str | None = None,
+        project: str | None = None,
         capture: bool = True,
         announce: bool = True,
         what_ran: bool = True,
@@ -94,6 +97,7 @@ class Reporter:
         self._closing = threading.Lock()
         self._telemetry: Telemetry | None = None
         self._mirror: Mirror | None = None
+        self._sender: RunSender | None = None
         self._warned: set[str] = set()
         self._looking: threading.Thread | None = None
         self._alerts: Alerts | None = None
@@ -139,10 +143,19 @@ class Reporter:
         if telemetry_seconds > 0 and environment.get("LOCAL_RANK", "0") == "0":
             self._telemetry = Telemetry(self, telemetry_seconds)
             self._telemetry.start()
-        if self.rank == 0 and (mirror or environment.get("BLOOM_MIRROR")):
+        if self.rank == 0:
+            self._start_copies(mirror, project, environment)
+
+    def _start_copies(self, mirror: str | None, project: str | None, environment: Mapping[str, str]) -> None:
+        """Copies of the run elsewhere, while it happens: in a bucket, on a server."""
+        if mirror or environment.get("BLOOM_MIRROR"):
             from gpubloom.traincard.mirror import start_mirror
 
             self._mirror = start_mirror(self.events_dir, mirror, environment)
+        if environment.get("BLOOM_SERVER"):
+            from gpubloom.traincard.sender import start_sender
+
+            self._sender = start_sender(self.events_dir, project, environment)
 
     def _begin(
         self, environment: Mapping[str, str], *, announce: bool, capture: bool, what_ran: bool
@@ -381,6 +394,8 @@ class Reporter:
                 self._alerts.finish(_ALERT_SECONDS)
             if self._mirror is not None:
                 self._mirror.finish()
+            if self._sender is not None:
+                self._sender.finish()
 
     def track(self, loader: Iterable[Any], **options: Any) -> "Track":
         """The batches of a hand-written loop, with progress reported and commands applied; see `Track`."""
@@ -409,6 +424,8 @@ class Reporter:
             self._writer.flush(_SIGNAL_SECONDS, waits_for_device=False)
             if self._mirror is not None:
                 self._mirror.flush(_SIGNAL_SECONDS)
+            if self._sender is not None:
+                self._sender.flush(_SIGNAL_SECONDS)
 
     def on_exception(self, problem: BaseException) -> None:
         """An exception that nobody caught; the same one twice is one."""
@@ -433,6 +450,7 @@ class Reporter:
         """A forked child is not this run: it says nothing and holds none of the files."""
         self._on = False
         self._mirror = None
+        self._sender = None
         process_output.forget_after_fork()
         self._queue = EventQueue(1)
         with contextlib.suppress(OSError):

@@ -2136,6 +2136,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sent-runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Announce Run
+         * @description Announce a run that is sent from another machine. Repeating it returns the same run.
+         */
+        put: operations["announce_run_api_sent_runs_put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sent-runs/batches": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Receive Batch
+         * @description Take in one batch of a run. A batch that came before changes nothing.
+         */
+        post: operations["receive_batch_api_sent_runs_batches_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/requirements": {
         parameters: {
             query?: never;
@@ -9605,6 +9645,58 @@ export interface components {
             title: string;
         };
         /**
+         * SentRun
+         * @description Where the server stands with a run that is sent.
+         */
+        SentRun: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Project Id
+             * Format: uuid
+             */
+            project_id: string;
+            /**
+             * Next
+             * @description The number of the batch that the server expects.
+             */
+            next: number;
+        };
+        /**
+         * SentRunIn
+         * @description A run that a Reporter sends. The sender chooses the id, so that asking twice is asking once.
+         */
+        SentRunIn: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Project
+             * @description Name of a project. A new one is created.
+             */
+            project: string;
+            /** Name */
+            name: string;
+            /**
+             * Host
+             * @description The machine that sends the run.
+             * @default
+             */
+            host?: string;
+            /**
+             * Config
+             * @description The config of the run, if it has one.
+             */
+            config?: {
+                [key: string]: components["schemas"]["JsonValue"];
+            } | null;
+        };
+        /**
          * ServeResult
          * @description Totals of a served model: requests and tokens.
          */
@@ -15293,6 +15385,74 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    announce_run_api_sent_runs_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SentRunIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SentRun"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    receive_batch_api_sent_runs_batches_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SentRun"];
+                };
             };
             /** @description Error */
             "4XX": {

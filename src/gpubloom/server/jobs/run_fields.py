@@ -50,7 +50,7 @@ def _config_of(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def small(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The first fields of many, their values short enough for a list."""
-    found = {}
+    found: dict[str, Any] = {}
     for path, value in fields.items():
         if len(found) >= _MOST_FIELDS:
             break

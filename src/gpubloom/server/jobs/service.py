@@ -174,6 +174,9 @@ async def ask(
         _change_lost(job, action)
     else:
         job.status = after(action, job.status)
+    if job.kind == "run" and job.status == "cancelling":
+        # No worker follows it. If its sender is heard from again, the run is running again.
+        job.status = "cancelled"
     job.want = {"pause": "pause", "cancel": "cancel"}.get(action, "run")  # type: ignore[assignment]
     job.control_version += 1
     if action in {"resume", "reopen"}:

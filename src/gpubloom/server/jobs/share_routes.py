@@ -53,9 +53,9 @@ async def create_share(
 ) -> NewShare:
     """Create a read-only link. Only this response contains the link."""
     job, _ = await service.get_job(session, principal, job_id)
-    if job.kind != "train":
+    if job.kind not in {"train", "run"}:
         # A task shows prompts and answers, which are often somebody's data.
-        raise Conflict("Only training jobs can be shared.", code="not_for_this_kind")
+        raise Conflict("Only training jobs and sent runs can be shared.", code="not_for_this_kind")
     secret = new_secret()
     share = JobShare(job_id=job.id, fingerprint=fingerprint(secret))
     session.add(share)
@@ -136,7 +136,8 @@ SharedJob = Annotated[tuple[TrainingJob, Project], Depends(_shared_job)]
 async def read_shared_job(shared: SharedJob, session: ReadSession, settings: CurrentSettings) -> JobOut:
     """Return the job of a share link. Fields that may contain server paths are left out."""
     out = await job_out(session, settings, *shared)
-    facts = _without_locations(out.summary.facts)
+    # What a person's own program describes may be anything, such as its command line.
+    facts = {} if out.kind == "run" else _without_locations(out.summary.facts)
     summary = out.summary.model_copy(update={"error": None, "findings": [], "facts": facts})
     return out.model_copy(
         update={

@@ -73,7 +73,7 @@ async def move_job(
 
 
 def _check_can_move(job: TrainingJob) -> None:
-    if job.kind not in TOP_LEVEL_KINDS:
+    if job.kind not in TOP_LEVEL_KINDS or job.kind == "run":
         raise Conflict(
             f"A job of kind {name_of(job.kind)} cannot move: it runs where its files are.",
             code="not_for_this_kind",

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from gpubloom.runs.table import DEFAULT_COLUMNS, SEEDS
 from gpubloom.server.schema import Line, Schema, Text
@@ -29,13 +29,33 @@ class RunLabels(Schema):
     notes: str
 
 
+class SentRunIn(Schema):
+    """A run that a Reporter sends. The sender chooses the id, so that asking twice is asking once."""
+
+    id: UUID
+    project: Annotated[
+        Line, Field(min_length=1, max_length=120, description="Name of a project. A new one is created.")
+    ]
+    name: Annotated[Line, Field(min_length=1, max_length=200)]
+    host: Annotated[Line, Field(max_length=120, description="The machine that sends the run.")] = ""
+    config: dict[str, JsonValue] | None = Field(None, description="The config of the run, if it has one.")
+
+
+class SentRun(Schema):
+    """Where the server stands with a run that is sent."""
+
+    id: UUID
+    project_id: UUID
+    next: int = Field(description="The number of the batch that the server expects.")
+
+
 class ViewIn(Schema):
     """A view of the run list: what it filters, shows, groups and sorts."""
 
     name: Annotated[Line, Field(min_length=1, max_length=80)]
     query: Annotated[Line, Field(max_length=2_000)] = ""
-    columns: Annotated[list[Column], Field(max_length=40)] = list(DEFAULT_COLUMNS)
-    group: Annotated[list[Column], Field(max_length=4)] = [SEEDS]
+    columns: list[Column] = Field(list(DEFAULT_COLUMNS), max_length=40)
+    group: list[Column] = Field([SEEDS], max_length=4)
     sort: Annotated[Line, Field(max_length=400)] = "-created"
 
 

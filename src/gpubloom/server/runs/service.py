@@ -1,14 +1,17 @@
 """The runs of a person from the database. Every query filters by the owner.
 
-A list costs one statement, whatever it filters: all that it needs of a run is stored in the run's row.
+A list costs a few statements, whatever it filters: all that it needs of a run is stored in the run's row, and
+read again only when the row has changed.
 """
 
+import json
+from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Row, Select, delete, func, select
+from sqlalchemy import Row, Select, String, cast, delete, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -44,10 +47,10 @@ _COLUMNS = (
     TrainingJob.active_since,
     TrainingJob.created_at,
     TrainingJob.updated_at,
-    TrainingJob.tags,
+    TrainingJob.position,
+    # As text: compared with what was read before.
+    cast(TrainingJob.tags, String).label("tags"),
     TrainingJob.notes,
-    TrainingJob.run_fields,
-    TrainingJob.run_metrics,
     TrainingJob.worker,
 )
 
@@ -87,19 +90,49 @@ async def read_chosen(session: AsyncSession, principal: Principal, ids: Sequence
 
 async def _read(session: AsyncSession, statement: Select[Any]) -> list[Run]:
     rows = list(await session.execute(statement))
-    missing = [row.id for row in rows if row.run_fields is None]
-    computed = await _computed(session, missing) if missing else {}
-    return [_run(row, row.run_fields or computed[row.id]) for row in rows]
+    changed = [row.id for row in rows if row.id not in _known or _known[row.id][0] != tuple(row)]
+    documents = await _documents(session, changed)
+    for row in rows:
+        if row.id in documents:
+            _known[row.id] = (tuple(row), _run(row, *documents[row.id]))
+        _known.move_to_end(row.id)
+    found = [_known[row.id][1] for row in rows]
+    while len(_known) > _MOST_KNOWN:
+        _known.popitem(last=False)
+    return found
 
 
-async def _computed(session: AsyncSession, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
-    """Of rows that an earlier version wrote and nothing has changed since."""
-    rows = await session.execute(
-        select(TrainingJob.id, TrainingJob.kind, TrainingJob.config, TrainingJob.summary).where(
-            TrainingJob.id.in_(ids)
+# Runs that were read, by id, with the columns that say whether they have changed: most runs in a list ended
+# long ago, and parsing their JSON takes longer than all the rest.
+_known: OrderedDict[UUID, tuple[tuple[Any, ...], Run]] = OrderedDict()
+_MOST_KNOWN = 5_000
+_IDS_AT_ONCE = 500
+
+
+async def _documents(
+    session: AsyncSession, ids: Sequence[UUID]
+) -> dict[UUID, tuple[dict[str, Any], dict[str, Any]]]:
+    """Fields and metrics of runs. Fields that an earlier version did not store are computed."""
+    found = {}
+    for first in range(0, len(ids), _IDS_AT_ONCE):
+        rows = await session.execute(
+            select(
+                TrainingJob.id,
+                TrainingJob.run_fields,
+                TrainingJob.run_metrics,
+            ).where(TrainingJob.id.in_(ids[first : first + _IDS_AT_ONCE]))
         )
-    )
-    return {row.id: run_fields(row.kind, row.config, row.summary) for row in rows}
+        found |= {row.id: (row.run_fields, row.run_metrics or {}) for row in rows}
+    missing = [run_id for run_id, (fields, _) in found.items() if fields is None]
+    for first in range(0, len(missing), _IDS_AT_ONCE):
+        rows = await session.execute(
+            select(TrainingJob.id, TrainingJob.kind, TrainingJob.config, TrainingJob.summary).where(
+                TrainingJob.id.in_(missing[first : first + _IDS_AT_ONCE])
+            )
+        )
+        for row in rows:
+            found[row.id] = (run_fields(row.kind, row.config, row.summary), found[row.id][1])
+    return found
 
 
 def _time_taken(row: Row[Any]) -> float | None:
@@ -109,7 +142,7 @@ def _time_taken(row: Row[Any]) -> float | None:
     return float(row.active_seconds) + (_seconds(row.active_since, row.updated_at) or 0.0)
 
 
-def _run(row: Row[Any], fields: dict[str, Any]) -> Run:
+def _run(row: Row[Any], fields: dict[str, Any], metrics: dict[str, Any]) -> Run:
     config = fields["config"]
     if row.dataset_name is not None or row.model_name is not None:
         config = {**config, **_named(config, row.dataset_name, row.model_name)}
@@ -135,11 +168,11 @@ def _run(row: Row[Any], fields: dict[str, Any]) -> Run:
         attempt=row.attempt,
         cost=fields.get("cost"),
         error=None if row.error_message is None else _first_line(row.error_message),
-        tags=row.tags or (),
+        tags=json.loads(row.tags) if row.tags else (),
         notes=row.notes,
         config=config,
         facts=fields["facts"],
-        stats=row.run_metrics or {},
+        stats=metrics,
     )
 
 

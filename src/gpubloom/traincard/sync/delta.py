@@ -53,8 +53,9 @@ class DeltaBuilder:
         part_bytes: int,
         settle_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        listing: Callable[[Path], dict[str, FileState]] = list_files,
     ) -> None:
-        self._run_dir, self._part_bytes = run_dir, part_bytes
+        self._run_dir, self._part_bytes, self._listing = run_dir, part_bytes, listing
         self._settle_seconds, self._clock = settle_seconds, clock
         self._missing: set[str] = set()
         self._gone: set[str] = set()
@@ -81,7 +82,7 @@ class DeltaBuilder:
         bytes for this delta, if not the usual."""
         state = copy.deepcopy(before)
         room = self._part_bytes if room is None else room
-        files = {name: seen for name, seen in list_files(self._run_dir).items() if name != CONTROL}
+        files = {name: seen for name, seen in self._listing(self._run_dir).items() if name != CONTROL}
         tracker = AppendTracker(self._run_dir, state, self._missing)
         entries, appended = tracker.collect(files, room, final=final)
         body = bytearray(appended)

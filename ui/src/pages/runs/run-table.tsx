@@ -70,11 +70,11 @@ export function RunTable({ list, sort, onSort, chosen, onChoose, onLabel, onTag 
             )}
             {!closed.has(section.title) &&
               section.rows.map((row) => {
-                const place = chosen.indexOf(row.id);
+                const groupIndex = chosen.indexOf(row.id);
                 return (
                   <Fragment key={row.id}>
-                    <TableRow {...rowProps} row={row} best={best} place={place} open={open.has(row.id)} onOpen={() => setOpen((kept) => toggled(kept, row.id))} onChoose={() => onChoose(row)} />
-                    {open.has(row.id) && row.members.map((member) => <TableRow key={member.id} {...rowProps} row={member} best={best} place={place} inside />)}
+                    <TableRow {...rowProps} row={row} best={best} groupIndex={groupIndex} open={open.has(row.id)} onOpen={() => setOpen((kept) => toggled(kept, row.id))} onChoose={() => onChoose(row)} />
+                    {open.has(row.id) && row.members.map((member) => <TableRow key={member.id} {...rowProps} row={member} best={best} groupIndex={groupIndex} inside />)}
                   </Fragment>
                 );
               })}
@@ -129,7 +129,7 @@ type RowProps = {
   metric: string | undefined;
   best: ReadonlyMap<string, number>;
   /** The number of its group in the chart; -1 where it is not chosen. */
-  place: number;
+  groupIndex: number;
   /** One seed of the row above. */
   inside?: boolean;
   open?: boolean;
@@ -139,22 +139,22 @@ type RowProps = {
   onTag: (tag: string) => void;
 };
 
-function TableRow({ row, columns, metric, best, place, inside, open, onOpen, onChoose, onLabel, onTag }: RowProps) {
-  const colour = place < 0 ? undefined : groupColour(place);
+function TableRow({ row, columns, metric, best, groupIndex, inside, open, onOpen, onChoose, onLabel, onTag }: RowProps) {
+  const colour = groupIndex < 0 ? undefined : groupColour(groupIndex);
   const seeds = seedsText(row);
   return (
-    <tr role="row" className={cn("group border-t border-line transition-colors duration-150 hover:bg-white/3 max-md:grid max-md:grid-cols-[2.25rem_minmax(0,1fr)_auto] max-md:items-center max-md:gap-x-2 max-md:px-3.5 max-md:py-2", place >= 0 && "bg-violet/12 hover:bg-violet/16")}>
+    <tr role="row" className={cn("group border-t border-line transition-colors duration-150 hover:bg-white/3 max-md:grid max-md:grid-cols-[2.25rem_minmax(0,1fr)_auto] max-md:items-center max-md:gap-x-2 max-md:px-3.5 max-md:py-2", groupIndex >= 0 && "bg-violet/12 hover:bg-violet/16")}>
       <td role="cell" className="py-2 pl-4 align-middle max-md:row-span-2 max-md:p-0">
         {inside ? (
           <span aria-hidden className="block h-[3px] w-2.5 rounded-full" style={{ background: colour ?? "var(--color-line-strong)" }} />
         ) : (
-          <input type="checkbox" aria-label={`Show ${row.name} in the chart`} checked={place >= 0} onChange={onChoose} style={{ accentColor: colour }} className="size-4 align-middle accent-violet max-md:size-5" />
+          <input type="checkbox" aria-label={`Show ${row.name} in the chart`} checked={groupIndex >= 0} onChange={onChoose} style={{ accentColor: colour }} className="size-4 align-middle accent-violet max-md:size-5" />
         )}
       </td>
       <td role="cell" className={cn("max-w-96 px-2 py-2 align-middle max-md:p-0", inside && "pl-9 max-md:pl-3")}>
         <div className="flex min-w-0 flex-wrap items-center gap-x-2 gap-y-0.5">
           {row.members.length > 0 && (
-            <button type="button" aria-expanded={open} aria-label={`Show the seeds of ${row.name}`} onClick={onOpen} className="-ml-1 grid size-5 place-items-center text-dim hover:text-text max-md:size-7">
+            <button type="button" aria-expanded={open} aria-label={`Show the seeds of ${row.name}`} onClick={onOpen} className="-ml-1 grid size-5 groupIndex-items-center text-dim hover:text-text max-md:size-7">
               {open ? <ChevronDown aria-hidden className="size-3.5" /> : <ChevronRight aria-hidden className="size-3.5" />}
             </button>
           )}
@@ -166,7 +166,7 @@ function TableRow({ row, columns, metric, best, place, inside, open, onOpen, onC
                 {tag}
               </button>
             ))}
-          <button type="button" aria-label={`Tags and notes of ${row.name}`} title={row.notes || "Tags and notes"} onClick={() => onLabel(row)} className={cn("grid size-5 place-items-center text-faint hover:text-text focus-visible:opacity-100 max-md:hidden", row.notes ? "text-warning" : "opacity-0 group-hover:opacity-100")}>
+          <button type="button" aria-label={`Tags and notes of ${row.name}`} title={row.notes || "Tags and notes"} onClick={() => onLabel(row)} className={cn("grid size-5 groupIndex-items-center text-faint hover:text-text focus-visible:opacity-100 max-md:hidden", row.notes ? "text-warning" : "opacity-0 group-hover:opacity-100")}>
             <Tag aria-hidden className="size-3.5" />
           </button>
         </div>
