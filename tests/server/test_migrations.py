@@ -146,6 +146,7 @@ _NEW_TABLES = {
 }
 _FILLED = {
     "sessions": {"authenticated_at"},
+    "training_jobs": {"active_seconds"},
 }
 _MOMENT = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=UTC)
 

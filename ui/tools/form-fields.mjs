@@ -18,6 +18,7 @@ const REQUESTS = [
   "DatasetChange",
   "DatasetFromHub",
   "Extension",
+  "NewBranch",
   "FactorCode",
   "HubPush",
   "InvitationIn",
