@@ -8,7 +8,7 @@ import { checkpointArchiveAddress, checkpointsQuery } from "@/api/jobs";
 import type { Checkpoint, Job, JobStatus } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { type Column, DataTable } from "@/components/data-table";
+import { type Column, DataTable, PageSteps } from "@/components/data-table";
 import { Dialog } from "@/components/dialog";
 import { Facts } from "@/components/figures";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
@@ -154,17 +154,23 @@ const actions = (job: Job): Column<Checkpoint> => ({
   cell: ({ id, step, details }) => <CheckpointActions onPage details={details} subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), status: job.status, checkpoint: { id, step } }} />,
 });
 
+const PAGE = 12;
+
 export function CheckpointsCard({ job }: { job: Job }) {
   const checkpoints = useQuery(checkpointsQuery(job.id));
+  const [page, setPage] = useState(1);
   return (
-    <Card className="h-full">
+    <Card>
       <CardHeader title="Checkpoints" note={rhythm(job)} />
       <Loaded query={checkpoints} skeleton={<SkeletonRows rows={3} />}>
         {({ items }) =>
           items.length === 0 ? (
             <NoCheckpoint ended={ENDED.includes(job.status)} failedOnData={job.failed_on_data} />
           ) : (
-            <DataTable label="Checkpoints" columns={columns(job)} rows={items} rowKey={(checkpoint) => checkpoint.id} />
+            <>
+              <DataTable label="Checkpoints" columns={columns(job)} rows={items.slice((page - 1) * PAGE, page * PAGE)} rowKey={(checkpoint) => checkpoint.id} />
+              <PageSteps page={page} pageSize={PAGE} total={items.length} onTurn={setPage} />
+            </>
           )
         }
       </Loaded>
