@@ -199,7 +199,7 @@ def pause(job_id: JobId) -> None:
 Step = Annotated[int, typer.Argument(help="Step of the checkpoint, from `bloom jobs checkpoints`.")]
 
 
-def _checkpoint(job_id: str, step: int) -> str:
+def _checkpoint(job_id: object, step: int) -> str:
     """The address of the checkpoint of a step."""
     found = _call("GET", f"/jobs/{job_id}/checkpoints")["items"]
     chosen = next((checkpoint for checkpoint in found if checkpoint["step"] == step), None)

@@ -32,7 +32,6 @@ from gpubloom.server.jobs.lease import RENEW_EVERY_SECONDS, LeaseLost, holding, 
 from gpubloom.server.jobs.service import list_checkpoints
 from gpubloom.server.jobs.states import ENDED, MODEL_TASK_KINDS, TOP_LEVEL_KINDS, after
 from gpubloom.server.jobs.summary import (
-    Finding,
     Processes,
     add_marks,
     add_warnings,
@@ -42,6 +41,7 @@ from gpubloom.server.jobs.summary import (
     with_waiting,
 )
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.schema import Finding
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
 from gpubloom.traincard.number_encoding import plain

@@ -5,6 +5,7 @@ after it. A branch is a new job: its worker copies the checkpoint into the new r
 there, so the first run stays as it is.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID, uuid4
@@ -185,4 +186,4 @@ async def _remove(
     await session.flush()
     for checkpoint in gone:
         folder = f"checkpoints/{Path(checkpoint.path).name}"
-        await anyio.to_thread.run_sync(lambda name=folder: remove_beneath(run_dir, name, folder=True))
+        await anyio.to_thread.run_sync(partial(remove_beneath, run_dir, folder, folder=True))
