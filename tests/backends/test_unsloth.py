@@ -9,7 +9,7 @@ import pytest
 
 # In a process of its own, as in life: whoever has imported transformers before has lost.
 _PROLOGUE = """
-import sys, types
+import pathlib, sys, types
 import torch
 torch.cuda.is_available = lambda: True
 from gpubloom.backends import open_trainer
@@ -17,8 +17,12 @@ from gpubloom.engine.hardware import Compute
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 
+FOLDER = pathlib.Path(__file__).parent / "model"
+FOLDER.mkdir()
+(FOLDER / "config.json").write_text("{}")
+
 def config(method, **more):
-    model = {"path": "/m", "context_length": 64}
+    model = {"path": str(FOLDER), "context_length": 64}
     return TrainConfig.model_validate(
         {"backend": "unsloth", "method": method, "seed": 7, "model": model, **more}
     )
@@ -76,7 +80,7 @@ def test_models_are_loaded_and_adapted_as_the_config_says(tmp_path: Path) -> Non
     (first, named), (second, adapters) = unsloth.calls
     assert (first, second) == ("from_pretrained", "get_peft_model")
     assert named == {
-        "model_name": "/m", "max_seq_length": 64, "dtype": torch.bfloat16, "load_in_4bit": True,
+        "model_name": str(FOLDER), "max_seq_length": 64, "dtype": torch.bfloat16, "load_in_4bit": True,
         "full_finetuning": False, "local_files_only": True, "trust_remote_code": False,
     }, named
     assert adapters["target_modules"] == [

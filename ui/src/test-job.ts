@@ -25,6 +25,7 @@ export const runSummary = (change: Partial<RunSummary> = {}): RunSummary => ({
   findings: [],
   processes: { ranks: [], rank_variance: [], nodes: [], left_out: 0 },
   cost: null,
+  start: null,
   ...change,
 });
 

@@ -22,7 +22,7 @@ from gpubloom.traincard.findings import Finding
 from gpubloom.traincard.lines import RENDERED_KINDS, RunLines, rows_used
 from gpubloom.traincard.number_encoding import decode_number
 
-_GIB = 1024**3
+_GB = 1e9
 _FOLLOW_SECONDS = 0.25
 _PLAIN_LINE_SECONDS = 10.0
 
@@ -168,7 +168,7 @@ def system_parts(system: dict[str, Any]) -> list[str]:
     if "cpu/utilization" in system:
         parts.append(f"CPU {system['cpu/utilization']:.0f} %")
     if "ram/used" in system and "ram/total" in system:
-        parts.append(f"RAM {system['ram/used'] / _GIB:.1f}/{system['ram/total'] / _GIB:.1f} GiB")
+        parts.append(f"RAM {system['ram/used'] / _GB:.1f}/{system['ram/total'] / _GB:.1f} GB")
     gpus = sorted({int(name.split("/")[1]) for name in system if name.startswith("gpu/")})
     return parts + [_gpu(number, system) for number in gpus]
 
@@ -180,7 +180,7 @@ def _gpu(number: int, system: dict[str, Any]) -> str:
         parts.append(f"{busy:.0f} %")
     used, total = system.get(f"{prefix}memory_used"), system.get(f"{prefix}memory_total")
     if used is not None and total is not None:
-        parts.append(f"{used / _GIB:.1f}/{total / _GIB:.0f} GiB")
+        parts.append(f"{used / _GB:.1f}/{total / _GB:.0f} GB")
     if (heat := system.get(f"{prefix}temperature")) is not None:
         parts.append(f"{heat:.0f} °C")
     if (power := system.get(f"{prefix}power")) is not None:

@@ -27,7 +27,10 @@ TITLES: dict[str, str] = {
     # Data, before and while it is trained.
     "few_rows_used": "Few rows used",
     "rows_unused": "Rows not used",
+    "rows_rejected": "Rows rejected by the chat template",
     "rows_truncated": "Examples truncated",
+    "rows_duplicated": "Duplicate rows",
+    "eval_overlap": "Training rows in the validation data",
     "columns_unused": "Columns not used",
     "template_replaced": "Chat template replaced",
     "few_steps": "Few steps",

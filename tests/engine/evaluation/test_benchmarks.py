@@ -73,6 +73,7 @@ def test_a_task_of_ones_own_is_run_for_base_and_tuned(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    pytest.importorskip("lm_eval", reason="needs: pip install 'gpubloom[eval]'")
     write_task(tmp_path / "tasks")
     monkeypatch.setenv("BLOOM_LM_EVAL_TASKS", str(tmp_path / "tasks"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

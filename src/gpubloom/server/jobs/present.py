@@ -48,6 +48,7 @@ Shape = TypeVar("Shape", bound=BaseModel)
 async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, project: Project) -> JobOut:
     """What its owner sees of a job."""
     dataset = None if job.dataset_id is None else await session.get(Dataset, job.dataset_id)
+    held = None if job.eval_dataset_id is None else await session.get(Dataset, job.eval_dataset_id)
     model = None if job.model_id is None else await session.get(Model, job.model_id)
     config = _config(job)
     return JobOut(
@@ -57,6 +58,8 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         checkpoint_id=job.checkpoint_id,
         dataset_id=job.dataset_id,
         dataset_name=None if dataset is None else dataset.name,
+        eval_dataset_id=job.eval_dataset_id,
+        eval_dataset_name=None if held is None else held.name,
         model_id=job.model_id,
         model_name=None if model is None else model.name,
         project_id=job.project_id,
@@ -72,6 +75,7 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         host_memory=job.host_memory,
         target=job.target,
         offer=_readable(JobOffer, job.offer),
+        failover=[offer for each in job.failover or [] if (offer := _readable(JobOffer, each)) is not None],
         budget=job.budget,
         max_hours=job.max_hours,
         want=job.want,

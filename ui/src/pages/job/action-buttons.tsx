@@ -50,8 +50,12 @@ export function primaryOf(job: Pick<Job, "status" | "has_model" | "kind" | "task
 /** A person's own script takes no commands but to stop, and its result is not a model for the playground. */
 const NOT_OF_SCRIPTS: readonly JobAction[] = ["save", "settings", "extend", "playground", "again"];
 
+/** A run that was sent from another machine is controlled there. */
+const OF_SENT_RUNS: readonly JobAction[] = ["cancel", "delete", "share"];
+
 export function actionsFor(job: Pick<Job, "status" | "has_model" | "kind" | "task">): JobAction[] {
   const possible = ACTIONS[job.status].filter((action) => job.has_model || (action !== "download" && action !== "playground"));
+  if (job.kind === "run") return possible.filter((action) => OF_SENT_RUNS.includes(action));
   if (job.kind !== "script") return possible;
   // One that does not go on from a checkpoint would lose everything by a pause; the server refuses it.
   return possible.filter((action) => !NOT_OF_SCRIPTS.includes(action) && (action !== "pause" || job.task?.kind !== "script" || job.task.resumes));

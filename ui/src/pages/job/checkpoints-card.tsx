@@ -82,7 +82,7 @@ export function CheckpointActions({ subject, onPage, details }: { subject: Subje
                 ...(status && DELETABLE.includes(status) ? [{ text: "Delete", danger: true, onChoose: () => setOpen("delete") }] : []),
               ]
             : []),
-          { text: "Compare this run", onChoose: () => void navigate({ to: "/compare", search: { job: [jobId], pick: true } }) },
+          { text: "Compare this run", onChoose: () => void navigate({ to: "/runs", search: { run: jobId } }) },
         ]}
       />
       {checkpoint && open === "branch" && <BranchDialog jobId={jobId} checkpoint={checkpoint} onClose={close} />}

@@ -8,7 +8,7 @@ import type { Job, RunSummary } from "@/api/types";
 import { cn } from "@/components/class-names";
 import { Badge, Notice } from "@/components/notice";
 import { counted, countText } from "@/text/numbers";
-import { causeText } from "@/text/run-words";
+import { causeText, withLocalTimes } from "@/text/run-words";
 
 export type Finding = { key: string; tone: "bad" | "attention" | "plain"; title: string; text: string };
 
@@ -36,7 +36,7 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   else if (job.status === "queued") findings.push(waiting(job, machinesSeen));
   summary.findings.forEach((finding, index) => {
     const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
-    findings.push({ key: `${finding.kind}-${index}`, tone, title: `${finding.title}.`, text: `${finding.sentence} ${finding.next_step}`.trimEnd() });
+    findings.push({ key: `${finding.kind}-${index}`, tone, title: `${finding.title}.`, text: `${withLocalTimes(finding.sentence, finding.since)} ${finding.next_step}`.trimEnd() });
   });
   const refused = Object.entries(summary.marks.findLast((mark) => mark.kind === "applied")?.refused ?? {});
   if (refused.length > 0) {

@@ -26,6 +26,7 @@ import { phaseText } from "@/text/run-words";
 import { ActionButtons } from "./action-buttons";
 import { CheckpointsCard } from "./checkpoints-card";
 import { ConfigCard, ScriptCard } from "./config-card";
+import { WhatRanCard } from "./what-ran-card";
 import { EvaluationCard } from "./evaluation-card";
 import { ExportCard } from "./export-card";
 import { type Finding, FindingsBadge, FindingsList, RunWarnings, useFindings } from "./findings";
@@ -36,6 +37,7 @@ import { OutputCard } from "./output-card";
 import { OverviewTab } from "./overview-tab";
 import { ModelCard, ResultCard } from "./result-cards";
 import { SamplesTab } from "./samples-tab";
+import { StartCard } from "./start-card";
 import { StoredArtifactsCard } from "./stored-artifacts-card";
 import { hostsOf, SystemCard } from "./system-card";
 import { TaskPage } from "./task-page";
@@ -56,7 +58,7 @@ export function JobPage() {
   if (job.error instanceof ApiProblem && job.error.status === 404) return <JobMissing />;
   return (
     <Loaded query={job} skeleton={<JobSkeleton />}>
-      {(loaded) => (loaded.kind === "train" || loaded.kind === "script" ? <LoadedJob key={loaded.id} job={loaded} /> : <TaskPage key={loaded.id} task={loaded} />)}
+      {(loaded) => (loaded.kind === "train" || loaded.kind === "script" || loaded.kind === "run" ? <LoadedJob key={loaded.id} job={loaded} /> : <TaskPage key={loaded.id} task={loaded} />)}
     </Loaded>
   );
 }
@@ -153,6 +155,7 @@ function TabContent({ tab, job, store, findings }: TabContentProps) {
     case "overview":
       return (
         <div className="grid gap-3.5">
+          <StartCard job={job} />
           <FindingsList findings={findings} job={job} />
           <OverviewTab job={job} store={store} charts={(aside) => charts({ parts: ["summary"], aside })} />
         </div>
@@ -190,7 +193,8 @@ function TabContent({ tab, job, store, findings }: TabContentProps) {
         <div className="grid gap-3.5">
           {isTuning(job) && <TuningCard job={job} store={store} />}
           {job.config && <ConfigCard config={job.config} />}
-          <ScriptCard job={job} />
+          <WhatRanCard jobId={job.id} />
+          {job.kind !== "run" && <ScriptCard job={job} />}
         </div>
       );
     case "system":

@@ -10,6 +10,7 @@ import { Facts, type Stat, StatSummary } from "@/components/figures";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { BudgetBar } from "@/pages/providers/budgets-card";
 import { counted, countText, durationText, metricText, moneyRange, moneyText } from "@/text/numbers";
+import { MachineChain } from "./machine-chain";
 
 const DASH = "–";
 
@@ -112,6 +113,7 @@ export function CostCard({ job }: { job: Job }) {
               ["Billed time", durationText(cost.billed_seconds)],
               ["Expected total cost", cost.estimated ? moneyRange(cost.estimated) : "unknown"],
               ["Instance", cost.running ? "billed now" : "not billed"],
+              ...(job.offer?.store ? ([["Files go through", job.offer.store.title]] as const) : []),
             ]}
           />
           {cost.detail && <p className="mt-2 text-xs break-words text-faint">{cost.detail}</p>}
@@ -123,6 +125,7 @@ export function CostCard({ job }: { job: Job }) {
           )}
         </div>
       </div>
+      <MachineChain jobId={job.id} />
     </Card>
   );
 }
