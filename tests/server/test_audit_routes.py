@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from gpubloom.server.accounts.tables import LinkedAccount, User
 from gpubloom.server.audit import AuditEvent
 from gpubloom.server.clock import now
-from gpubloom.server.jobs.tables import JobShare
+from gpubloom.server.jobs.tables import Checkpoint, JobShare
 from gpubloom.server.ml_jobs import service as ml_jobs
 from gpubloom.server.rentals import bucket_routes
 from gpubloom.server.rentals.tables import Budget, ProviderCredit
@@ -113,6 +113,16 @@ class World:
 
     def training(self) -> str:
         return f"/api/jobs/{add_training(self.installation, self.member).id}"
+
+    def checkpoint(self) -> str:
+        """A checkpoint of a paused job, with its folder."""
+        job = add_job(self.installation, self.member, status="paused")
+        (self.installation.home / "runs" / str(job.id) / "checkpoints/step-00000010").mkdir(parents=True)
+        path = "checkpoints/step-00000010"
+        row = Checkpoint(
+            id=uuid4(), job_id=job.id, attempt=1, step=10, path=path, metrics={}, best=False, saved_at=now()
+        )
+        return f"/api/jobs/{job.id}/checkpoints/{self.installation.add(row).id}"
 
     def project(self) -> str:
         return f"/api/projects/{add_project(self.installation, self.member).id}"
@@ -278,6 +288,13 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
     ),
     ("POST", "/api/jobs/{job_id}/exports"): lambda w: w.ada.post(
         f"{w.training()}/exports", json={"form": "gguf"}
+    ),
+    ("DELETE", "/api/jobs/{job_id}/checkpoints/{checkpoint_id}"): lambda w: w.ada.delete(w.checkpoint()),
+    ("POST", "/api/jobs/{job_id}/checkpoints/{checkpoint_id}/resume"): lambda w: w.ada.post(
+        f"{w.checkpoint()}/resume"
+    ),
+    ("POST", "/api/jobs/{job_id}/checkpoints/{checkpoint_id}/branch"): lambda w: w.ada.post(
+        f"{w.checkpoint()}/branch", json={}
     ),
     ("POST", "/api/jobs/{job_id}/shares"): lambda w: w.ada.post(f"{w.job()}/shares"),
     ("DELETE", "/api/jobs/{job_id}/shares/{share_id}"): lambda w: w.ada.delete(w.share()),

@@ -149,7 +149,7 @@ _NEW_TABLES = {
 }
 _FILLED = {
     "sessions": {"authenticated_at"},
-    "training_jobs": {"run_metrics", "tags", "notes"},
+    "training_jobs": {"active_seconds", "run_metrics", "tags", "notes"},
 }
 _MOMENT = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=UTC)
 

@@ -19,6 +19,7 @@ const REQUESTS = [
   "DatasetChange",
   "DatasetFromHub",
   "Extension",
+  "NewBranch",
   "FactorCode",
   "HubPush",
   "InvitationIn",

@@ -259,10 +259,73 @@ def pause(job_id: JobId) -> None:
     _show(_call("POST", f"/jobs/{job_id}/pause"), as_json=False)
 
 
+Step = Annotated[int, typer.Argument(help="Step of the checkpoint, from `bloom jobs checkpoints`.")]
+
+
+def _checkpoint(job_id: object, step: int) -> str:
+    """The address of the checkpoint of a step."""
+    found = _call("GET", f"/jobs/{job_id}/checkpoints")["items"]
+    chosen = next((checkpoint for checkpoint in found if checkpoint["step"] == step), None)
+    if chosen is not None:
+        return f"/jobs/{job_id}/checkpoints/{chosen['id']}"
+    steps = ", ".join(str(checkpoint["step"]) for checkpoint in found) or "none"
+    sentence = f"The job has no checkpoint of step {step}. It has: {steps}."
+    return fail("checkpoint_not_found", sentence, status=WRONG_INPUT)
+
+
 @app.command()
-def resume(job_id: JobId) -> None:
-    """Resume a job from its newest checkpoint."""
-    _show(_call("POST", f"/jobs/{job_id}/resume"), as_json=False)
+def resume(
+    job_id: JobId,
+    step: Annotated[
+        int | None, typer.Option(help="Go back to the checkpoint of this step; later ones are deleted.")
+    ] = None,
+) -> None:
+    """Resume a job from its newest checkpoint, or from an older one."""
+    address = f"/jobs/{job_id}" if step is None else _checkpoint(job_id, step)
+    _show(_call("POST", f"{address}/resume"), as_json=False)
+
+
+@app.command()
+def branch(
+    job_id: JobId,
+    step: Step,
+    name: Annotated[str | None, typer.Option(help="Name of the new job.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the new job.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay of the new job.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Total number of epochs.", min=1)] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Total number of steps.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a new job from a checkpoint, with changed settings. The first job stays as it is."""
+    asked = {
+        "name": name,
+        "learning_rate": learning_rate,
+        "weight_decay": weight_decay,
+        "epochs": epochs,
+        "max_steps": max_steps,
+    }
+    body = {field: value for field, value in asked.items() if value is not None}
+    _show(_call("POST", f"{_checkpoint(job_id, step)}/branch", body=body), as_json)
+
+
+@app.command("delete-checkpoint")
+def delete_checkpoint(job_id: JobId, step: Step) -> None:
+    """Delete one checkpoint of a job that does not run."""
+    _call("DELETE", _checkpoint(job_id, step))
+    typer.echo(f"Deleted the checkpoint of step {step}.")
+
+
+@app.command("download-checkpoint")
+def download_checkpoint(
+    job_id: JobId,
+    step: Step,
+    into: Annotated[Path, typer.Argument(help="Archive to write, such as step-100.tar.", dir_okay=False)],
+) -> None:
+    """Download one checkpoint as a tar archive."""
+    from gpubloom.cli.api_client import save_file
+
+    save_file(f"{_checkpoint(job_id, step)}/archive", into)
+    typer.echo(str(into))
 
 
 @app.command()

@@ -38,6 +38,7 @@ from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import current_revision, upgrade
 from gpubloom.server.jobs import (
+    checkpoint_actions,
     checkpoint_routes,
     download_routes,
     launch_routes,
@@ -179,6 +180,7 @@ def _routes() -> APIRouter:
     private.include_router(what_ran_routes.router)
     private.include_router(tasks.router)
     private.include_router(checkpoint_routes.router)
+    private.include_router(checkpoint_actions.router)
     private.include_router(download_routes.router)
     private.include_router(share_routes.router)
     private.include_router(training_job_routes.router)

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import gpubloom
 from gpubloom.agent import AgentFiles
@@ -31,7 +32,7 @@ from gpubloom.plan.backends import interpreter_for
 from gpubloom.plan.tasks import RESULT_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.providers.base import ProviderError, Reservation
 from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
-from gpubloom.server.jobs.files import note_brought, read_brought, was_brought
+from gpubloom.server.jobs.files import folder_files, note_brought, read_brought, was_brought
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.states import Kind
 from gpubloom.server.jobs.summary import storable
@@ -275,12 +276,12 @@ def newest_checkpoint(run_dir: Path, task: ScriptTask) -> Saved | None:
     return saved[-1] if saved else None
 
 
-def command_of(kind: Kind, config: dict[str, Any], attempt: int) -> tuple[str, ...]:
+def command_of(kind: Kind, config: dict[str, Any], *, resumes: bool) -> tuple[str, ...]:
     """What an agent runs in the job's directory."""
     if kind != "train":
         return (sys.executable, TASK_SCRIPT)
     python = interpreter_for(TrainConfig.model_validate(config)) or sys.executable
-    return (python, "train.py", *(("--resume",) if attempt > 1 else ()))
+    return (python, "train.py", *(("--resume",) if resumes else ()))
 
 
 def prepare_task(run_dir: Path, config: dict[str, Any], hub_token: str | None) -> None:
@@ -365,14 +366,41 @@ def _prepared(
     if job.kind == "script":
         return prepare_script(run_dir, job, reservation, confinement)
     if job.kind == "train":
+        _bring_checkpoint(run_dir, job)
         prepare_run(run_dir, _config(run_dir, job), job.plan, job.attempt)
     else:
         prepare_task(run_dir, job.config, hub_token)
-    command = command_of(job.kind, job.config, job.attempt)
+    resumes = job.attempt > 1 or job.branch is not None
+    command = command_of(job.kind, job.config, resumes=resumes)
     spec = JobSpec(job_id=str(job.id), run_dir=run_dir, attempt=job.attempt, command=command)
     if job.target != "local":
         return spec
     return confinement.of_a_training(spec, job, reservation, network=hub_token is not None)
+
+
+def _bring_checkpoint(run_dir: Path, job: TrainingJob) -> None:
+    """Copies the checkpoint that a branch begins with. It is whole or absent: the folder is renamed."""
+    if job.branch is None or job.attempt > 1:
+        return
+    name = Path(str(job.branch["checkpoint"])).name
+    source = run_dir.parent / str(UUID(str(job.branch["job_id"])))
+    files = folder_files(source, f"checkpoints/{name}")
+    if not files:
+        raise ProviderError(
+            "checkpoint_removed",
+            f"The checkpoint of step {job.branch['step']:,} was deleted before the branch started. "
+            "Choose another checkpoint.",
+        )
+    target = run_dir / "checkpoints" / name
+    if target.exists():
+        return
+    partial = run_dir / "checkpoints" / f".{name}.copy"
+    shutil.rmtree(partial, ignore_errors=True)
+    for file in files:
+        (partial / file.name).parent.mkdir(parents=True, exist_ok=True)
+        with file.open() as original, (partial / file.name).open("wb") as copy:
+            shutil.copyfileobj(original, copy, 1 << 20)
+    partial.rename(target)
 
 
 def _config(run_dir: Path, job: TrainingJob) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient } from "./client";
 import { pollInterval } from "./problem";
-import type { Curves, Extension, Job, JobListItem, JobStatus, LiveSettings, Move, NewJob, PlanRequest, QueryOf } from "./types";
+import type { Curves, Extension, Job, JobListItem, JobStatus, LiveSettings, Move, NewBranch, NewJob, PlanRequest, QueryOf } from "./types";
 
 /** States in which nothing happens until somebody asks for it. */
 const RESTING: readonly JobStatus[] = ["completed", "failed", "cancelled", "paused"];
@@ -154,6 +154,31 @@ export const extendJob = async (id: string, body: Extension) =>
 
 export const changeSettings = async (id: string, body: LiveSettings) =>
   keep(await answerOf(api.PATCH("/api/jobs/{job_id}/settings", { params: at(id), body })));
+
+const atCheckpoint = (id: string, checkpoint: string) => ({ path: { job_id: id, checkpoint_id: checkpoint } });
+
+export const checkpointArchiveAddress = (id: string, checkpoint: string) => `/api/jobs/${id}/checkpoints/${checkpoint}/archive`;
+
+function forgetCheckpoints(id: string) {
+  void queryClient.invalidateQueries({ queryKey: ["checkpoints"] });
+  return queryClient.invalidateQueries({ queryKey: checkpointsQuery(id).queryKey });
+}
+
+/** The job goes back to this checkpoint; later ones are deleted. */
+export async function resumeFromCheckpoint(id: string, checkpoint: string) {
+  const job = keep(await answerOf(api.POST("/api/jobs/{job_id}/checkpoints/{checkpoint_id}/resume", { params: atCheckpoint(id, checkpoint) })));
+  void forgetCheckpoints(id);
+  return job;
+}
+
+/** A new job that continues from this checkpoint. */
+export const branchFromCheckpoint = async (id: string, checkpoint: string, body: NewBranch) =>
+  keep(await answerOf(api.POST("/api/jobs/{job_id}/checkpoints/{checkpoint_id}/branch", { params: atCheckpoint(id, checkpoint), body })));
+
+export async function deleteCheckpoint(id: string, checkpoint: string) {
+  await answerOf(api.DELETE("/api/jobs/{job_id}/checkpoints/{checkpoint_id}", { params: atCheckpoint(id, checkpoint) }));
+  await forgetCheckpoints(id);
+}
 
 export async function deleteJob(id: string) {
   await answerOf(api.DELETE("/api/jobs/{job_id}", { params: at(id) }));

@@ -55,6 +55,14 @@ export const Extension = {
   "max_steps": {"type":"integer","minimum":1,"maximum":1000000000},
 } as const;
 
+export const NewBranch = {
+  "name": {"type":"string","minLength":1,"maxLength":120},
+  "learning_rate": {"type":"number","exclusiveMinimum":0,"maximum":10},
+  "weight_decay": {"type":"number","minimum":0,"maximum":1000},
+  "epochs": {"type":"integer","minimum":1,"maximum":100000},
+  "max_steps": {"type":"integer","minimum":1,"maximum":1000000000},
+} as const;
+
 export const FactorCode = {
   "code": {"type":"string","minLength":1,"maxLength":64},
 } as const;

@@ -1672,6 +1672,86 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{job_id}/checkpoints/{checkpoint_id}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Checkpoint
+         * @description Download a checkpoint as one tar archive. A Range header continues an interrupted download.
+         */
+        get: operations["download_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__archive_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/checkpoints/{checkpoint_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Checkpoint
+         * @description Delete a checkpoint and its files. A job that runs keeps its checkpoints itself.
+         */
+        delete: operations["delete_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/checkpoints/{checkpoint_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume From Checkpoint
+         * @description Resume a job from one of its checkpoints. Checkpoints of later steps are deleted.
+         */
+        post: operations["resume_from_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/checkpoints/{checkpoint_id}/branch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Branch
+         * @description Start a new job that continues from a checkpoint, with changed settings. The first job stays.
+         */
+        post: operations["branch_api_jobs__job_id__checkpoints__checkpoint_id__branch_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}/model": {
         parameters: {
             query?: never;
@@ -3232,6 +3312,19 @@ export interface components {
              * @default false
              */
             keep?: boolean;
+        };
+        /**
+         * Branch
+         * @description The checkpoint of another job that a job continues from. That job may have been deleted since.
+         */
+        Branch: {
+            /**
+             * Job Id
+             * Format: uuid
+             */
+            job_id: string;
+            /** Step */
+            step: number;
         };
         /**
          * BucketIn
@@ -5994,6 +6087,8 @@ export interface components {
              * @description Number of further warnings that are only in the job's output.
              */
             warnings_left_out: number;
+            /** @description The checkpoint that the job continues from. */
+            branch: components["schemas"]["Branch"] | null;
             /**
              * Result
              * @description The result of a task, once available.
@@ -7043,6 +7138,22 @@ export interface components {
              * @default 90
              */
             expires_in_days?: number;
+        };
+        /**
+         * NewBranch
+         * @description A new job that continues from a checkpoint. Fields that are left out are those of the first job.
+         */
+        NewBranch: {
+            /** Name */
+            name?: string | null;
+            /** Learning Rate */
+            learning_rate?: number | null;
+            /** Weight Decay */
+            weight_decay?: number | null;
+            /** Epochs */
+            epochs?: number | null;
+            /** Max Steps */
+            max_steps?: number | null;
         };
         /**
          * NewDataset
@@ -8497,6 +8608,8 @@ export interface components {
              * @description Number of further warnings that are only in the job's output.
              */
             warnings_left_out: number;
+            /** @description The checkpoint that the job continues from. */
+            branch: components["schemas"]["Branch"] | null;
             /**
              * Result
              * @description The result of a task, once available.
@@ -14475,6 +14588,143 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CheckpointPage"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__archive_get: {
+        parameters: {
+            query?: never;
+            header?: {
+                Range?: string | null;
+            };
+            path: {
+                job_id: string;
+                checkpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+                checkpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    resume_from_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__resume_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+                checkpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    branch_api_jobs__job_id__checkpoints__checkpoint_id__branch_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                job_id: string;
+                checkpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewBranch"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
                 };
             };
             /** @description Error */

@@ -65,6 +65,11 @@ def model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
     return sorted(islice(found, MOST_MODEL_FILES), key=lambda file: file.path)
 
 
+def folder_files(run_dir: Path, folder: str) -> list[FoundFile]:
+    """The files of a folder in a run directory, sorted, such as those of a checkpoint."""
+    return sorted(islice(_files_of(run_dir, folder), MOST_MODEL_FILES), key=lambda file: file.path)
+
+
 def _files_of(
     run_dir: Path, folder: str, shown: Callable[[str], bool] = lambda name: True
 ) -> Iterator[FoundFile]:

@@ -12,7 +12,7 @@ from gpubloom.scripts.task import ScriptTask, script_task
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.files import has_files, has_model
 from gpubloom.server.jobs.listing import queue_position
-from gpubloom.server.jobs.schemas import CamelJob, JobOffer, JobOut, LiveSettings
+from gpubloom.server.jobs.schemas import Branch, CamelJob, JobOffer, JobOut, LiveSettings
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS
 from gpubloom.server.jobs.summary import read_run_report, read_summary
 from gpubloom.server.jobs.tables import TrainingJob
@@ -83,6 +83,7 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         attempt=job.attempt,
         max_attempts=job.max_attempts,
         **vars(read_run_report(job.summary)),
+        branch=_readable(Branch, job.branch),
         result=_result(job),
         position=job.position,
         queue_position=await queue_position(session, job),

@@ -285,6 +285,15 @@ class JobListItem(Schema):
     updated_at: datetime
 
 
+class Branch(Schema):
+    """The checkpoint of another job that a job continues from. That job may have been deleted since."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    job_id: UUID
+    step: int
+
+
 class JobOut(Schema):
     """A job with all details."""
 
@@ -336,6 +345,7 @@ class JobOut(Schema):
     warnings_left_out: int = Field(
         description="Number of further warnings that are only in the job's output."
     )
+    branch: Branch | None = Field(description="The checkpoint that the job continues from.")
     result: TaskResult | None = Field(description="The result of a task, once available.")
     position: int
     queue_position: int | None

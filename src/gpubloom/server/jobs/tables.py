@@ -119,6 +119,8 @@ class TrainingJob(Identified, Table):
     # Time on a machine, without queue and pauses: of the attempts before, and since when this one has one.
     active_seconds: Mapped[float] = mapped_column(Double, default=0.0)
     active_since: Mapped[datetime | None]
+    # The checkpoint of another job that it continues from: job_id, checkpoint (a folder's name), step.
+    branch: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(default=now)
     updated_at: Mapped[datetime] = mapped_column(default=now, onupdate=now)
 

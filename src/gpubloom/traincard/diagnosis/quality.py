@@ -38,7 +38,7 @@ def logged_warnings(reading: Reading, now: float, limits: Limits) -> Iterator[Fi
         yield Finding(
             "run_error" if is_error else "run_warning",
             "critical" if is_error else "warning",
-            line.line[:1].upper() + line.line[1:],
+            line.line,
             {"attempt": line.attempt},
             line.t,
         )

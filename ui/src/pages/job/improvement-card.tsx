@@ -94,7 +94,7 @@ function Compared({ found: { first, best, latest, verdict } }: { found: Improvem
   ];
   const low = Math.min(...rows.map(({ loss }) => loss));
   const high = Math.max(...rows.map(({ loss }) => loss));
-  const place = (loss: number) => (high === low ? 50 : ((loss - low) / (high - low)) * 100);
+  const offsetOf = (loss: number) => (high === low ? 50 : ((loss - low) / (high - low)) * 100);
   return (
     <>
       <p className="text-[26px] leading-tight font-[620] tracking-[-0.025em] tabular-nums">
@@ -127,7 +127,7 @@ function Compared({ found: { first, best, latest, verdict } }: { found: Improvem
               <td className="py-1 pl-3 text-right text-dim tabular-nums">{loss < 700 ? metricText(Math.exp(loss)) : "∞"}</td>
               <td aria-hidden className="py-1 pl-5">
                 <div className="relative h-2 border-x border-line">
-                  <span className={cn("absolute size-2 -translate-x-1/2 rounded-full", colour)} style={{ left: `${place(loss)}%` }} />
+                  <span className={cn("absolute size-2 -translate-x-1/2 rounded-full", colour)} style={{ left: `${offsetOf(loss)}%` }} />
                 </div>
               </td>
             </tr>

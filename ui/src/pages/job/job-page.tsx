@@ -31,6 +31,7 @@ import { EvaluationCard } from "./evaluation-card";
 import { ExportCard } from "./export-card";
 import { type Finding, FindingsBadge, FindingsList, RunWarnings, useFindings } from "./findings";
 import { JobStats } from "./job-stats";
+import { LineageCard } from "./lineage-card";
 import { MemoryCard } from "./memory-card";
 import { OutputCard } from "./output-card";
 import { OverviewTab } from "./overview-tab";
@@ -174,6 +175,7 @@ function TabContent({ tab, job, store, findings }: TabContentProps) {
       return (
         <div className="grid gap-3.5">
           <CheckpointsCard job={job} />
+          {job.kind === "train" && <LineageCard job={job} />}
           {job.kind === "train" && <ExportCard job={job} />}
           {job.kind === "train" && job.status === "completed" && job.has_model && <ModelCard job={job} />}
           {job.offer && <StoredArtifactsCard job={job} />}
