@@ -130,8 +130,9 @@ class ModelFiles:
     tokenizer: RowTokenizer
 
     @classmethod
-    def load(cls, path: Path) -> "ModelFiles":
-        """From a model folder, or a tokenizer.json (what lies beside it counts as well)."""
+    def load(cls, path: Path, template_name: str | None = None) -> "ModelFiles":
+        """From a model folder, or a tokenizer.json (what lies beside it counts as well). `template_name`: one
+        of TEMPLATES in place of the folder's own."""
         folder = path if path.is_dir() else path.parent
-        template = ChatTemplate.from_folder(folder)
+        template = ChatTemplate.from_folder(folder, template_name)
         return cls(template, RowTokenizer.load(path, template.eos))
