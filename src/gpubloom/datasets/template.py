@@ -46,6 +46,7 @@ ALPACA = """\
 TEMPLATES = {"chatml": CHATML, "alpaca": ALPACA, "plain": PLAIN}
 PLAIN_NOTE = "The model has no chat template, so a plain template is used: 'user: …', 'assistant: …'."
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+_KNOWS_NULL = re.compile(r"content['\")\]]* +is +(not +)?none", re.IGNORECASE)
 # Around what the model itself writes, while a text is being rendered; nobody can write it into their data.
 _MARK = secrets.token_hex(12)
 _OPEN, _CLOSE = f"<{_MARK}>", f"</{_MARK}>"
@@ -119,6 +120,20 @@ class ChatTemplate:
         return _without_marks(self._run(messages, tools, False))
 
     def _run(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], add_generation_prompt: bool
+    ) -> str:
+        if all(message.get("content") is not None for message in messages):
+            return self._rendered(messages, tools, add_generation_prompt)
+        filled = [{**message, "content": message.get("content") or ""} for message in messages]
+        if _KNOWS_NULL.search(self.source) is None:
+            # It would write the word None, and a model would learn it.
+            return self._rendered(filled, tools, add_generation_prompt)
+        try:
+            return self._rendered(messages, tools, add_generation_prompt)
+        except RowProblem:
+            return self._rendered(filled, tools, add_generation_prompt)
+
+    def _rendered(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], add_generation_prompt: bool
     ) -> str:
         render = _compile(self.source)
