@@ -54,7 +54,9 @@ REFERENCES: dict[tuple[str, str], dict[str, Any]] = {
     ("GET", "/api/audit-events/export"): {
         "params": {"actor_id": Of("user_id"), "project_id": Of("project_id")},
     },
-    ("GET", "/api/compare"): {"params": {"job": [Of("job_id"), Of("parent_id")]}},
+    ("GET", "/api/runs/compare"): {"params": {"run": [Of("job_id"), Of("parent_id")]}},
+    ("GET", "/api/runs/overlay"): {"params": {"series": "loss", "group": [Of("job_id")]}},
+    ("GET", "/api/runs"): {"params": {"project_id": Of("project_id")}},
     ("POST", "/api/plan"): {
         "json": {"project_id": Of("project_id"), "dataset_id": Of("dataset_id"), "model_id": Of("model_id")}
     },

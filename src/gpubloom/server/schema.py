@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from gpubloom.traincard.findings import finding_title
+from gpubloom.traincard.findings import finding_title, has_no_best
 
 
 class Schema(BaseModel):
@@ -145,6 +145,13 @@ class Finding(Tolerant):
     @property
     def title(self) -> str:
         return finding_title(self.kind)
+
+    @computed_field(  # type: ignore[prop-decorator]
+        description="Whether this finding forbids to call any step of the run the best."
+    )
+    @property
+    def without_best(self) -> bool:
+        return has_no_best([self.kind])
 
 
 class Span(Schema):

@@ -40,6 +40,9 @@ TITLES: dict[str, str] = {
     "run_error": "Error",
 }
 
+# A run with one of these has no best step: what looks best is an accident.
+WITHOUT_BEST = frozenset({"diverging", "few_rows_used"})
+
 
 def finding_title(kind: str) -> str:
     """The title of a kind; a kind of another version is written as it is named."""
@@ -77,3 +80,8 @@ class Finding:
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Critical ones first; those of one severity keep their order."""
     return sorted(findings, key=lambda finding: _ORDER[finding.severity])
+
+
+def has_no_best(kinds: Iterable[str]) -> bool:
+    """Whether findings of these kinds forbid to call any step of their run the best."""
+    return not WITHOUT_BEST.isdisjoint(kinds)

@@ -51,6 +51,7 @@ from gpubloom.server.jobs.schemas import (
 from gpubloom.server.jobs.tasks import BackendOut, Backends
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.service import create_project, get_project
+from gpubloom.server.secrets.service import names_for
 from gpubloom.server.settings import Settings
 
 router = APIRouter(tags=["jobs"])
@@ -294,6 +295,7 @@ async def create_job(
     )
     offer = await _take(body, principal, database, offer_service)
     launch = await _decide(body, principal, database, settings, name=name, project=defaults, offer=offer)
+    taken = None if offer is None else with_estimate(offer, launch.plan.seconds)
     finder = _finder(body.finder or Finder(), launch) if body.kind == "find_learning_rate" else None
     async with database.write() as session:
         if (made_id := await creation.find_made(session)) is not None:
@@ -316,10 +318,14 @@ async def create_job(
             host_memory=body.host_memory,
             max_attempts=body.max_attempts,
             finder=finder,
-            offer=None if offer is None else with_estimate(offer, launch.plan.seconds),
+            offer=taken,
             budget=body.budget,
             max_hours=body.max_hours,
             requested_config=TrainConfig.own_names(body.config),
+            secrets=await names_for(session, principal, project.id, body.secrets),
+            failover=None
+            if taken is None
+            else await offer_service.alternatives(session, principal, taken, body.failover),
             settings=settings,
         )
         await creation.remember(session, job.id)

@@ -21,9 +21,9 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.audit import record, record_apart
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.jobs import service
-from gpubloom.server.jobs.metrics import read_curves
+from gpubloom.server.jobs.metrics import read_clock, read_curves
 from gpubloom.server.jobs.present import job_out
-from gpubloom.server.jobs.schemas import CurveOut, Curves, JobOut, NewShare, ShareOut, Shares
+from gpubloom.server.jobs.schemas import ClockOut, CurveOut, Curves, JobOut, NewShare, ShareOut, Shares
 from gpubloom.server.jobs.tables import JobShare, TrainingJob
 from gpubloom.server.problems import Conflict, NotFound, TooManyRequests
 from gpubloom.server.projects.tables import Project
@@ -176,4 +176,9 @@ async def read_shared_metrics(
 ) -> Curves:
     """Return the curves of the job of a share link."""
     curves = await read_curves(session, shared[0].id, points=points)
-    return Curves(position=shared[0].position, series=[CurveOut.model_validate(curve) for curve in curves])
+    clock = await read_clock(session, shared[0].id)
+    return Curves(
+        position=shared[0].position,
+        series=[CurveOut.model_validate(curve) for curve in curves],
+        clock=[ClockOut.model_validate(one) for one in clock],
+    )

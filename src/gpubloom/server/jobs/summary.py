@@ -20,6 +20,7 @@ from pydantic import (
 from gpubloom.server.schema import Finding, Flag, MetricNumber, Number, Span, Tolerant, Whole
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.causes import CAUSES
+from gpubloom.traincard.findings import has_no_best
 from gpubloom.traincard.number_encoding import NON_FINITE, plain
 
 _MOST_MARKS = 200
@@ -117,6 +118,49 @@ class Cost(Tolerant):
     warnings: list[Whole] = Field([], description="Percentages of the budget for which a warning was given.")
 
 
+def _only_name(value: Any) -> Any:
+    return storable(value)[:_LONGEST_NAME] if isinstance(value, str) else value
+
+
+Name = Annotated[str, BeforeValidator(_only_name)]
+
+
+class StartStage(Tolerant):
+    """One step of the start of a rented machine."""
+
+    name: Name = Field("", description="requested, machine, packages, data or start.")
+    state: Name = Field("waiting", description="waiting, running, done or failed.")
+    began_at: Number | None = Field(None, description="Start of the step, in seconds since 1970.")
+    seconds: Number | None = Field(None, description="How long the step took. None while it runs.")
+    text: str = Field("", description="What the machine said of the step.")
+
+
+class StartLine(Tolerant):
+    """One line of the log of a start."""
+
+    seconds: Number = Field(0.0, description="Seconds since the machine was requested.")
+    stage: Name = Field("", description="The step that printed the line; console: the provider's own log.")
+    text: str = ""
+
+
+class StartState(Tolerant):
+    """How the newest attempt on a rented machine starts, or started."""
+
+    attempt: Whole = 1
+    provider: Name = Field("", description="The provider that was asked for the machine.")
+    state: Name = Field("starting", description="starting, running (the job reports) or failed.")
+    began_at: Number = Field(0.0, description="When the machine was requested, in seconds since 1970.")
+    timeout_seconds: Number = Field(
+        600.0, description="A machine that runs without a sign for so long is terminated."
+    )
+    stages: Annotated[list[StartStage], BeforeValidator(_only_objects)] = Field([])
+    log: Annotated[list[StartLine], BeforeValidator(_only_objects)] = Field(
+        [], description="The newest lines, oldest first."
+    )
+    failure_code: Name | None = Field(None, description="Why the start failed, as a code.")
+    failure: str | None = Field(None, description="Why the start failed, and what to do.")
+
+
 class RunWarning(Tolerant):
     """A warning or an error that the run logged. `attempt` is the first attempt that logged it."""
 
@@ -129,13 +173,6 @@ def _only_texts(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return [storable(text)[:_LONGEST_NAME] for text in value if isinstance(text, str)][:_MOST_OPTIMIZATIONS]
-
-
-def _only_name(value: Any) -> Any:
-    return storable(value)[:_LONGEST_NAME] if isinstance(value, str) else value
-
-
-Name = Annotated[str, BeforeValidator(_only_name)]
 
 
 class CheckpointDetails(Tolerant):
@@ -252,6 +289,9 @@ class SummaryFields(Tolerant):
         Processes(), description="Each rank and each machine. Empty for a run of one process."
     )
     cost: Cost | None = Field(None, description="The cost of the job. None if nothing was rented.")
+    start: StartState | None = Field(
+        None, description="The start of the newest rented machine. None if nothing was rented."
+    )
 
 
 class RunSummary(SummaryFields):
@@ -270,6 +310,11 @@ class StoredSummary(RunSummary):
 
     warnings: Annotated[list[RunWarning], BeforeValidator(_only_objects)] = Field([])
     warnings_left_out: Whole = 0
+
+    @property
+    def has_best(self) -> bool:
+        """Whether a step of the run may be called the best."""
+        return not has_no_best(finding.kind for finding in self.findings)
 
     def dump(self) -> dict[str, Any]:
         """As the column holds it: what is not said is left out, what is said is whole."""

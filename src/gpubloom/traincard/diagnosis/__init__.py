@@ -1,7 +1,11 @@
-"""What is wrong with a run: pure functions over a Reading; `rules.py` has one for each kind of finding."""
+"""What is wrong with a run: pure functions over a Reading, one for each kind of finding.
+
+`rules.py` looks at how a run goes, `quality.py` at what comes out of it.
+"""
 
 from collections.abc import Callable, Iterator
 
+from gpubloom.traincard.diagnosis.quality import few_rows_used, logged_warnings, overfitting
 from gpubloom.traincard.diagnosis.rules import (
     Limits,
     data_starved,
@@ -22,7 +26,7 @@ __all__ = ["Finding", "Limits", "diagnose"]
 Diagnosis = Callable[[Reading, float, Limits], Iterator[Finding]]
 
 # A loss that is not a number is also worth knowing when the run is over; a hot GPU only while it trains.
-_ALWAYS: tuple[Diagnosis, ...] = (diverging, no_learning)
+_ALWAYS: tuple[Diagnosis, ...] = (diverging, few_rows_used, overfitting, no_learning, logged_warnings)
 _UNTIL_THE_END: tuple[Diagnosis, ...] = (degraded, *_ALWAYS)
 _WHILE_IT_LIVES: tuple[Diagnosis, ...] = (
     stalled, missing_ranks, straggler, data_starved, throttled, out_of_memory_soon, *_UNTIL_THE_END,
