@@ -152,8 +152,8 @@ def _context_findings(longest: int, options: ReadingOptions, model: ModelFiles) 
         Finding(
             "context_beyond_model",
             "critical",
-            f"The longest example has {longest:,} tokens, but the model knows {model.positions:,} positions and "
-            "has not learned to attend beyond them.",
+            f"The longest example has {longest:,} tokens, but the model knows {model.positions:,} positions "
+            "and has not learned to attend beyond them.",
             {"longest": longest, "positions": model.positions},
             next_step=f"Set the max sequence length to {model.positions:,} or less, or use a model with a "
             "longer context.",

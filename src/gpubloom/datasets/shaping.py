@@ -162,7 +162,8 @@ def _refuse_rejected(values: Values[str, Any], mapping: Mapping) -> None:
 
 def _best_path(values: Values[str, Any], mapping: Mapping) -> Example:
     """Of a tree of replies, as Open Assistant has them, the conversation with the best-ranked replies."""
-    node, turns = value_at(values, mapping.columns["tree"]), []
+    node: Any = value_at(values, mapping.columns["tree"])
+    turns: list[Message] = []
     while isinstance(node, dict):
         turns.append(_message({"role": node.get("role"), "content": node.get("text")}, len(turns) + 1))
         replies = [each for each in node.get("replies") or () if isinstance(each, dict)]
