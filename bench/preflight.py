@@ -74,6 +74,7 @@ def main() -> None:
             "options": options,
             "packing": True,
             "tokenizer": str(tokenizer),
+            "template": None,
             "sandbox": "prefer",
             "cpu_seconds": 600,
         }

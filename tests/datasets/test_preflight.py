@@ -1,5 +1,6 @@
 """The pre-flight counts what the trainer then trains on, and says what a person should know."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,12 @@ def test_a_file_without_any_usable_row_says_why(model: Path, tmp_path: Path) -> 
     path = write_jsonl(tmp_path / "data.jsonl", [{"prompt": "a", "completion": ""}] * 3)
     with raises(ValueError, code="no_examples"):
         count(config_of(model, path, data={"format": "prompt_completion"}))
+
+
+def test_sequences_beyond_the_positions_of_the_model_are_told(model: Path, tmp_path: Path) -> None:
+    positions = json.loads((model / "config.json").read_text())["max_position_embeddings"]
+    path = write_jsonl(tmp_path / "data.jsonl", [*rows(20), {"prompt": "Q?", "completion": "w " * positions}])
+    assert "context_beyond_model" not in kinds(count(config_of(model, path, positions)))
+    found = count(config_of(model, path, 4 * positions))
+    assert kinds(found)["context_beyond_model"] == "critical"
+    assert f"{positions:,} positions" in found.findings[0].sentence

@@ -31,7 +31,7 @@ def _counted(data_json: str, context_length: int) -> "Preflight":
     assert data.tokenizer.path is not None
     train, evaluation = example_files(data)
     options = ReadingOptions.of(data, context_length)
-    model = ModelFiles.load(Path(data.tokenizer.path))
+    model = ModelFiles.load(Path(data.tokenizer.path), data.template_name)
     return preflight(train, evaluation, options, model, packing=data.packing)
 
 

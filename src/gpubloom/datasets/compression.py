@@ -9,7 +9,7 @@ import io
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import Any, BinaryIO, cast
 
 from gpubloom.datasets.problems import NotADataset
 
@@ -36,11 +36,11 @@ def inner_suffix(path: Path) -> str:
     return Path(path.stem).suffix.lower()
 
 
-def open_bytes(path: Path, buffering: int = -1) -> IO[bytes]:
+def open_bytes(path: Path, buffering: int = -1) -> BinaryIO:
     """The bytes of the data, wherever a seek leads; NotADataset when an archive is broken."""
     match path.suffix.lower():
         case ".gz":
-            return _Checked(lambda: cast("IO[bytes]", gzip.open(path, "rb")), path.name)
+            return _Checked(lambda: cast("BinaryIO", gzip.open(path, "rb")), path.name)
         case ".zst":
             return _Checked(lambda: _zstd(path), path.name)
         case ".zip":
@@ -49,7 +49,7 @@ def open_bytes(path: Path, buffering: int = -1) -> IO[bytes]:
             return path.open("rb", buffering=buffering)
 
 
-def _zstd(path: Path) -> IO[bytes]:
+def _zstd(path: Path) -> BinaryIO:
     try:
         import pyarrow
     except ModuleNotFoundError:
@@ -57,7 +57,7 @@ def _zstd(path: Path) -> IO[bytes]:
             "not_installed",
             "Reading .zst files needs pyarrow, which is not installed. Run: pip install 'gpubloom[data]'",
         ) from None
-    return cast("IO[bytes]", pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd"))
+    return cast("BinaryIO", pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd"))
 
 
 def _zip(path: Path) -> zipfile.ZipFile:
@@ -89,12 +89,12 @@ def _member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     return found[0]
 
 
-def _zip_member(path: Path) -> IO[bytes]:
+def _zip_member(path: Path) -> BinaryIO:
     archive = _zip(path)
-    return archive.open(_member(archive, path))
+    return cast("BinaryIO", archive.open(_member(archive, path)))
 
 
-class _Checked(io.BufferedIOBase, IO[bytes]):
+class _Checked(io.BufferedIOBase, BinaryIO):
     """A stream that seeks by reading on, or by beginning again, and names the file when it is broken."""
 
     def __init__(self, begin: Any, name: str) -> None:

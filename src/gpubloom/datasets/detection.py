@@ -142,9 +142,9 @@ def _candidates(
         if first in columns and second in columns:
             chosen = {"instruction": columns[first], "output": columns[second]} | system
             names = [columns[first], columns[second]]
-            if more := next((columns[name] for name in _INPUTS if name in columns), None):
-                chosen["input"] = more
-                names.insert(1, more)
+            if context := next((columns[name] for name in _INPUTS if name in columns), None):
+                chosen["input"] = context
+                names.insert(1, context)
             yield Mapping("alpaca", chosen), prior, f"The columns {', '.join(names)} match the Alpaca format"
     for first, second, prior in _PAIRS:
         if first in columns and second in columns:

@@ -3,6 +3,7 @@
 The tokenizer turns rendered text into token ids and a mask, with tokenizer.json and the `tokenizers` library.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,10 +129,23 @@ class ModelFiles:
 
     template: ChatTemplate
     tokenizer: RowTokenizer
+    # Positions that the model was trained with, where its config.json says so.
+    positions: int | None = None
 
     @classmethod
-    def load(cls, path: Path) -> "ModelFiles":
-        """From a model folder, or a tokenizer.json (what lies beside it counts as well)."""
+    def load(cls, path: Path, template_name: str | None = None) -> "ModelFiles":
+        """From a model folder, or a tokenizer.json (what lies beside it counts as well). `template_name`: one
+        of TEMPLATES in place of the folder's own."""
         folder = path if path.is_dir() else path.parent
-        template = ChatTemplate.from_folder(folder)
-        return cls(template, RowTokenizer.load(path, template.eos))
+        template = ChatTemplate.from_folder(folder, template_name)
+        return cls(template, RowTokenizer.load(path, template.eos), _positions(folder / "config.json"))
+
+
+def _positions(file: Path) -> int | None:
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        # What is wrong with it is said by whoever needs it.
+        return None
+    count = said.get("max_position_embeddings") if isinstance(said, dict) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else None

@@ -118,7 +118,14 @@ def preflight(
         truncated_share=sum(each.too_long for each in files) / max(1, shares),
         duplicates=duplicates,
         overlap=overlap,
-        findings=tuple(worst_first(_findings(read, options, model, duplicates, overlap))),
+        findings=tuple(
+            worst_first(
+                [
+                    *_context_findings(max(each.longest for each in counts.values()), options, model),
+                    *_findings(read, options, model, duplicates, overlap),
+                ]
+            )
+        ),
     )
 
 
@@ -136,6 +143,22 @@ def _file(counts: FileCounts, options: ReadingOptions) -> FilePreflight:
         unused_columns=counts.unused_columns,
         problems=tuple(counts.problems.first[:_SHOWN_PROBLEMS]),
     )
+
+
+def _context_findings(longest: int, options: ReadingOptions, model: ModelFiles) -> list[Finding]:
+    if model.positions is None or longest <= model.positions:
+        return []
+    return [
+        Finding(
+            "context_beyond_model",
+            "critical",
+            f"The longest example has {longest:,} tokens, but the model knows {model.positions:,} positions "
+            "and has not learned to attend beyond them.",
+            {"longest": longest, "positions": model.positions},
+            next_step=f"Set the max sequence length to {model.positions:,} or less, or use a model with a "
+            "longer context.",
+        )
+    ]
 
 
 def _findings(

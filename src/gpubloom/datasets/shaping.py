@@ -162,7 +162,8 @@ def _refuse_rejected(values: Values[str, Any], mapping: Mapping) -> None:
 
 def _best_path(values: Values[str, Any], mapping: Mapping) -> Example:
     """Of a tree of replies, as Open Assistant has them, the conversation with the best-ranked replies."""
-    node, turns = value_at(values, mapping.columns["tree"]), []
+    node: Any = value_at(values, mapping.columns["tree"])
+    turns: list[Message] = []
     while isinstance(node, dict):
         turns.append(_message({"role": node.get("role"), "content": node.get("text")}, len(turns) + 1))
         replies = [each for each in node.get("replies") or () if isinstance(each, dict)]
@@ -228,7 +229,8 @@ def _message(turn: object, number: int) -> Message:
     if role == "assistant" and not content.strip() and not calls:
         raise RowProblem("row_empty_field", f"has an empty answer in message {number}")
     trained = role == "assistant" and turn.get("weight") not in (0, "0")
-    return Message(role, content, trained, extra)
+    is_null = bool(calls) and "content" in turn and turn["content"] is None and not content
+    return Message(role, content, trained, extra, is_null)
 
 
 def _content(value: object, number: int) -> str:

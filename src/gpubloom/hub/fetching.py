@@ -156,6 +156,9 @@ def local_model(
     if folder.exists():
         return folder
     repository, _, revision = name.partition("@")
+    # A folder beside it says that a path was meant, although it could be read as a hub id.
+    if name.startswith((".", "/", "~")) or (folder.parent not in {Path(), folder} and folder.parent.is_dir()):
+        raise HubProblem("not_found", f"The model folder {name} does not exist.")
     if not HUB_ID.fullmatch(repository):
         raise HubProblem(
             "not_found",
@@ -166,6 +169,8 @@ def local_model(
         remote = RemoteRepository.open(repository, revision=revision or None, token=token)
     except HubProblem as problem:
         kept = _kept(model_folder, revision)
+        if problem.code == "no_network" and kept is None:
+            raise HubProblem(problem.code, f"There is no folder {name} here, and {problem}") from problem
         if problem.code not in {"no_network", "not_installed"} or kept is None:
             raise
         say(f"{problem} Using the earlier download {kept.name[:12]} instead.")

@@ -153,6 +153,20 @@ class DataConfig(Part):
         title="Encoding",
         description="Text encoding of the file of examples; detected unless it is set.",
     )
+    chat_template: Literal["model", "chatml", "alpaca", "plain"] = Field(
+        "model",
+        title="Chat template",
+        description="How conversations are written; every export of the run gets the template that it was "
+        "trained with.",
+        json_schema_extra=shown(
+            choices={
+                "model": ("The model's own", "a plain one if it has none"),
+                "chatml": ("ChatML", "<|im_start|>role … <|im_end|>"),
+                "alpaca": ("Alpaca", "### Instruction: … ### Response: …"),
+                "plain": ("Plain", "user: … assistant: …"),
+            }
+        ),
+    )
     train_on: Literal["completions", "everything"] = Field(
         "completions",
         title="Train on",
@@ -187,6 +201,11 @@ class DataConfig(Part):
     )
     tokenizer: TokenizerConfig = TokenizerConfig()
 
+    @property
+    def template_name(self) -> str | None:
+        """The template that was chosen in place of the model's own."""
+        return None if self.chat_template == "model" else self.chat_template
+
     @model_validator(mode="after")
     def _examples_have_their_own_settings(self) -> "DataConfig":
         if self.kind == "examples":
@@ -194,7 +213,7 @@ class DataConfig(Part):
         defaults = type(self).model_construct()
         of_examples = (
             *("format", "columns", "encoding", "eval_format", "eval_columns", "eval_encoding"),
-            *("train_on", "packing", "too_long"),
+            *("chat_template", "train_on", "packing", "too_long"),
         )
         said = [name for name in of_examples if getattr(self, name) != getattr(defaults, name)]
         if said:

@@ -29,6 +29,7 @@ TITLES: dict[str, str] = {
     "rows_unused": "Rows not used",
     "rows_rejected": "Rows rejected by the chat template",
     "rows_truncated": "Examples truncated",
+    "context_beyond_model": "Sequences longer than the model's context",
     "rows_duplicated": "Duplicate rows",
     "eval_overlap": "Training rows in the validation data",
     "columns_unused": "Columns not used",

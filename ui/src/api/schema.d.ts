@@ -4522,6 +4522,13 @@ export interface components {
              */
             encoding?: string | null;
             /**
+             * Chat template
+             * @description How conversations are written; every export of the run gets the template that it was trained with.
+             * @default model
+             * @enum {string}
+             */
+            chat_template?: "model" | "chatml" | "alpaca" | "plain";
+            /**
              * Train on
              * @description Tokens that count in the loss: the completions only, or the prompts as well.
              * @default completions
@@ -4620,6 +4627,13 @@ export interface components {
              * @description Text encoding of the file of examples; detected unless it is set.
              */
             encoding: string | null;
+            /**
+             * Chat template
+             * @description How conversations are written; every export of the run gets the template that it was trained with.
+             * @default model
+             * @enum {string}
+             */
+            chat_template: "model" | "chatml" | "alpaca" | "plain";
             /**
              * Train on
              * @description Tokens that count in the loss: the completions only, or the prompts as well.
@@ -10755,6 +10769,7 @@ export interface components {
              *       "kind": "text",
              *       "eval_columns": {},
              *       "columns": {},
+             *       "chat_template": "model",
              *       "train_on": "completions",
              *       "packing": true,
              *       "too_long": "cut",
@@ -10936,6 +10951,7 @@ export interface components {
              *       "kind": "text",
              *       "eval_columns": {},
              *       "columns": {},
+             *       "chat_template": "model",
              *       "train_on": "completions",
              *       "packing": true,
              *       "too_long": "cut",

@@ -29,7 +29,7 @@ _INDEX = "examples.json"
 _TOKENS, _TRAINED, _LENGTHS = np.dtype("<u4"), np.dtype(np.bool_), np.dtype("<u4")
 
 Sides = dict[str, Examples]
-_VERSION = 3
+_VERSION = 4
 _TEMPLATE_FILES = ("tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 
 
@@ -43,6 +43,8 @@ class Findings:
     # Of the file that is trained on: rows that became examples, and rows that there are.
     rows_used: int
     rows_total: int
+    # The chat template of the conversations, where the model folder does not have this one.
+    template: str | None = None
 
 
 class ExampleWriter:
@@ -135,16 +137,19 @@ def open_examples(config: DataConfig, context_length: int, cache: Path | None = 
             file.open()
 
     def make(folder: Path) -> Findings:
+        model = ModelFiles.load(tokenizer, config.template_name)
         with ExitStack() as stack:
             writers = {side: stack.enter_context(ExampleWriter(folder, side)) for side in ("train", "eval")}
             read = read_examples(
                 train,
                 evaluation,
                 options,
-                ModelFiles.load(tokenizer),
+                model,
                 lambda side, example: writers[side].add(example.ids, example.trained),
             )
-        return Findings(read.notes, read.turn_end, read.train.used, read.train.rows)
+        is_new = config.template_name is not None or model.template.is_fallback
+        template = model.template.source if is_new and read.has_conversations else None
+        return Findings(read.notes, read.turn_end, read.train.used, read.train.rows, template)
 
     tokenizer_files = (tokenizer.with_name(name) for name in _TEMPLATE_FILES)
     data_files = [file.path for file in (train, evaluation) if file is not None]
@@ -169,7 +174,7 @@ def _key(config: DataConfig, context_length: int, files: list[Path]) -> str:
     asked = config.model_dump(
         include={
             *("format", "columns", "encoding", "eval_format", "eval_columns", "eval_encoding"),
-            *("train_on", "too_long", "eval_fraction"),
+            *("chat_template", "train_on", "too_long", "eval_fraction"),
         }
     )
     digest = hashlib.blake2b(json.dumps([_VERSION, context_length, asked], sort_keys=True).encode())

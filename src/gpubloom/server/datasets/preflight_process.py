@@ -49,7 +49,7 @@ def main() -> None:
             _file(files["train"]),
             _file(files["eval"]) if files["eval"] else None,
             ReadingOptions(**request["options"]),
-            ModelFiles.load(Path(request["tokenizer"])),
+            ModelFiles.load(Path(request["tokenizer"]), request["template"]),
             packing=request["packing"],
         )
     except ValueError as problem:

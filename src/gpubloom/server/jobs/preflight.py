@@ -53,6 +53,7 @@ def _request(settings: Settings, config: TrainConfig, inputs: Inputs) -> dict[st
         "options": {name: getattr(options, name) for name in ReadingOptions.__dataclass_fields__},
         "packing": data.packing,
         "tokenizer": data.tokenizer.path,
+        "template": data.template_name,
     }
 
 
