@@ -18,6 +18,7 @@ BASES = {"CodedError", "InputError", "ProviderError", "StorageError", "MirrorErr
 # Names that stand for codes where jobs are concluded.
 TABLES = {
     "providers/cloud.py": "FaultKind",
+    "providers/start_report.py": "FailureCode",
     "server/jobs/machines.py": "GONE",
     "worker/attempt_outcome.py": "_FAILED",
     "worker/disk.py": "Code",

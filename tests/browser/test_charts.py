@@ -23,7 +23,7 @@ from gpubloom.server.projects.tables import Project
 from gpubloom.traincard import Reporter, load_latest, read_all
 from gpubloom.traincard.card.page import write_card
 from tests.browser.conftest import DESKTOP, TIMEOUT_MS, NewPage, flaws_on_every_screen
-from tests.browser.people import create_project, set_up
+from tests.browser.people import create_project, open_tab, set_up
 from tests.live_server import LiveServer
 from tests.server.installation import Installation
 from tests.traincard_card.generated import generate_run
@@ -217,6 +217,7 @@ def test_the_pages_of_a_diverged_job_show_what_is_no_number(
     page.goto(path)
     expect(page.get_by_role("group", name="Values of Loss")).to_have_text("train NaNeval NaN")
     expect(page.get_by_role("group", name="Values of Gradient norm")).to_have_text("Infinity")
+    open_tab(page, "Checkpoints")
     checkpoints = page.get_by_role("table", name="Checkpoints")
     expect(checkpoints.get_by_role("row").nth(1)).to_contain_text("NaN")
     page.goto("/checkpoints")

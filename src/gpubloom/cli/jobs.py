@@ -62,6 +62,8 @@ def _details(job: dict[str, Any]) -> list[str]:
         # NaN and the infinities are texts in JSON.
         found.append(f"loss {loss}" if isinstance(loss, str) else f"loss {loss:.3f}")
     found.append((job["provider"] or "local") + ("" if spent is None else f" ${spent:,.2f}"))
+    if store := (job.get("offer") or {}).get("store"):
+        found.append(f"files through {store['title'].lower()}")
     if used is not None and used != rows:
         found.append(f"{used:,} of {rows:,} rows used")
     return found
@@ -98,8 +100,34 @@ def _show(job: dict[str, Any], as_json: bool) -> None:
         typer.echo(f"  position {job['queue_position']} in the queue")
     if job["error_message"]:
         typer.echo(f"  {job['error_message']}")
-    for warning in job["warnings"]:
-        _echo(f"{warning['level']}: {warning['line']}", indent="  ")
+    _show_start(job)
+    for finding in job["summary"]["findings"]:
+        level = {"critical": "error", "info": "note"}.get(finding["severity"], finding["severity"])
+        _echo(f"{level}: {finding['sentence']} {finding['next_step']}".rstrip(), indent="  ")
+
+
+_STAGES = {
+    "requested": "machine requested",
+    "machine": "machine up",
+    "packages": "packages",
+    "data": "data",
+    "start": "start",
+}
+
+
+def _show_start(job: dict[str, Any]) -> None:
+    """The stages of a rented machine's start and its last lines, until the job's first step."""
+    start = job["summary"]["start"]
+    if start is None or start["attempt"] != job["attempt"] or job["summary"]["step"] is not None:
+        return
+    if job["error_message"] is None and start["failure"]:
+        typer.secho(f"  {start['failure']}", fg=typer.colors.RED)
+    for stage in start["stages"]:
+        seconds = "" if stage["seconds"] is None else f" {stage['seconds']:.0f} s"
+        text = f"  {stage['text']}" if stage["text"] else ""
+        typer.echo(f"  {_STAGES.get(stage['name'], stage['name']):<18} {stage['state']}{seconds}{text}")
+    for line in start["log"][-10:]:
+        typer.echo(f"  {line['seconds']:5.0f} s  {line['stage']:<9} {line['text']}")
 
 
 def _echo(line: str, indent: str = "") -> None:
@@ -214,6 +242,14 @@ def logs(
     """Print the last lines of a job's output."""
     for line in _call("GET", f"/jobs/{job_id}/logs", query={"limit": lines})["lines"]:
         _echo(line)
+
+
+@app.command("what-ran")
+def what_ran(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show what ran: commit and changes, command line, packages, machine, configs and datasets."""
+    from gpubloom.cli.what_ran import print_what_ran
+
+    print_what_ran(_call("GET", f"/jobs/{job_id}/what-ran"), as_json=as_json)
 
 
 @app.command()

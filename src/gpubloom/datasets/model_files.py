@@ -78,6 +78,8 @@ class RowTokenizer:
         return [tokens for tokens in found if tokens is not None]
 
     def _masked(self, row: Rendered, encoding: Any) -> Tokens:
+        if not row.is_plain and (mask := _mask_by_spans(row, encoding)) is not None:
+            return Tokens(tuple(encoding.ids), mask)
         ids, added = encoding.ids, encoding.special_tokens_mask
         offsets = encoding.offsets
         if row.is_plain and self._eos is not None and ids[-2:] == [self._eos, self._eos]:
@@ -93,6 +95,31 @@ class RowTokenizer:
                 begin = first
             trained.append(first <= begin < len(row.text) and not (special and begin == end))
         return Tokens(tuple(ids), tuple(trained))
+
+
+def _mask_by_spans(row: Rendered, encoding: Any) -> tuple[bool, ...] | None:
+    """What `_masked` finds token by token, asked for the ends of the spans only: lists of all offsets cost
+    more than tokenizing. None where a tokenizer drops characters at an end."""
+    trained: list[bool] = []
+    count = len(encoding)
+    for begin, end in row.spans:
+        if begin == end:
+            continue
+        first, last = encoding.char_to_token(begin), encoding.char_to_token(end - 1)
+        if first is None or last is None:
+            return None
+        starts = encoding.token_to_chars(first)[0]
+        if starts < begin and row.text[starts:begin].strip(" "):
+            # Its end alone belongs to the span; the next token that begins there counts.
+            while first < count and encoding.token_to_chars(first)[0] < begin:
+                first += 1
+        # A character may be several tokens.
+        while last + 1 < count and encoding.token_to_chars(last + 1)[0] < end:
+            last += 1
+        if first < len(trained):
+            return None
+        trained += [False] * (first - len(trained)) + [True] * (last + 1 - first)
+    return tuple(trained + [False] * (count - len(trained)))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpubloom.datasets import SUFFIXES, Source
+from gpubloom.datasets.source import shown_suffixes
 from gpubloom.hub.problems import HubProblem
 from gpubloom.hub.repositories import RemoteFile, RemoteRepository
 
@@ -250,8 +251,8 @@ def choose(
     if not layout:
         raise HubProblem(
             "no_data",
-            f"{repository} has no data files of a supported format ({' '.join(SUFFIXES)}). If a script "
-            "generates the dataset, save it as files first.",
+            f"{repository} has no data files of a supported format ({' '.join(shown_suffixes())}). If a "
+            "script generates the dataset, save it as files first.",
         )
     name = config or (DEFAULT if DEFAULT in layout else next(iter(layout)) if len(layout) == 1 else None)
     if name is None or name not in layout:

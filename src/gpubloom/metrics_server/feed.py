@@ -67,6 +67,7 @@ class Feed:
         self._log_total = 0
         self._system_at = self._clock_at = float("-inf")
         self._clock: list[dict[str, Any]] = []
+        self._output: list[str] = []
         self._changes: deque[tuple[int, list[dict[str, Any]]]] = deque(maxlen=_KEPT_CHANGES)
         # Grows with every change, and differs from what an earlier server of the same run said.
         self.revision = int(time.time() * 1000)
@@ -85,6 +86,8 @@ class Feed:
             "metrics": self._changed_metrics(content["metrics"]),
             "points": points,
             "log": self._new_log_lines(content["logs"]),
+            # First: both come at the same pace.
+            "output": self._output_if_due(content["logs"]["output"]),
             "system": self._system_if_due(content["system"]),
             "clock": self._clock_if_due(content["clock"]),
         }
@@ -106,7 +109,7 @@ class Feed:
     def whole(self) -> str:
         """The message that begins every conversation: all there is at the last look."""
         if self._whole[0] != self.revision:
-            logs = {name: self._content["logs"][name] for name in ("lines", "total", "errors")}
+            logs = {name: self._content["logs"][name] for name in ("lines", "total", "errors", "output")}
             content = {**self._content, "logs": logs}
             self._whole = (self.revision, _json({"type": "run", "revision": self.revision, "run": content}))
         return self._whole[1]
@@ -143,6 +146,7 @@ class Feed:
         found: dict[str, Any] = {
             "resumes": self.resumes,
             "is_held": RunLock.holder(self.run_dir) is not None,
+            "listens": state.listens,
             "applied": state.control_version,
             "refused": {str(name): str(why) for name, why in state.refused_settings.items()},
         }
@@ -183,6 +187,12 @@ class Feed:
         new = min(logs["total"] - self._log_total, len(logs["lines"]))
         self._log_total = logs["total"]
         return list(logs["lines"][-new:]) if new > 0 else []
+
+    def _output_if_due(self, output: list[str]) -> list[str] | None:
+        if output == self._output or time.monotonic() - self._system_at < _SYSTEM_SECONDS:
+            return None
+        self._output = output
+        return output
 
     def _system_if_due(self, system: Mapping[str, Any]) -> dict[str, Any] | None:
         now = time.monotonic()

@@ -10,12 +10,14 @@ from typing import Any
 
 from gpubloom.traincard.causes import CAUSES, FOLLOWS
 from gpubloom.traincard.diagnosis import Limits, diagnose
+from gpubloom.traincard.findings import has_no_best
 from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.reader import load_latest
 from gpubloom.traincard.reading import LogLine, Reading, last_output
 from gpubloom.traincard.series import Curve
 from gpubloom.traincard.system_series import shorter_or_same, system_section
 from gpubloom.traincard.thinning import line_of, shorter, shown
+from gpubloom.traincard.what_ran import with_train_config
 
 SNAPSHOT_VERSION = 1
 _MOST_METRICS = 400
@@ -77,7 +79,7 @@ def snapshot(
         "metrics_left_out": left_out + reading.curves.left_out,
         "system": system_section(reading, points),
         **rank_section(reading, moment),
-        "checkpoints": _checkpoints(reading),
+        "checkpoints": _checkpoints(reading, has_best=not has_no_best(each["kind"] for each in findings)),
         "logs": {
             "lines": [_log_line(line) for line in islice(reading.log, skipped, None)],
             "total": reading.log_total,
@@ -85,6 +87,7 @@ def snapshot(
             "output": last_output(reading.run_dir),
         },
         "failure": _failure(reading),
+        "what_ran": _without_nan(with_train_config(reading.what_ran, reading.run_dir)),
     }
 
 
@@ -151,7 +154,16 @@ def _attempt(reading: Reading, number: int) -> dict[str, Any]:
     status = attempt.status or (reading.status if number == max(reading.attempts) else "killed")
     found = asdict(attempt)
     last_t = found.pop("last_t")
-    return {**found, "status": status, "ended_at": None if status == "running" else last_t}
+    error = _first_error(reading, number)
+    said = {name: error.get(name) for name in ("type", "message", "traceback", "cause")} if error else None
+    ended_at = None if status == "running" else last_t
+    return {**found, "status": status, "ended_at": ended_at, "error": said}
+
+
+def _first_error(reading: Reading, attempt: int) -> dict[str, Any]:
+    """The first rank to fail is why the others did. One that only lost another rank is never the first."""
+    errors = [error for error in reading.errors if error["attempt"] == attempt]
+    return min(errors, key=lambda error: (error.get("cause") in FOLLOWS, error["t"]), default={})
 
 
 def _metrics(reading: Reading, points: int) -> tuple[list[dict[str, Any]], int]:
@@ -291,8 +303,8 @@ def _variance(reading: Reading) -> list[dict[str, Any]]:
     return found
 
 
-def _checkpoints(reading: Reading) -> dict[str, Any]:
-    best = reading.best_checkpoint
+def _checkpoints(reading: Reading, *, has_best: bool) -> dict[str, Any]:
+    best = reading.best_checkpoint if has_best else None
     there = [
         {**plain(entry), "best": entry["path"] == best, "removed": False} for entry in reading.checkpoints
     ]
@@ -315,9 +327,7 @@ def _failure(reading: Reading) -> dict[str, Any] | None:
     if status not in _ENDED_BADLY:
         return None
     attempt = reading.attempts.get(reading.state.attempt)
-    of_this_attempt = [error for error in reading.errors if error["attempt"] == reading.state.attempt]
-    # The first rank to fail is why the others did. One that only lost another rank is never the first.
-    error = min(of_this_attempt, key=lambda error: (error.get("cause") in FOLLOWS, error["t"]), default={})
+    error = _first_error(reading, reading.state.attempt)
     cause = CAUSES.get(error.get("cause") or "")
     return _without_nan(
         {

@@ -344,6 +344,9 @@ class Writer:
         threading.Thread(target=self._segments.sync_copy(), name="traincard-sync", daemon=True).start()
 
     def _finish(self) -> None:
+        if rest := self._maker.rest_of_output(time.time()):
+            self._pending.extend(rest)
+            self._turn(at_once=True)
         if lost_on_device := self._maker.give_up_waiting():
             self._drop(_DEVICE, lost_on_device)
             self._turn(at_once=True)

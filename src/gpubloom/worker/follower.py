@@ -9,7 +9,7 @@ files cannot be read or stored is ended, and its job fails with a sentence.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -32,7 +32,6 @@ from gpubloom.server.jobs.lease import RENEW_EVERY_SECONDS, LeaseLost, holding, 
 from gpubloom.server.jobs.service import list_checkpoints
 from gpubloom.server.jobs.states import ENDED, MODEL_TASK_KINDS, TOP_LEVEL_KINDS, after
 from gpubloom.server.jobs.summary import (
-    Finding,
     Processes,
     add_marks,
     add_warnings,
@@ -42,6 +41,8 @@ from gpubloom.server.jobs.summary import (
     with_waiting,
 )
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.schema import Finding
+from gpubloom.server.secrets.service import SecretUnavailable, job_secrets
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
 from gpubloom.traincard.number_encoding import plain
@@ -59,6 +60,7 @@ from gpubloom.worker.attempt_outcome import (
 )
 from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
+from gpubloom.worker.failover import take_next_offer, was_taken_away
 from gpubloom.worker.launcher import LaunchFailed
 from gpubloom.worker.lost_machines import stop_lost_run
 from gpubloom.worker.retries import is_outage, persist
@@ -83,7 +85,9 @@ _MOST_RANKS = 128
 _MOST_NODES = 32
 # The worker draws nothing: curves only as fine as Reading needs them to be.
 _BUCKETS = 64
-_OF_ENDED_RUNS = frozenset({"diverging"})
+_OF_ENDED_RUNS = frozenset(
+    {"diverging", "few_rows_used", "overfitting", "no_learning", "run_warning", "run_error"}
+)
 
 Result = TypeVar("Result")
 
@@ -263,6 +267,7 @@ class Follower:
         try:
             return await self._provider.status(self._run_dir, self._job.attempt)
         except LaunchFailed as failure:
+            await self._fail_over(failure)
             await self._end(failure.kind, str(failure))
 
     async def _is_to_start(self) -> bool:
@@ -279,8 +284,14 @@ class Follower:
             self._reservation = await self._wait_for_device()
             if self._reservation is None:
                 return
-        token, confinement = await self._hub_token(), await self._confinement()
-        work = asyncio.to_thread(prepare_attempt, self._run_dir, job, self._reservation, token, confinement)
+        token, confinement, secrets = (
+            await self._hub_token(),
+            await self._confinement(),
+            await self._secrets(),
+        )
+        work = asyncio.to_thread(
+            prepare_attempt, self._run_dir, job, self._reservation, token, confinement, secrets
+        )
         try:
             spec = await self._meanwhile(work)
         except ProviderError as problem:
@@ -360,6 +371,14 @@ class Follower:
         async with self._database.read() as session:
             return await open_hub_token(session, self._settings, self._job.user_id)
 
+    async def _secrets(self) -> Mapping[str, str]:
+        """The values of the job's secrets; a job that misses one ends with a sentence."""
+        try:
+            async with self._database.read() as session:
+                return await job_secrets(session, self._settings, self._job)
+        except SecretUnavailable as problem:
+            await self._end(problem.code, str(problem))
+
     async def _wait_for_device(self) -> Reservation | None:
         """None: it runs by now. Whoever lost the lease while starting it went on, and it has the device."""
         side_slot = self._job.kind in MODEL_TASK_KINDS
@@ -422,6 +441,28 @@ class Follower:
         if not disk_fault_confirmed:
             # Others may fit where this one does not: they are not kept waiting behind it.
             row.queued_at = now()
+
+    async def _fail_over(self, failure: LaunchFailed) -> None:
+        """Queue the job again for its next offer; returns if there is none."""
+
+        async def moved() -> bool:
+            async with self._database.write() as session:
+                row = await holding(session, self._job.id, self._token)
+                if row.status not in {"provisioning", "running"}:
+                    return False
+                if not take_next_offer(row, failure.kind, now()):
+                    return False
+                row.status = after("retry", row.status)
+                offer = row.offer or {}
+                sentence = f"{failure} Next: {offer.get('gpu')} at {offer.get('title')}."
+                row.summary = with_waiting(row.summary, message_of(sentence))
+                release(row)
+                await announce(session, row)
+                return True
+
+        if await self._persist(moved):
+            self.log.info("the job goes on with its next offer", reason=str(failure))
+            raise LeaseLost("queued the job for its next offer")
 
     async def _end(self, code: str | None, message: str | None) -> NoReturn:
         """End a job of which nothing runs: as its owner asked, or as failed."""
@@ -641,6 +682,9 @@ class Follower:
                     )
                 )
                 row.status = after(verdict.action, row.status)
+                if verdict.action == "retry" and await was_taken_away(session, row):
+                    # A spot machine: the next offer resumes from the newest checkpoint.
+                    take_next_offer(row, "lost", now())
                 row.newest_checkpoint = newest
                 row.attempts_without_progress = verdict.attempts_without_progress
                 if verdict.action != "stop":

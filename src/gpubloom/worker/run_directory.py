@@ -14,10 +14,13 @@ import os
 import shutil
 import stat
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gpubloom
+from gpubloom.agent import AgentFiles
 from gpubloom.agent.progress.files import Saved, find_saved
 from gpubloom.agent.spec import JobSpec
 from gpubloom.datasets.downloading import FetchProblem
@@ -302,8 +305,13 @@ def _write_secret(path: Path, secret: str) -> None:
 
 def remove_secrets(run_dir: Path) -> None:
     """Called while nothing of the task lives: what only a living process needs must not lie around."""
-    for name in (_TOKEN_FILE, SERVE_FILE, SOCKET_FILE):
-        (run_dir / name).unlink(missing_ok=True)
+    for path in (
+        run_dir / _TOKEN_FILE,
+        run_dir / SERVE_FILE,
+        run_dir / SOCKET_FILE,
+        AgentFiles(run_dir).secrets,
+    ):
+        path.unlink(missing_ok=True)
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
@@ -329,9 +337,29 @@ def _only_noted(sentence: str) -> dict[str, Any]:
 
 
 def prepare_attempt(
+    run_dir: Path,
+    job: TrainingJob,
+    reservation: Reservation,
+    hub_token: str | None,
+    confinement: Confinement,
+    secrets: Mapping[str, str],
+) -> JobSpec:
+    """Makes the run directory ready. ProviderError with a sentence: the job cannot run here.
+
+    `secrets` go to the agent on this machine through a file that it removes; to a rented instance they travel
+    with its start address (`SentBundle.address_with`).
+    """
+    spec = replace(
+        _prepared(run_dir, job, reservation, hub_token, confinement), secrets=tuple(sorted(secrets))
+    )
+    if secrets and job.target == "local":
+        AgentFiles(run_dir).write_secrets(secrets)
+    return spec
+
+
+def _prepared(
     run_dir: Path, job: TrainingJob, reservation: Reservation, hub_token: str | None, confinement: Confinement
 ) -> JobSpec:
-    """Makes the run directory ready. ProviderError with a sentence: the job cannot run here."""
     if job.target == "local":
         _remove_inputs(run_dir)
     if job.kind == "script":

@@ -10,12 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpubloom.datasets import ModelFiles, Source, render, to_example
+from gpubloom.datasets import ExampleFile, ModelFiles, Source, example_reader, mapping_of, render, to_example
 from gpubloom.engine import Dataset
-from gpubloom.engine.data import examples as reading
-from gpubloom.engine.data.examples import mapping_of
 from gpubloom.engine.data.packing import PackedRows
-from gpubloom.plan import DataConfig, TrainConfig
+from gpubloom.plan import TrainConfig
 from tests.errors import raises
 from tests.tiny_models import make_tiny_model
 
@@ -109,7 +107,7 @@ def test_what_is_trained_is_what_the_preview_marks(model: Path, tmp_path: Path) 
     files, source = ModelFiles.load(model), Source.open(path)
     row = next(iter(source.rows()))
     assert row.values is not None
-    shown = render(to_example(row.values, mapping_of(source, DataConfig(kind="examples"))), files.template)
+    shown = render(to_example(row.values, mapping_of(source, ExampleFile(path))), files.template)
     assert texts(dataset) == [(shown.text, "".join(piece.text for piece in shown.pieces() if piece.trained))]
 
 
@@ -236,7 +234,7 @@ def test_a_second_opening_reads_what_the_first_one_kept(
     def never(*_: object) -> None:
         raise AssertionError("it was tokenized again")
 
-    monkeypatch.setattr(reading, "render", never)
+    monkeypatch.setattr(example_reader, "render", never)
     again = open_file(model, path, cache=tmp_path / ".examples")
     assert again.fingerprint() == first.fingerprint()
     assert (again.notes, again.turn_end) == (first.notes, first.turn_end)
@@ -270,7 +268,7 @@ def test_an_interrupted_opening_leaves_nothing_that_looks_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "render", interrupt)
+        patch.setattr(example_reader, "render", interrupt)
         with pytest.raises(KeyboardInterrupt):
             open_file(model, path, cache=tmp_path / "cache" / ".examples")
     assert list((tmp_path / "cache").iterdir()) == []

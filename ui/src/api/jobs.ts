@@ -61,6 +61,12 @@ export const scriptQuery = (id: string) =>
     queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/script", { params: at(id), signal })),
   });
 
+export const whatRanQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["jobs", "what-ran", id],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/what-ran", { params: at(id), signal })),
+  });
+
 const inPath = (path: string) => path.split("/").map(encodeURIComponent).join("/");
 
 /** What a script wrote or changed in its folder; fetched again with every state that its job enters. */
@@ -97,6 +103,16 @@ export const planQuery = (body: PlanRequest) =>
     queryFn: ({ signal }) => answerOf(api.POST("/api/plan", { body, signal })),
     placeholderData: keepPreviousData,
     staleTime: 60_000,
+  });
+
+/** What a job would train on, counted with its model. */
+export const preflightQuery = (body: PlanRequest) =>
+  queryOptions({
+    queryKey: ["preflight", body],
+    queryFn: ({ signal }) => answerOf(api.POST("/api/preflight", { body, signal })),
+    placeholderData: keepPreviousData,
+    staleTime: 60_000,
+    retry: false,
   });
 
 /** The script that a job would run; fetched when somebody opens it. */
@@ -165,28 +181,6 @@ export const backendsQuery = queryOptions({
   queryFn: async ({ signal }) => (await answerOf(api.GET("/api/backends", { signal }))).items,
   staleTime: 5 * 60_000,
 });
-
-export const FEWEST = 2;
-export const MOST = 8;
-
-const MOVING_EVERY = 3_000;
-
-export const comparisonQuery = (ids: readonly string[]) =>
-  queryOptions({
-    queryKey: ["compare", ids],
-    queryFn: ({ signal }) => answerOf(api.GET("/api/compare", { params: { query: { job: [...ids] } }, signal })),
-    enabled: ids.length >= FEWEST,
-    refetchInterval: (query) => (query.state.data?.jobs.some((job) => !isResting(job.status)) ? MOVING_EVERY : false),
-  });
-
-/** The curves of each run, in the order of the ids. */
-export const comparedCurvesQuery = (ids: readonly string[], series: string[], live: boolean) =>
-  queryOptions({
-    queryKey: ["compare", "curves", ids],
-    queryFn: ({ signal }) => Promise.all(ids.map((id) => fetchCurves(id, { series }, signal))),
-    enabled: ids.length >= FEWEST,
-    refetchInterval: live ? MOVING_EVERY : false,
-  });
 
 export const sharesQuery = (jobId: string) =>
   queryOptions({

@@ -5,6 +5,7 @@
 import type { Clock } from "@/charts/along";
 import { bestMark, type ChartMark, curveKey, type CurvePoints } from "@/charts/plot-data";
 import { aggregateName } from "@/charts/run-charts";
+import type { WhatRan } from "@/text/what-ran";
 import { counted, countText, numberOf } from "@/text/numbers";
 
 /**
@@ -26,7 +27,9 @@ export type SystemSeries = {
   aggregate: (Line & { how: string }) | null;
 };
 export type Node = { host: string | null; ranks: number[]; gpus: { index: number; name: string | null }[]; last: Record<string, Value> };
-type Finding = { kind: string; severity: string; sentence: string; since: number | null };
+/** A snapshot of an older version has neither a title nor a next step. */
+type Finding = { kind: string; severity: string; sentence: string; since: number | null; title?: string; next_step?: string };
+export type Attempt = { attempt: number; status: string | null; ended_at: number | null; error?: { type: string | null; message: string | null; traceback: string | null; cause: string | null } | null };
 type Discontinuity = { attempt: number; step: number | null; previous_step: number | null; repeated_steps: number | null; reason: string | null; t: number | null };
 type Rank = {
   rank: number;
@@ -89,6 +92,8 @@ export type RunStatus = {
 
 type Control = {
   version: number;
+  /** Whether the loop looks for commands; a server of an older version does not say. */
+  listens?: boolean;
   applied: number | null;
   want: string;
   set: Record<string, unknown>;
@@ -106,6 +111,8 @@ export type CardData = {
   name: string;
   status: RunStatus;
   findings: Finding[];
+  /** A snapshot of an older version has no errors here. */
+  attempts?: Attempt[];
   discontinuities: Discontinuity[];
   /** When steps happened. A snapshot of an older version has none. */
   clock?: { attempt: number; x: number[]; t: number[] }[];
@@ -115,8 +122,11 @@ export type CardData = {
   ranks: Rank[];
   rank_variance: { name: string; mean: number | null; lowest: RankValue; highest: RankValue; spread: number | null }[];
   checkpoints: { best: string | null; items: Checkpoint[] };
-  logs: { lines: LogLine[]; total: number; errors: number };
+  /** `output`: the last lines that the process printed, where whoever started it keeps them. */
+  logs: { lines: LogLine[]; total: number; errors: number; output?: string[] };
   failure: Failure | null;
+  /** A snapshot of an older version has none. */
+  what_ran?: WhatRan;
   /** On a live page: what the run is told, and what of it is in force. */
   control?: Control;
   /** Sentences of whoever shows the card, such as where the rest of the run is. */

@@ -2,7 +2,9 @@
 import { describe, expect, it } from "vitest";
 import { chartSpecsFor, runCurve } from "@/charts/run-charts";
 import { type CardData, curvesOf, hostsOf, marksOf, messageOf, type Metric, type MetricLine } from "./card-data";
+import { ControlSection } from "./control-section";
 import { element } from "./dom";
+import { FailureSection } from "./failure-section";
 import { applied, type Change } from "./live";
 import { LogsSection, piecesOf } from "./logs-section";
 
@@ -83,6 +85,43 @@ describe("the log of a card", () => {
     expect([...logs.root.querySelectorAll(".line")].map((one) => one.textContent)).toHaveLength(2);
     expect([...logs.root.querySelectorAll("mark")].map((one) => one.textContent)).toEqual(["needle", "needle"]);
   });
+});
+
+it("shows the output of a process that reports no lines, and lets one choose where there are both", () => {
+  const logs = new LogsSection();
+  const texts = () => [...logs.root.querySelectorAll(".line")].map((one) => one.textContent);
+  logs.show(data({ logs: { lines: [], total: 0, errors: 0, output: ["printed 1", "printed 2"] } }));
+  expect(texts()).toEqual(["printed 1", "printed 2"]);
+  logs.show(data({ logs: { lines: [logged("reported")], total: 1, errors: 0, output: ["printed 1", "printed 2"] } }));
+  expect(texts()[0]).toContain("reported");
+  const which = logs.root.querySelector("select");
+  if (!(which instanceof HTMLSelectElement)) throw new Error("no choice");
+  expect(which.hidden).toBe(false);
+  which.value = "output";
+  which.dispatchEvent(new Event("change"));
+  expect(texts()).toEqual(["printed 1", "printed 2"]);
+});
+
+it("offers commands only to a loop that looks for them", () => {
+  const control = new ControlSection();
+  const show = (listens: boolean, phase: string | null) =>
+    control.show(data({ control: { version: 0, listens, applied: null, want: "run", set: {}, refused: {}, resumes: false, is_held: true, problem: null }, status: { status: "running", phase } as CardData["status"] }));
+  const pause = () => [...control.root.querySelectorAll("button")].find((one) => one.textContent === "Pause");
+  show(false, null);
+  expect(pause()?.hidden).toBe(false);
+  show(false, "train");
+  expect(pause()?.hidden).toBe(true);
+  expect(control.root.textContent).toContain("does not look for commands");
+  show(true, "train");
+  expect(pause()?.hidden).toBe(false);
+});
+
+it("keeps the stack trace of an earlier attempt", () => {
+  const failure = new FailureSection();
+  const error = { type: "ValueError", message: "first", traceback: "Traceback: first", cause: null };
+  failure.show(data({ failure: null, status: { status: "running" } as CardData["status"], attempts: [{ attempt: 1, status: "failed", ended_at: 1, error }, { attempt: 2, status: "running", ended_at: null, error: null }] }));
+  expect(failure.root.querySelector("summary")?.textContent).toContain("Attempt 1: ValueError");
+  expect(failure.root.textContent).toContain("Traceback: first");
 });
 
 it("names an exception once", () => {

@@ -13,6 +13,7 @@ export type Change = {
   points: (Grown & { name: string; rank: number; attempt: number })[];
   log: LogLine[];
   log_counts: { total: number; errors: number };
+  output?: string[] | null;
   clock?: CardData["clock"] | null;
   system: { nodes: CardData["system"]["nodes"]; series: (Omit<SystemSeries, "lines"> & { lines: (Grown & { host: string | null; gpu: number | null })[] })[] } | null;
 };
@@ -63,7 +64,7 @@ export function applied(data: CardData, change: Change): CardData {
       }
     }
   }
-  const logs = { lines: data.logs.lines.concat(change.log).slice(-MOST_LINES), ...change.log_counts };
+  const logs = { lines: data.logs.lines.concat(change.log).slice(-MOST_LINES), ...change.log_counts, output: change.output ?? data.logs.output };
   return { ...data, ...change.sections, ...(change.clock ? { clock: change.clock } : {}), made_at: change.made_at, metrics, system, logs };
 }
 

@@ -1,5 +1,5 @@
 /**
- * The card of a run: six sections in one file, drawn from data that lies in the page. Whoever shows it live
+ * The card of a run: seven sections in one file, drawn from data that lies in the page. Whoever shows it live
  * calls `metaflow_card_update` with newer data; zoom, search and scroll positions stay as they are. The page of
  * `bloom train --serve-metrics` comes without data, asks its server, and can steer the run.
  */
@@ -16,6 +16,7 @@ import { follow } from "./live";
 import { LogsSection } from "./logs-section";
 import { badge, StatusSection } from "./status-section";
 import { SystemSection } from "./system-section";
+import { WhatRanSection } from "./what-ran-section";
 import { countText } from "@/text/numbers";
 import "./card.css";
 
@@ -26,7 +27,7 @@ declare global {
   }
 }
 
-const SECTIONS = [["status", "Status"], ["metrics", "Metrics"], ["system", "System"], ["checkpoints", "Checkpoints"], ["logs", "Logs"], ["failure", "Failure"]] as const;
+const SECTIONS = [["status", "Status"], ["metrics", "Metrics"], ["system", "System"], ["checkpoints", "Checkpoints"], ["logs", "Logs"], ["failure", "Failure"], ["what-ran", "What ran"]] as const;
 
 class Card {
   #curves = new CardCurves();
@@ -40,6 +41,7 @@ class Card {
   #checkpoints = new CheckpointsSection();
   #logs = new LogsSection();
   #failure = new FailureSection();
+  #whatRan = new WhatRanSection();
   #control: ControlSection | null;
   #data: CardData | null = null;
 
@@ -50,7 +52,7 @@ class Card {
     const links = SECTIONS.map(([id, title]) => element("li", {}, element("a", { href: `#${id}` }, title)));
     container.append(
       element("header", {}, element("div", {}, this.#title, this.#made), element("nav", { "aria-label": "Sections" }, element("ul", {}, ...links))),
-      element("main", {}, this.#status.root, control?.root, metrics.root, this.#system.root, this.#checkpoints.root, this.#logs.root, this.#failure.root),
+      element("main", {}, this.#status.root, control?.root, metrics.root, this.#system.root, this.#checkpoints.root, this.#logs.root, this.#failure.root, this.#whatRan.root),
     );
     // A canvas keeps the colours that it was drawn with.
     matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.#rebuild());
@@ -74,6 +76,7 @@ class Card {
     this.#checkpoints.show(data);
     this.#logs.show(data);
     this.#failure.show(data);
+    this.#whatRan.show(data);
   };
 
   #rebuild() {

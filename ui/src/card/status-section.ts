@@ -1,5 +1,4 @@
 /** Section 1: how the run is doing, in figures and in findings. */
-import { findingTitle } from "@/text/finding-titles";
 import { factText } from "@/text/machines";
 import { counted, countText, durationText } from "@/text/numbers";
 import { type CardData, messageOf, type RunStatus } from "./card-data";
@@ -74,8 +73,8 @@ function notices(data: CardData): HTMLElement[] {
     items.push(notice("error", `${sentence(failure.status)}.`, cause ? `${sentence(cause)}. ${short(what)}` : short(what), element("a", { href: "#failure" }, "Failure summary")));
   }
   for (const finding of data.findings) {
-    const box = notice(finding.severity === "critical" ? "error" : finding.severity, findingTitle(finding.kind), withLocalTimes(finding.sentence, finding.since));
-    if (finding.since !== null) box.append("Since ", time(finding.since), ".");
+    const box = notice(finding.severity === "critical" ? "error" : finding.severity, `${finding.title ?? sentence(finding.kind)}.`, `${withLocalTimes(finding.sentence, finding.since)}${finding.next_step ? ` ${finding.next_step}` : ""}`);
+    if (finding.since !== null) box.append(" Since ", time(finding.since), ".");
     items.push(box);
   }
   const restarted = data.discontinuities.at(-1);

@@ -1,16 +1,21 @@
 /**
- * All charts of a run on a page. The props are stable: pages that place the charts elsewhere, such as a tab, need
- * only `store`, `marks` and `waiting`. `LossChart` is the loss alone, for an overview.
+ * The charts of a run on a page, in parts that a page can place where it wants. Pages need only `store`, `marks` and
+ * `waiting`. `LossChart` is the loss alone.
  */
-import { type ReactNode, useMemo, useSyncExternalStore } from "react";
+import { type ReactNode, useMemo, useState, useSyncExternalStore } from "react";
+import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
+import { counted } from "@/text/numbers";
 import { ChartCard } from "./chart-card";
 import type { ChartSpec } from "./chart-spec";
 import { ChartsViewContext, DrawingTools, type FetchRange, useNewChartsView } from "./charts-view";
 import type { CurveStore } from "./curve-store";
 import type { ChartMark } from "./plot-data";
 import { chartSpecsFor, type RunCurve, runCurve } from "./run-charts";
+
+/** Groups of charts. `summary`: the loss and the three that people look at first, for an overview. */
+type ChartPart = "summary" | "training" | "engine" | "system";
 
 type JobChartsProps = {
   store: CurveStore;
@@ -20,10 +25,10 @@ type JobChartsProps = {
   stepsPerEpoch?: number | null;
   /** What to say while there is nothing to draw. */
   waiting: string;
+  /** Which charts; all but the summary where nothing is said. */
+  parts?: readonly ChartPart[];
   /** Stands next to the loss chart. */
   aside?: ReactNode;
-  /** Stands before the charts of the machines. */
-  system?: ReactNode;
   /** The machine of each rank, where a run has several. */
   hosts?: Readonly<Record<string, string>>;
 };
@@ -67,37 +72,72 @@ export function LossChart({ store, marks, fetchRange, stepsPerEpoch, waiting, cl
   );
 }
 
-/** All charts of a run. */
-export function JobCharts({ store, marks, fetchRange, stepsPerEpoch, waiting, aside, system, hosts }: JobChartsProps) {
+const ALL_PARTS: readonly ChartPart[] = ["training", "engine", "system"];
+const SUMMARY_NAMES = new Set(["train/learning_rate", "train/grad_norm", "train/tokens_per_second"]);
+const TINY = 100;
+
+/** The charts of a run. */
+export function JobCharts({ store, marks, fetchRange, stepsPerEpoch, waiting, parts = ALL_PARTS, aside, hosts }: JobChartsProps) {
   const view = useNewChartsView(store, marks, fetchRange, stepsPerEpoch ?? null);
   const specs = useChartSpecs(store, hosts);
   const loss = specs.training.find(isLoss);
   const others = useMemo(() => specs.training.filter((spec) => !isLoss(spec)), [specs]);
+  const summary = useMemo(() => others.filter(({ lines }) => SUMMARY_NAMES.has(lines[0]?.name ?? "")).map((spec) => ({ ...spec, height: TINY })), [others]);
+  const isSummary = parts.includes("summary");
 
   return (
     <ChartsViewContext value={view}>
-      <section aria-label="Training charts" className="mt-3.5 grid gap-3.5 lg:grid-cols-12">
-        <LossCard spec={loss} waiting={waiting} className={aside ? "lg:col-span-8" : "lg:col-span-12"} />
-        {aside && <div className="min-w-0 lg:col-span-4">{aside}</div>}
-      </section>
-      {loss && <p className="mt-2 text-xs text-faint max-sm:hidden">Drag over a chart to zoom in. Double-click to show the whole run. With the keyboard: arrows read values, + and − zoom, Escape shows the whole run.</p>}
-      <ChartGrid label="More training charts" specs={others} />
-      {specs.engine.length > 0 && <h2 className="mt-6 text-[13px] font-[590]">Engine</h2>}
-      <ChartGrid label="Engine charts" specs={specs.engine} />
-      {(system || specs.system.length > 0) && <h2 className="mt-6 text-[13px] font-[590]">System</h2>}
-      {system}
-      <ChartGrid label="System charts" specs={specs.system} />
+      {(isSummary || parts.includes("training")) && (
+        <section aria-label="Training charts" className="grid gap-3.5 lg:grid-cols-12">
+          <LossCard spec={loss} waiting={waiting} className={aside ? "lg:col-span-8" : "lg:col-span-12"} />
+          {aside && <div className="min-w-0 lg:col-span-4">{aside}</div>}
+        </section>
+      )}
+      {parts.includes("training") && loss && (
+        <p className="mt-2 text-xs text-faint max-sm:hidden">
+          Drag over a chart to zoom in. Double-click to show the whole run. With the keyboard: arrows read values, + and − zoom, Escape shows the whole run.
+        </p>
+      )}
+      {isSummary && <ChartGrid label="Main training charts" specs={summary} />}
+      {parts.includes("training") && <ChartGrid label="More training charts" specs={others} />}
+      {parts.includes("engine") && specs.engine.length > 0 && (
+        <>
+          <h2 className="mt-6 text-[13px] font-[590]">Engine</h2>
+          <ChartGrid label="Engine charts" specs={specs.engine} visible={VISIBLE_OF_ENGINE} />
+        </>
+      )}
+      {parts.includes("system") && specs.system.length > 0 && (
+        <>
+          <h2 className="mt-6 text-[13px] font-[590]">System</h2>
+          <ChartGrid label="System charts" specs={specs.system} visible={VISIBLE_OF_MACHINES} />
+        </>
+      )}
     </ChartsViewContext>
   );
 }
 
-function ChartGrid({ label, specs }: { label: string; specs: readonly ChartSpec[] }) {
+/** So many charts of a group are drawn at first: a page that is longer is not read. */
+const VISIBLE_CHARTS = 6;
+/** One row: the first chart of the engine is wide. */
+const VISIBLE_OF_ENGINE = 2;
+const VISIBLE_OF_MACHINES = 3;
+
+function ChartGrid({ label, specs, visible = VISIBLE_CHARTS }: { label: string; specs: readonly ChartSpec[]; visible?: number }) {
+  const [all, setAll] = useState(false);
   if (specs.length === 0) return null;
+  const hidden = specs.length - visible;
   return (
-    <section aria-label={label} className="mt-2 grid gap-3.5 sm:grid-cols-2 lg:grid-cols-3">
-      {specs.map((spec) => (
-        <ChartCard key={spec.id} spec={spec} className={cn(spec.wide && "sm:col-span-2")} />
-      ))}
-    </section>
+    <>
+      <section aria-label={label} className="mt-3.5 grid gap-3.5 sm:grid-cols-2 lg:grid-cols-3">
+        {(all ? specs : specs.slice(0, visible)).map((spec) => (
+          <ChartCard key={spec.id} spec={spec} className={cn(spec.wide && "sm:col-span-2")} />
+        ))}
+      </section>
+      {hidden > 0 && (
+        <Button size="small" className="mt-3" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? "Show fewer charts" : `Show ${counted(hidden, "more chart")}`}
+        </Button>
+      )}
+    </>
   );
 }

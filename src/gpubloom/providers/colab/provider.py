@@ -68,6 +68,8 @@ def capabilities(set_up: bool) -> Capabilities:
         several_nodes=Capability(False, "Colab sessions cannot be combined for one job."),
         spot=Capability(False, "Colab has no spot instances. It can end any session at any time."),
         longest_seconds=_LONGEST_SECONDS,
+        # Colab ends every session at its longest life.
+        switch_off=Capability(True),
     )
 
 

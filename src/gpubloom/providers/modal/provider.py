@@ -75,6 +75,8 @@ _CAPABILITIES = Capabilities(
     several_nodes=Capability(False, "A Modal sandbox is one container on one machine."),
     spot=Capability(False, "Modal has one price per GPU type. There are no spot instances."),
     longest_seconds=_LONGEST_SECONDS,
+    # Every sandbox is created with a timeout, which Modal enforces.
+    switch_off=Capability(True),
 )
 
 

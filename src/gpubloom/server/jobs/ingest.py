@@ -15,6 +15,7 @@ from typing import Any, cast
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.runs.stats import merge_stats
 from gpubloom.server.jobs.metrics import LEVELS, WIDTHS, PointRange, merged
 from gpubloom.server.jobs.summary import CheckpointDetails
 from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricSeries, NonFinite, TrainingJob
@@ -66,6 +67,17 @@ class Batch:
                 self._add(event)
         self.ends = {key: _ends(points) for key, points in self.points.items()}
         self.buckets = {key: _bucketed(points) for key, points in self.points.items()}
+
+    def reported(self) -> dict[str, list[tuple[float, float]]]:
+        """Steps and values of rank 0's training curves, in the order in which they were reported."""
+        return {
+            name: [
+                (x, float(value if value is not None else word or "nan"))
+                for x, _, _, _, value, word in points
+            ]
+            for (name, rank), points in self.points.items()
+            if rank == 0 and self.axes[name, rank] == "step"
+        }
 
     def _add(self, event: RunEvent) -> None:
         axis: Axis = "time" if event.kind == "system" else "step"
@@ -150,6 +162,7 @@ async def store_points(session: AsyncSession, job: TrainingJob, batch: Batch) ->
     if not batch.points:
         return []
     ids = await _series_ids(session, job, batch.axes)
+    job.run_metrics = merge_stats(job.run_metrics or {}, batch.reported())
     points = [(ids[key], *point) for key, some in batch.points.items() for point in some]
     await _write(session, "training_metrics", _POINT_TYPES, points)
     buckets = [

@@ -122,6 +122,55 @@ async def read_curves(
     return curves
 
 
+async def read_series(
+    session: AsyncSession, job_ids: Sequence[UUID], name: str, points: int
+) -> dict[UUID, tuple[list[float], list[float], list[int]]]:
+    """One series of rank 0 of many jobs: x, mean value and attempt in columns. Few statements for all."""
+    rows = await session.execute(
+        select(MetricSeries.id, MetricSeries.job_id).where(
+            MetricSeries.job_id.in_(job_ids),
+            MetricSeries.name == name,
+            MetricSeries.rank == 0,
+            MetricSeries.axis == "step",
+        )
+    )
+    jobs = {row.id: row.job_id for row in rows}
+    # The widest buckets are few: they say how long each curve is.
+    widest = WIDTHS[LEVELS[-1]]
+    longest = await session.execute(
+        select(MetricBucket.series_id, func.max(MetricBucket.bucket))
+        .where(MetricBucket.series_id.in_(jobs), MetricBucket.level == LEVELS[-1])
+        .group_by(MetricBucket.series_id)
+    )
+    by_level: dict[int, list[int]] = defaultdict(list)
+    for series_id, bucket in longest:
+        by_level[_overlay_level((bucket + 1) * widest, points)].append(series_id)
+    found: dict[UUID, tuple[list[float], list[float], list[int]]] = {}
+    for level, ids in by_level.items():
+        read = await (
+            _read_points(session, ids, 0, _FURTHEST)
+            if level == 0
+            else _read_buckets(session, ids, level, 0, _FURTHEST)
+        )
+        for series_id, attempts in read.items():
+            curve = Curve(name, 0, "step")
+            for attempt, samples in sorted(attempts.items()):
+                every = -(-len(samples) // points) or 1
+                _thin(curve, attempt, samples, every)
+            found[jobs[series_id]] = (curve.x, curve.value, curve.attempt)
+    return found
+
+
+_FURTHEST = 1 << 62
+
+
+def _overlay_level(span: int, points: int) -> int:
+    """The narrowest buckets that are not many more than the points of a chart; 0: the curve is short."""
+    if span <= WIDTHS[LEVELS[-1]]:
+        return 0
+    return next((level for level, width in WIDTHS.items() if 2 * (span // width) <= 5 * points), LEVELS[-1])
+
+
 async def _read_group(
     session: AsyncSession,
     group: dict[int, MetricSeries],
@@ -235,22 +284,27 @@ def _curve(
     curve = Curve(name=row.name, rank=row.rank, axis=row.axis, last=last)
     every = -(-sum(len(samples) for samples in attempts.values()) // points) or 1
     for attempt, samples in sorted(attempts.items()):
-        for start in range(0, len(samples), every):
-            part = samples[start : start + every]
-            x = (part[0][0] + part[-1][0]) / 2
-            finite = [sample for sample in part if sample[4]]
-            if len(finite) < len(part):
-                curve.gaps.x.append(x)
-                curve.gaps.attempt.append(attempt)
-            if finite:
-                count = sum(sample[4] for sample in finite)
-                curve.x.append(x)
-                curve.low.append(min(sample[1] for sample in finite))
-                curve.high.append(max(sample[2] for sample in finite))
-                curve.value.append(sum(sample[3] for sample in finite) / count)
-                curve.count.append(count)
-                curve.attempt.append(attempt)
+        _thin(curve, attempt, samples, every)
     return curve
+
+
+def _thin(curve: Curve, attempt: int, samples: Sequence[Sample], every: int) -> None:
+    """Adds the samples of an attempt to a curve, `every` of them as one point."""
+    for start in range(0, len(samples), every):
+        part = samples[start : start + every]
+        x = (part[0][0] + part[-1][0]) / 2
+        finite = [sample for sample in part if sample[4]]
+        if len(finite) < len(part):
+            curve.gaps.x.append(x)
+            curve.gaps.attempt.append(attempt)
+        if finite:
+            count = sum(sample[4] for sample in finite)
+            curve.x.append(x)
+            curve.low.append(min(sample[1] for sample in finite))
+            curve.high.append(max(sample[2] for sample in finite))
+            curve.value.append(sum(sample[3] for sample in finite) / count)
+            curve.count.append(count)
+            curve.attempt.append(attempt)
 
 
 _CLOCK_POINTS = 200

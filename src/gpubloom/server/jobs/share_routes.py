@@ -147,6 +147,8 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
             "warnings_left_out": 0,
             "dataset_id": None,
             "dataset_name": None,
+            "eval_dataset_id": None,
+            "eval_dataset_name": None,
             "model_id": None,
             "error_message": None,
         }

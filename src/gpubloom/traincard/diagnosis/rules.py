@@ -9,42 +9,15 @@ GPU works slower than it could, because of heat or power.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise, takewhile
 from statistics import linear_regression, median
-from typing import Any, Literal
 
+from gpubloom.traincard.findings import Finding
 from gpubloom.traincard.number_encoding import decode_number
 from gpubloom.traincard.ranks import RankReading
 from gpubloom.traincard.reading import Point, Reading
-
-Kind = Literal[
-    "stalled",
-    "degraded",
-    "diverging",
-    "no_learning",
-    "data_starved",
-    "straggler",
-    "throttled",
-    "out_of_memory_soon",
-]
-Severity = Literal["critical", "warning", "info"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What is wrong with a run. `since`: seconds since 1970, or None when nobody knows."""
-
-    kind: Kind
-    severity: Severity
-    sentence: str
-    evidence: dict[str, Any] = field(default_factory=dict)
-    since: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The finding as JSON holds it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,10 +267,36 @@ def diverging(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]
     for name, points in sorted(reading.recent.items()):
         if name.endswith(("loss", "grad_norm")):
             found = _not_a_number(name, list(points)) or (
-                _spike(name, list(points), limits) if name.endswith("loss") else None
+                _rise(name, reading) or _spike(name, list(points), limits) if name.endswith("loss") else None
             )
             if found:
                 yield found
+
+
+_RISE_SHARE = 0.2
+_FEWEST_FOR_RISE = 10
+
+
+def _rise(name: str, reading: Reading) -> Finding | None:
+    """The training loss ends far above where it began: slow or fast, such a run has diverged."""
+    if name != "train/loss" or reading.state.resumed_from_step:
+        return None
+    curves = reading.curves.attempts(name, 0)
+    values = [value for number in sorted(curves) for value in curves[number].value if math.isfinite(value)]
+    if len(values) < _FEWEST_FOR_RISE:
+        return None
+    part = max(3, len(values) // 10)
+    begin, end = median(values[:part]), median(values[-part:])
+    if end - begin <= _RISE_SHARE * abs(begin):
+        return None
+    return Finding(
+        "diverging",
+        "critical",
+        f"{name} has risen from {begin:.4g} to {end:.4g}: the run has diverged.",
+        {"series": name, "first": begin, "value": end},
+        None,
+        "Start again with a lower learning rate; the learning-rate finder suggests one.",
+    )
 
 
 _FEWEST_FOR_LEARNING = 500

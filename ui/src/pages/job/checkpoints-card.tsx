@@ -1,8 +1,7 @@
 /** The checkpoints of a job and what can be done with one. */
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { EllipsisVertical, MessagesSquare, Save } from "lucide-react";
-import { DropdownMenu } from "radix-ui";
+import { MessagesSquare, Save } from "lucide-react";
 import { useState } from "react";
 import { measured } from "@/api/summary";
 import { checkpointsQuery } from "@/api/jobs";
@@ -13,6 +12,7 @@ import { type Column, DataTable } from "@/components/data-table";
 import { Dialog } from "@/components/dialog";
 import { Facts } from "@/components/figures";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
+import { Menu } from "@/components/menu";
 import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
 import { optimizationsIn, trainedText, trainingTime } from "@/text/checkpoint-details";
@@ -24,30 +24,6 @@ import { methodOf, methodText } from "./tuning-card";
 export function evalLossText({ metrics }: Pick<Checkpoint, "metrics">): string | null {
   const value = measured(metrics["eval/loss"] ?? metrics.eval_loss);
   return value === null ? null : metricText(value);
-}
-
-type MenuItem = { text: string; onChoose: () => void };
-
-/** What can be done with a row, behind one button: arrow keys move, Enter chooses. */
-function Menu({ label, items }: { label: string; items: MenuItem[] }) {
-  return (
-    <DropdownMenu.Root>
-      <DropdownMenu.Trigger asChild>
-        <Button variant="ghost" size="icon" aria-label={label} className="size-7 max-sm:size-9">
-          <EllipsisVertical aria-hidden />
-        </Button>
-      </DropdownMenu.Trigger>
-      <DropdownMenu.Portal>
-        <DropdownMenu.Content align="end" sideOffset={4} className="z-50 min-w-40 animate-fade rounded-card border border-line-strong bg-raised p-1 shadow-xl shadow-black/40">
-          {items.map(({ text, onChoose }) => (
-            <DropdownMenu.Item key={text} onSelect={onChoose} className="cursor-pointer rounded-md px-2.5 py-1.5 text-sm outline-none data-[highlighted]:bg-violet/25 max-sm:py-2.5">
-              {text}
-            </DropdownMenu.Item>
-          ))}
-        </DropdownMenu.Content>
-      </DropdownMenu.Portal>
-    </DropdownMenu.Root>
-  );
 }
 
 export type Subject = {
@@ -69,14 +45,14 @@ export function CheckpointActions({ subject, onPage, details }: { subject: Subje
   // From another page, what was started is shown where it belongs.
   const started = () => {
     close();
-    if (!onPage) void navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId }, hash: open === "export" ? "export" : "evaluation" });
+    if (!onPage || open === "evaluate") void navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId }, search: { tab: open === "export" ? "checkpoints" : "evaluate" } });
   };
   return (
     <span className="inline-flex items-center gap-1">
       <Button asChild variant="ghost" size="small">
         <Link to="/playground" search={{ job: jobId, checkpoint: checkpoint?.id }} aria-label={`Open ${name} in playground`}>
           <MessagesSquare aria-hidden />
-          Playground
+          <span className="max-md:sr-only">Playground</span>
         </Link>
       </Button>
       <Menu
@@ -85,7 +61,7 @@ export function CheckpointActions({ subject, onPage, details }: { subject: Subje
           ...(details ? [{ text: "Show details", onChoose: () => setOpen("details") }] : []),
           { text: "Evaluate", onChoose: () => setOpen("evaluate") },
           { text: "Export", onChoose: () => setOpen("export") },
-          { text: "Compare this run", onChoose: () => void navigate({ to: "/compare", search: { job: [jobId], pick: true } }) },
+          { text: "Compare this run", onChoose: () => void navigate({ to: "/runs", search: { run: jobId } }) },
         ]}
       />
       {open === "evaluate" && <EvaluateDialog subject={subject} onClose={close} onStarted={started} />}
@@ -162,7 +138,7 @@ export function CheckpointsCard({ job }: { job: Job }) {
       <Loaded query={checkpoints} skeleton={<SkeletonRows rows={3} />}>
         {({ items }) =>
           items.length === 0 ? (
-            <NoCheckpoint ended={ENDED.includes(job.status)} />
+            <NoCheckpoint ended={ENDED.includes(job.status)} failedOnData={job.failed_on_data} />
           ) : (
             <DataTable label="Checkpoints" columns={columns(job)} rows={items} rowKey={(checkpoint) => checkpoint.id} />
           )
@@ -174,10 +150,10 @@ export function CheckpointsCard({ job }: { job: Job }) {
 
 const ENDED: readonly Job["status"][] = ["completed", "failed", "cancelled"];
 
-function NoCheckpoint({ ended }: { ended: boolean }) {
+function NoCheckpoint({ ended, failedOnData }: { ended: boolean; failedOnData: boolean }) {
   return ended ? (
     <EmptyState icon={Save} title="No checkpoint was saved.">
-      The job ended before its first checkpoint. Save checkpoints more often to lose less work.
+      {failedOnData ? "The job failed on its data before its first step." : "The job ended before its first checkpoint. Save checkpoints more often to lose less work."}
     </EmptyState>
   ) : (
     <EmptyState icon={Save} title="No checkpoint yet.">

@@ -5,14 +5,16 @@ import { providersQuery, type Spending, spendingQuery, useProviderTitle } from "
 import { Button } from "@/components/button";
 import { StatSummary } from "@/components/figures";
 import { Loaded, Skeleton } from "@/components/loaded";
-import { Notice } from "@/components/notice";
+import { Notice, TextWithCode } from "@/components/notice";
 import { safeNextPath } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
+import { useCurrentUser } from "@/shell/session";
 import { moneyText } from "@/text/numbers";
 import { BudgetsCard } from "./budgets-card";
 import { CreditsCard } from "./credits-card";
 import { ProviderCard } from "./provider-card";
 import { RentalsCard } from "./rentals-card";
+import { StorageCard } from "./storage-card";
 
 const route = getRouteApi("/app/providers");
 
@@ -20,6 +22,7 @@ const route = getRouteApi("/app/providers");
 export function ProvidersPage() {
   usePageTitle("Providers");
   const { connect, back } = route.useSearch();
+  const user = useCurrentUser();
   const providers = useQuery(providersQuery);
   // Rentals stand above the providers once one is connected, and below them before.
   const connected = providers.data?.items.some((provider) => provider.connected) ?? false;
@@ -35,8 +38,10 @@ export function ProvidersPage() {
       <SpendingSummary />
       {providers.data && !providers.data.storage.ready && (
         <Notice tone="attention" className="mt-3.5">
-          <b className="mr-2 font-[570]">No storage bucket.</b>
-          <span className="text-dim">{providers.data.storage.reason} Any S3-compatible bucket works. Files and checkpoints are transferred through the bucket.</span>
+          <b className="mr-2 font-[570]">Jobs cannot be sent to a provider yet.</b>
+          <span className="text-dim">
+            <TextWithCode text={providers.data.storage.reason ?? ""} />
+          </span>
         </Notice>
       )}
       {connected && (
@@ -60,6 +65,7 @@ export function ProvidersPage() {
       </section>
       <div className="mt-5 grid gap-3.5">
         {!connected && <RentalsCard connected={false} />}
+        {user.role === "admin" && <StorageCard />}
         <CreditsCard />
         <BudgetsCard />
       </div>
