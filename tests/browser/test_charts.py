@@ -244,6 +244,7 @@ def test_the_card_and_the_job_page_of_a_generated_run_say_the_same(
     set_up(page, server)
     create_project(page, "Generated", "0.001", "corpus.txt")
     page.goto(add_as_job(server, run_dir, f"Run-{seed}"))
+    open_tab(page, "Charts")
     expect(page.locator("#metric-loss .plot")).to_have_attribute("aria-label", re.compile("train: last"))
     assert _charts(card) == _charts(page)
 

@@ -102,7 +102,7 @@ export function overlayCurves(overlay: Overlay): Curve[] {
 
 function curveOf(name: string, x: number[], value: number[], low: number[], high: number[]): Curve {
   const [lastX, last] = [x.at(-1), value.at(-1)];
-  return { name, rank: 0, axis: "step", x, value, low, high, attempt: x.map(() => 1), last: lastX === undefined || last === undefined ? null : { x: Math.round(lastX), attempt: 1, value: last } };
+  return { name, rank: 0, axis: "step", x, value, low, high, attempt: x.map(() => 1), count: x.map(() => 1), gaps: { x: [], attempt: [] }, last: lastX === undefined || last === undefined ? null : { x: Math.round(lastX), attempt: 1, value: last } };
 }
 
 const MOST_EQUAL = 200;
