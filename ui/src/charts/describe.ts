@@ -19,7 +19,8 @@ export function describeChart({ title, axis, along, over: given, lines, format }
     if (low <= high) parts.push(`lowest ${format(low)}`, `highest ${format(high)}`);
     if (isThinned(curve)) parts.push("the line is the mean of several steps");
     const gaps = curve.gaps?.x.length ?? 0;
-    if (gaps > 0) parts.push(`NaN or infinite at ${numbered(gaps, "place")}`);
+    // Of a thinned line only the means that hold such values are known, and how many depends on the thinning.
+    if (gaps > 0) parts.push(isThinned(curve) ? "some values are NaN or infinite" : `${numbered(gaps, "value is", "values are")} NaN or infinite`);
     return [parts.join(", ")];
   });
   const over = given ?? OVER[axis === "time" ? "time" : (along ?? "step")];
