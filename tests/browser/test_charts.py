@@ -26,6 +26,7 @@ from tests.browser.conftest import DESKTOP, TIMEOUT_MS, NewPage, flaws_on_every_
 from tests.browser.people import create_project, open_tab, set_up
 from tests.live_server import LiveServer
 from tests.server.installation import Installation
+from tests.traincard_card.generated import generate_run
 
 STEPS, LEVEL, SPIKE, LAST = 50_000, 2.0, 8.0, 1.127
 # Of the width of a chart; the newest point, whose mean holds the last value, lies right of them.
@@ -225,3 +226,34 @@ def test_the_pages_of_a_diverged_job_show_what_is_no_number(
     expect(row).to_contain_text("Infinity")
     page.goto("/runs")
     expect(page.get_by_role("row", name=re.compile("Diverged"))).to_contain_text("NaN")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [2, 3, 7, 14])
+def test_the_card_and_the_job_page_of_a_generated_run_say_the_same(
+    new_page: NewPage, server: LiveServer, card: Page, tmp_path: Path, seed: int
+) -> None:
+    run_dir = generate_run(tmp_path / "run", seed)
+    card.goto(write_card(run_dir, tmp_path / "card.html").as_uri())
+    page = new_page()
+    set_up(page, server)
+    create_project(page, "Generated", "0.001", "corpus.txt")
+    page.goto(add_as_job(server, run_dir, f"Run-{seed}"))
+    open_tab(page, "Charts")
+    expect(page.locator("#metric-loss .plot")).to_have_attribute("aria-label", re.compile("train: last"))
+    assert _charts(card) == _charts(page)
+
+
+def _charts(page: Page) -> dict[str, tuple[str, str]]:
+    """By chart: its description, without the marks, and its legend."""
+    found = {}
+    for chart in page.locator("figure.chart").all():
+        name = chart.get_attribute("id") or ""
+        if not name.startswith("metric-"):
+            continue
+        chart.scroll_into_view_if_needed()
+        plot = chart.locator(".plot")
+        expect(plot).to_have_attribute("aria-label", re.compile("last"))
+        words = (plot.get_attribute("aria-label") or "").partition(" Step ")[0]
+        found[name] = (words, " ".join(chart.locator(".legend").inner_text().split()))
+    return found

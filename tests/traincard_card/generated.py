@@ -10,12 +10,12 @@ LONG_RUNS = (3, 11, 17)
 
 
 def generate_run(run_dir: Path, seed: int) -> Path:
-    """A run of a few dozen or, for some seeds, a few thousand steps, with up to four attempts and four ranks."""
+    """A run of a few dozen or, for some seeds, a few thousand steps; up to four attempts and four ranks."""
     made = random.Random(seed)
     steps = 6_000 if seed in LONG_RUNS else made.randint(2, 180)
     attempts = made.choice([1, 1, 2, 4])
     ranks = made.choice([1, 1, 2, 4])
-    ends = sorted(made.randint(1, steps) for _ in range(attempts - 1)) + [steps]
+    ends = [*sorted(made.randint(1, steps) for _ in range(attempts - 1)), steps]
     diverges_at = made.randint(1, steps) if made.random() < 0.4 else None
     begin = 0
     for attempt, end in enumerate(ends, start=1):

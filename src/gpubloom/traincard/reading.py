@@ -88,10 +88,13 @@ class Point:
 class Reading:
     """A run as it stands; `update` takes in what is new. Writes nothing."""
 
-    def __init__(self, run_dir: str | os.PathLike[str], *, most_buckets: int = MOST_BUCKETS) -> None:
+    def __init__(
+        self, run_dir: str | os.PathLike[str], *, most_buckets: int = MOST_BUCKETS, condensed: bool = True
+    ) -> None:
+        """`condensed`: read the history of long runs in buckets, at a fraction of the time."""
         self.run_dir = Path(run_dir)
         self._files = RunFiles(run_dir)
-        self._reader = Reader(run_dir, condensed=True)
+        self._reader = Reader(run_dir, condensed=condensed)
         self._begun_at = (time.time(), time.monotonic())
         self._is_first = True
         # By attempt and rank: the number of the last event that was taken in.

@@ -201,12 +201,6 @@ export const hostsOf = ({ system }: CardData): Record<string, string> => Object.
 
 export const clockOf = ({ clock }: CardData): Clock[] => (clock ?? []).map(({ attempt, x, t }) => ({ attempt, x, time: t }));
 
-/** Steps of an epoch, where the run says how far it is in both. */
-export function stepsPerEpoch({ step, epoch, total_steps: steps, epochs }: RunStatus): number | null {
-  if (step && epoch) return step / epoch;
-  return steps && epochs ? steps / epochs : null;
-}
-
 /** The message without the exception's name, which stands before it in most logs. */
 export function messageOf({ type, message }: Pick<Failure, "type" | "message">): string | null {
   const name = type?.split(".").at(-1);

@@ -6,7 +6,8 @@
 import { chartTools } from "@/charts/chart-tools";
 import { ChartView } from "@/charts/chart-view";
 import { chartSpecsFor, runCurve } from "@/charts/run-charts";
-import { type CardData, clockOf, curvesOf, hostsOf, marksOf, stepsPerEpoch } from "./card-data";
+import { stepsPerEpoch } from "@/charts/plot-data";
+import { type CardData, clockOf, curvesOf, hostsOf, marksOf } from "./card-data";
 import { CardCurves, ChartGrid } from "./charts";
 import { CheckpointsSection } from "./checkpoints-section";
 import { ControlSection } from "./control-section";

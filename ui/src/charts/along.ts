@@ -38,6 +38,12 @@ export class StepMap {
       piece.step.push(step);
       piece.value.push(curve.value[index] ?? 0);
     });
+    // A thinned point is the mean of its steps; the newest value is known as it is.
+    const newest = curve.last && Number.isFinite(curve.last.value) ? pieces.get(curve.last.attempt) : undefined;
+    if (newest && curve.last) {
+      newest.step[newest.step.length - 1] = curve.last.x;
+      newest.value[newest.value.length - 1] = curve.last.value;
+    }
     const first = [...pieces.values()].toSorted((a, b) => a.attempt - b.attempt)[0];
     if (first && (first.step[0] ?? 0) > 0) {
       first.step.unshift(0);

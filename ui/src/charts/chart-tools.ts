@@ -43,6 +43,7 @@ export function chartTools(view: ChartView, { lengthOf = "train/loss", hasAxis =
     }
     axisChoice.hidden = !hasAxis || choices.length < 2;
     along.value = view.along;
+    range.hidden = !view.source.curve(lengthOf);
     smoothing.value = String(view.smoothing);
     strength.textContent = view.smoothing.toFixed(2);
     logarithmic.checked = view.logarithmic;

@@ -19,7 +19,8 @@ export function describeChart({ title, axis, along, over: given, lines, format }
     if (low <= high) parts.push(`lowest ${format(low)}`, `highest ${format(high)}`);
     if (isThinned(curve)) parts.push("the line is the mean of several steps");
     const gaps = curve.gaps?.x.length ?? 0;
-    if (gaps > 0) parts.push(`NaN or infinite at ${numbered(gaps, "place")}`);
+    // Of a thinned line only the means that hold such values are known, and how many depends on the thinning.
+    if (gaps > 0) parts.push(isThinned(curve) ? "some values are NaN or infinite" : `${numbered(gaps, "value is", "values are")} NaN or infinite`);
     return [parts.join(", ")];
   });
   const over = given ?? OVER[axis === "time" ? "time" : (along ?? "step")];
@@ -54,13 +55,13 @@ const MOST_ROWS = 200;
 
 /** The newest points as rows, for the table behind a chart; the last reported value is one of them. */
 export function tableRows(lines: readonly LineSpec[], read: Read): TableRow[] {
-  return tableCells(lines, read)
+  return tableCells(lines, read, true)
     .toSorted((a, b) => b.attempt - a.attempt || b.x - a.x)
     .slice(0, MOST_ROWS);
 }
 
-/** All points as rows, one for each attempt and position. */
-export function tableCells(lines: readonly LineSpec[], read: Read): TableRow[] {
+/** All points as rows, one for each attempt and position. `withLast`: the last reported value in place of the mean that holds it. */
+export function tableCells(lines: readonly LineSpec[], read: Read, withLast = false): TableRow[] {
   const rows = new Map<string, TableRow>();
   lines.forEach((line, column) => {
     const curve = read(line.name);
@@ -73,14 +74,15 @@ export function tableCells(lines: readonly LineSpec[], read: Read): TableRow[] {
     };
     curve.x.forEach((x, index) => {
       const [value, low, high] = [curve.value[index] ?? Number.NaN, curve.low[index], curve.high[index]];
-      const count = curve.count?.[index];
-      put(x, curve.attempt[index] ?? 1, low !== undefined && high !== undefined && low < high ? { value, low, high, ...(count === undefined ? {} : { count }) } : { value });
+      const count = curve.count?.[index] ?? 1;
+      const several = count > 1 ? { count } : {};
+      put(x, curve.attempt[index] ?? 1, low !== undefined && high !== undefined && low < high ? { value, low, high, ...several } : { value, ...several });
     });
     curve.gaps?.x.forEach((x, index) => {
       const attempt = curve.gaps?.attempt[index] ?? 1;
-      if (!rows.get(`${attempt}:${x}`)?.cells[column]) put(x, attempt, { value: Number.NaN });
+      if (!rows.get(`${attempt}:${x}`)?.cells[column]) put(x, attempt, { value: Number.NaN, count: 0 });
     });
-    if (curve.last) put(curve.last.x, curve.last.attempt, { value: curve.last.value });
+    if (withLast && curve.last) put(curve.last.x, curve.last.attempt, { value: curve.last.value });
   });
   return [...rows.values()];
 }

@@ -36,7 +36,7 @@ const BOTTOM = 26;
 
 const escaped = (text: string) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&quot;");
 
-const place = (value: number, [from, to]: [number, number], start: number, length: number) => start + (to === from ? 0.5 : (value - from) / (to - from)) * length;
+const scaled = (value: number, [from, to]: [number, number], start: number, length: number) => start + (to === from ? 0.5 : (value - from) / (to - from)) * length;
 
 /** The chart as vectors. `paint` turns a colour of the palette into one that the reader of the file knows. */
 export function svgOf(drawing: Drawing, paint: (colour: string) => string = resolved): string {
@@ -44,9 +44,9 @@ export function svgOf(drawing: Drawing, paint: (colour: string) => string = reso
   const ends = drawing.ends ?? endsOf(picture, spec.range);
   const flat = (value: number) => (logarithmic ? Math.log10(value) : value);
   const inner = { width: width - LEFT - RIGHT, height: height - TOP - BOTTOM };
-  const xAt = (value: number) => place(value, ends.x, LEFT, inner.width);
+  const xAt = (value: number) => scaled(value, ends.x, LEFT, inner.width);
   const yEnds: [number, number] = [flat(ends.y[0]), flat(ends.y[1])];
-  const yAt = (value: number) => place(flat(value), yEnds, TOP + inner.height, -inner.height);
+  const yAt = (value: number) => scaled(flat(value), yEnds, TOP + inner.height, -inner.height);
   const at = (x: number, y: number) => `${xAt(x).toFixed(1)},${yAt(y).toFixed(1)}`;
   const ink = paint("var(--chart-ink)");
   const parts: string[] = [];

@@ -1,6 +1,6 @@
 /**
  * The charts of a run on a page, in parts that a page can place where it wants. Pages need only `store`, `marks` and
- * `waiting`. `LossChart` is the loss alone.
+ * `waiting`.
  */
 import { type ReactNode, useMemo, useState, useSyncExternalStore } from "react";
 import { Button } from "@/components/button";
@@ -33,8 +33,6 @@ type JobChartsProps = {
   hosts?: Readonly<Record<string, string>>;
 };
 
-type LossChartProps = Pick<JobChartsProps, "store" | "marks" | "fetchRange" | "stepsPerEpoch" | "waiting"> & { className?: string };
-
 /** The charts of a store, made anew only when a run has other curves. */
 function useChartSpecs(store: CurveStore, hosts?: Readonly<Record<string, string>>) {
   // The set of curves rarely changes; a text can be compared, a new list could not.
@@ -58,17 +56,6 @@ function LossCard({ spec, waiting, className }: { spec: ChartSpec | undefined; w
     <ChartCard spec={spec} className={className}>
       <DrawingTools />
     </ChartCard>
-  );
-}
-
-/** The loss of a run alone. */
-export function LossChart({ store, marks, fetchRange, stepsPerEpoch, waiting, className }: LossChartProps) {
-  const view = useNewChartsView(store, marks, fetchRange, stepsPerEpoch ?? null);
-  const { training } = useChartSpecs(store);
-  return (
-    <ChartsViewContext value={view}>
-      <LossCard spec={training.find(isLoss)} waiting={waiting} className={className} />
-    </ChartsViewContext>
   );
 }
 

@@ -331,14 +331,22 @@ const NAMES: Record<string, string> = {
   save_every_steps: "steps between checkpoints",
 };
 
+/** Steps of an epoch, where a run says how far it is in both. */
+export function stepsPerEpoch({ step, epoch, total_steps: steps, epochs }: { step: number | null; epoch: number | null; total_steps: number | null; epochs: number | null }): number | null {
+  // The epoch is rounded by whoever says it; the length of an epoch must not change with every step.
+  if (step && epoch) return Math.max(1, Math.round(step / epoch));
+  return steps && epochs ? steps / epochs : null;
+}
+
 const settingName = (name: string) => NAMES[name] ?? name.replaceAll("_", " ");
 
 /**
  * What charts mark. A run confirms every command with all settings in force, a pause as well as a new
- * learning rate, so only what differs from the confirmation before is worth a line.
+ * learning rate, so only what differs from the confirmation before is worth a line. `best`: the step of the best
+ * checkpoint.
  */
-export function chartMarks(marks: readonly Pick<Mark, "kind" | "step" | "settings">[]): ChartMark[] {
-  const result: ChartMark[] = [];
+export function chartMarks(marks: readonly Pick<Mark, "kind" | "step" | "settings">[], best: number | null = null): ChartMark[] {
+  const result: ChartMark[] = best === null ? [] : [bestMark(best)];
   let inForce: Record<string, number> = {};
   for (const mark of marks) {
     if (mark.kind === "resumed") {

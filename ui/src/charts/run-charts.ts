@@ -105,10 +105,10 @@ function trainingSpecs(curves: readonly RunCurve[]): ChartSpec[] {
     charts.set(id, [...(charts.get(id) ?? []), curve]);
   }
   const order = Object.keys(KNOWN_METRICS);
-  const place = (metric: string) => (order.includes(metric) ? order.indexOf(metric) : order.length);
+  const orderOf = (metric: string) => (order.includes(metric) ? order.indexOf(metric) : order.length);
   const known = [...charts].map(([id, own]) => ({ ...chartOf(own[0]?.name ?? ""), id, own }));
   return known
-    .toSorted((a, b) => place(a.metric) - place(b.metric) || a.metric.localeCompare(b.metric) || Number(a.evaluation) - Number(b.evaluation) || a.id.localeCompare(b.id))
+    .toSorted((a, b) => orderOf(a.metric) - orderOf(b.metric) || a.metric.localeCompare(b.metric) || Number(a.evaluation) - Number(b.evaluation) || a.id.localeCompare(b.id))
     .slice(0, MOST_CHARTS)
     .map(({ id, metric, evaluation, own }) => {
       const spec = KNOWN_METRICS[metric] ?? { title: sentence(metric), format: metricText, smoothed: true };

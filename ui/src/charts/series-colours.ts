@@ -62,7 +62,7 @@ function free(chart: string, base: string, wanted: number): string {
 /** A number in the tags counts; other tags are spread over the colours. */
 function preferred(tags: string, split: string): number {
   const number = /(\d+)$/.exec(tags)?.[1];
-  let place = number === undefined ? 0 : Number(number);
-  if (number === undefined) for (const letter of tags) place = (place * 31 + letter.charCodeAt(0)) % 9973;
-  return place + (split === "eval" ? 3 : 0);
+  let slot = number === undefined ? 0 : Number(number);
+  if (number === undefined) for (const letter of tags) slot = (slot * 31 + letter.charCodeAt(0)) % 9973;
+  return slot + (split === "eval" ? 3 : 0);
 }

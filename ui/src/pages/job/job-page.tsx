@@ -9,7 +9,7 @@ import { ApiProblem } from "@/api/problem";
 import type { Job } from "@/api/types";
 import type { FetchRange } from "@/charts/charts-view";
 import type { CurveStore } from "@/charts/curve-store";
-import { chartMarks } from "@/charts/plot-data";
+import { chartMarks, stepsPerEpoch } from "@/charts/plot-data";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
@@ -141,12 +141,13 @@ type TabContentProps = { tab: JobTab; job: Job; store: CurveStore; findings: Fin
 function TabContent({ tab, job, store, findings }: TabContentProps) {
   const marksText = JSON.stringify(job.summary.marks);
   // The summary is new with every step; the marks in it seldom are.
-  const marks = useMemo(() => chartMarks(JSON.parse(marksText)), [marksText]);
+  const best = useQuery(checkpointsQuery(job.id)).data?.items.find((one) => one.best)?.step ?? null;
+  const marks = useMemo(() => chartMarks(JSON.parse(marksText), best), [marksText, best]);
   const fetchRange = useCallback<FetchRange>((range, signal) => fetchCurves(job.id, range, signal), [job.id]);
   const charts = (props: Pick<ComponentProps<typeof JobCharts>, "parts" | "aside">) => (
     <Suspense fallback={<ChartsSkeleton />}>
       <div>
-        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} {...props} />
+        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} stepsPerEpoch={stepsPerEpoch(job.summary)} {...props} />
       </div>
     </Suspense>
   );
