@@ -151,7 +151,7 @@ def read_summary(path: Path) -> dict[str, Any]:
     given = read_json_object(path / "config.json") if (path / "config.json").is_file() else None
     config = {**described, **(flat_fields(config_as_it_acts(given)) if given else {})}
     error = state.error or {}
-    message = error.get("message") if isinstance(error, Mapping) else None
+    message = error.get("message")
     summary = {
         "status": reading.status,
         "started": min(started, default=None),

@@ -221,7 +221,7 @@ def test_secrets_reach_the_script_on_the_machine_and_stay_out_of_bucket_and_logs
     assert hashlib.sha256(value.encode()).hexdigest() in output
     [rented] = renter.service.rented.values()
     assert value not in rented.launch.command
-    places = [renter.run_dir(job_id), renter.service.folder, bucket.folder]
-    kept = [path for place in places for path in place.rglob("*") if path.is_file()]
+    folders = [renter.run_dir(job_id), renter.service.folder, bucket.folder]
+    kept = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert len(kept) > 5
     assert not [path for path in kept if value.encode() in path.read_bytes()]

@@ -86,7 +86,7 @@ const ENGINE_CHARTS: readonly ChartSpec[] = [
 ];
 
 /** Curves of the engine's charts, and those that are an axis of others. */
-const ELSEWHERE = new Set([...ENGINE_CHARTS.flatMap(({ lines }) => lines.map(({ name }) => name)), ...TOKEN_SERIES, "train/trained_tokens", EPOCH_SERIES]);
+const OF_OTHER_CHARTS = new Set([...ENGINE_CHARTS.flatMap(({ lines }) => lines.map(({ name }) => name)), ...TOKEN_SERIES, "train/trained_tokens", EPOCH_SERIES]);
 
 const joined = (...parts: (string | false)[]) => parts.filter(Boolean).join(" · ");
 
@@ -100,7 +100,7 @@ function chartOf(name: string): { id: string; metric: string; evaluation: boolea
 function trainingSpecs(curves: readonly RunCurve[]): ChartSpec[] {
   const charts = new Map<string, RunCurve[]>();
   for (const curve of curves) {
-    if (curve.name.startsWith("system/") || ELSEWHERE.has(curve.name)) continue;
+    if (curve.name.startsWith("system/") || OF_OTHER_CHARTS.has(curve.name)) continue;
     const { id } = chartOf(curve.name);
     charts.set(id, [...(charts.get(id) ?? []), curve]);
   }

@@ -63,6 +63,6 @@ function free(chart: string, base: string, wanted: number): string {
 function preferred(tags: string, split: string): number {
   const number = /(\d+)$/.exec(tags)?.[1];
   let slot = number === undefined ? 0 : Number(number);
-  if (number === undefined) for (const letter of tags) slot = (slot * 31 + letter.charCodeAt(0)) % 9973;
+  if (number === undefined) for (const character of tags) slot = (slot * 31 + character.charCodeAt(0)) % 9973;
   return slot + (split === "eval" ? 3 : 0);
 }

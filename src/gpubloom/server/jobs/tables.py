@@ -127,7 +127,9 @@ class TrainingJob(Identified, Table):
 
 def _note_run_fields(mapper: object, connection: object, row: TrainingJob) -> None:
     # Before the first insert, defaults are not there yet.
-    kind, summary = row.kind or "train", row.summary or {}
+    kind: Kind | None = row.kind
+    summary: dict[str, Any] | None = row.summary
+    kind, summary = kind or "train", summary or {}
     changed = inspect(row).attrs
     new_config = changed.config.history.has_changes()
     if kind in TOP_LEVEL_KINDS and (new_config or changed.summary.history.has_changes()):

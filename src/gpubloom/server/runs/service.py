@@ -56,7 +56,7 @@ _COLUMNS = (
 
 
 def _own_runs(principal: Principal) -> Select[Any]:
-    return (
+    chosen: Select[Any] = (
         select(
             *_COLUMNS,
             Project.name.label("project_name"),
@@ -68,6 +68,7 @@ def _own_runs(principal: Principal) -> Select[Any]:
         .outerjoin(Model, Model.id == TrainingJob.model_id)
         .where(TrainingJob.user_id == principal.id, TrainingJob.kind.in_(TOP_LEVEL_KINDS))
     )
+    return chosen
 
 
 async def read_runs(
@@ -113,7 +114,7 @@ async def _documents(
     session: AsyncSession, ids: Sequence[UUID]
 ) -> dict[UUID, tuple[dict[str, Any], dict[str, Any]]]:
     """Fields and metrics of runs. Fields that an earlier version did not store are computed."""
-    found = {}
+    found: dict[UUID, tuple[dict[str, Any], dict[str, Any]]] = {}
     for first in range(0, len(ids), _IDS_AT_ONCE):
         rows = await session.execute(
             select(

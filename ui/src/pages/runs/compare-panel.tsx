@@ -169,6 +169,7 @@ function DiffTable({ rows, differences }: { rows: readonly RunRow[]; differences
               <span className="sr-only">Setting</span>
             </th>
             {shortNames(rows).map((label, index) => (
+              // oxlint-disable-next-line jsx-a11y/control-has-associated-label -- a heading with text, not a control
               <th key={label} scope="col" className="max-w-24 pb-1 pl-3 text-right text-xs font-[520] text-dim">
                 <span className="inline-flex max-w-24 items-center gap-1.5">
                   <span aria-hidden className="inline-block h-[3px] w-2.5 shrink-0 rounded-full" style={{ background: groupColour(index) }} />

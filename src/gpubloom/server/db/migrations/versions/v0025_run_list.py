@@ -85,11 +85,12 @@ def _fill_metrics() -> None:
             figures[job_id][name] = (low, high, float(total), int(count))
         stored = connection.execute(sa.select(jobs.c.id, jobs.c.summary).where(jobs.c.id.in_(list(figures))))
         for job_id, summary in list(stored):
-            summary = json.loads(summary) if isinstance(summary, str) else summary or {}
-            values = summary.get("values") or {}
+            read: dict[str, Any] = json.loads(summary) if isinstance(summary, str) else summary or {}
+            values = read.get("values") or {}
             metrics = {}
             for name, (low, high, total, count) in figures[job_id].items():
-                last = values.get(name) if isinstance(values.get(name), dict) else {}
+                found = values.get(name)
+                last: dict[str, Any] = found if isinstance(found, dict) else {}
                 step = last.get("step") or 0
                 # At which step the extremes were is not known of them.
                 metrics[name] = [last.get("value", "NaN"), step, low, None, high, None, total, count]
