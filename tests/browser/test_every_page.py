@@ -30,7 +30,7 @@ MEMBERS = (
     "/settings?tab=tokens",
     "/settings?tab=people",
     "/settings?tab=audit",
-    "/runs",
+    "/jobs",
     "/datasets",
     "/datasets/00000000-0000-0000-0000-000000000000",
     "/models",
@@ -38,6 +38,7 @@ MEMBERS = (
     "/script",
     "/providers",
     "/checkpoints",
+    "/compare",
     "/playground",
     "/no-such-page",
 )

@@ -5,7 +5,7 @@ import { authStateQuery } from "./api/auth";
 import { queryClient } from "./api/client";
 import { jobQuery } from "./api/jobs";
 import { Toasts } from "./components/toasts";
-import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, runsOfJobs, runsSearch, scriptSearch, settingsSearch } from "./shell/address";
+import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, scriptSearch, settingsSearch } from "./shell/address";
 import { BarePagePending, PageOutlet, PagePending } from "./shell/page";
 import { BarePageError, NotFound, PageError } from "./shell/page-error";
 
@@ -113,25 +113,14 @@ const newJobInProject = createRoute({
 const job = createRoute({
   ...appPage,
   path: "/projects/$projectId/jobs/$jobId",
-  validateSearch: jobSearch,
   component: lazyRouteComponent(() => import("./pages/job/job-page"), "JobPage"),
 });
 
-const runs = createRoute({
-  ...appPage,
-  path: "/runs",
-  validateSearch: runsSearch,
-  component: lazyRouteComponent(() => import("./pages/runs/runs-page"), "RunsPage"),
-});
-
-/** The addresses of the two pages that the run list replaced. */
 const jobs = createRoute({
   ...appPage,
   path: "/jobs",
   validateSearch: jobsSearch,
-  beforeLoad: ({ search }) => {
-    throw redirect({ to: "/runs", search: runsOfJobs(search), replace: true });
-  },
+  component: lazyRouteComponent(() => import("./pages/jobs/jobs-page"), "JobsPage"),
 });
 
 const newJob = createRoute({
@@ -144,10 +133,9 @@ const newJob = createRoute({
 const jobById = createRoute({
   ...appPage,
   path: "/jobs/$jobId",
-  validateSearch: jobSearch,
-  beforeLoad: async ({ context, params, search }) => {
+  beforeLoad: async ({ context, params }) => {
     const { project_id: projectId } = await context.queryClient.ensureQueryData(jobQuery(params.jobId));
-    throw redirect({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId: params.jobId }, search, replace: true });
+    throw redirect({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId: params.jobId }, replace: true });
   },
 });
 
@@ -195,9 +183,7 @@ const compare = createRoute({
   ...appPage,
   path: "/compare",
   validateSearch: compareSearch,
-  beforeLoad: ({ search }) => {
-    throw redirect({ to: "/runs", search: { run: search.job?.join(",") }, replace: true });
-  },
+  component: lazyRouteComponent(() => import("./pages/compare/compare-page"), "ComparePage"),
 });
 
 const playground = createRoute({
@@ -230,7 +216,7 @@ const routeTree = root.addChildren([
   secondFactor,
   setup,
   shared,
-  app.addChildren([dashboard, projects, project, newJobInProject, job, runs, jobs, newJob, jobById, datasets, dataset, models, finetune, script, checkpoints, compare, playground, providers, settings]),
+  app.addChildren([dashboard, projects, project, newJobInProject, job, jobs, newJob, jobById, datasets, dataset, models, finetune, script, checkpoints, compare, playground, providers, settings]),
 ]);
 
 export const router = createRouter({

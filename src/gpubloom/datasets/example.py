@@ -20,13 +20,10 @@ class Message:
     content: str
     trained: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
-    # A turn of tool calls may have null for its content, which some templates tell from an empty text.
-    has_null_content: bool = False
 
     def fields(self) -> dict[str, Any]:
         """The message as templates and messages-JSONL know it."""
-        content = None if self.has_null_content else self.content
-        return {"role": self.role, "content": content, **self.extra}
+        return {"role": self.role, "content": self.content, **self.extra}
 
 
 @dataclass(frozen=True, slots=True)

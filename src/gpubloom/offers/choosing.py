@@ -57,11 +57,10 @@ LONG_RUN = Archetype(
 )
 USUAL_RUN = Archetype(
     "usual run",
-    "runpod",
+    "paperspace",
     "a job of this length",
-    "RunPod",
-    "The job takes a few hours on one machine: this provider is a good balance of price and reliability, and "
-    "its prices and stock are live.",
+    "Paperspace",
+    "The job takes a few hours on one machine: this provider is a good balance of price and reliability.",
 )
 
 

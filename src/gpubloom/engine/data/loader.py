@@ -14,7 +14,6 @@ from torch import Tensor
 
 from gpubloom.engine.data.rows import IGNORED, NO_ROW, Numbers, RowArrays, Rows
 from gpubloom.errors import InputError
-from gpubloom.plan.steps import filled_batch_size
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,8 @@ class Loader:
     ) -> None:
         """With several processes, the one of this rank gets its share of every step's rows."""
         if not rows.may_repeat:
-            batch_size = filled_batch_size(len(rows), batch_size, accumulation, processes)
+            # Rows that stay empty in every batch would only cost time.
+            batch_size = min(batch_size, -(-len(rows) // (accumulation * processes)))
         self.batch_size = batch_size
         self.rows_per_step = batch_size * accumulation * processes
         self._rank = rank

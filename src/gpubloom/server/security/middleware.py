@@ -53,13 +53,12 @@ class BodyLimit:
         *,
         largest: int = LARGEST_BODY,
         larger: Mapping[str, int] | None = None,
-        unlimited: Mapping[str, re.Pattern[str]] | None = None,
+        unlimited: re.Pattern[str] | None = None,
     ) -> None:
         self.app = app
         self.largest = largest
         self.larger = dict(larger or {})
-        # By method: whose routes count for themselves.
-        self.unlimited = dict(unlimited or {})
+        self.unlimited = unlimited
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._is_upload(scope):
@@ -103,8 +102,11 @@ class BodyLimit:
                 await refusal(scope, receive, send)
 
     def _is_upload(self, scope: Scope) -> bool:
-        pattern = self.unlimited.get(scope["method"])
-        return pattern is not None and pattern.fullmatch(scope["path"]) is not None
+        return (
+            scope["method"] == "PATCH"
+            and self.unlimited is not None
+            and self.unlimited.fullmatch(scope["path"]) is not None
+        )
 
 
 class RequestGuard:

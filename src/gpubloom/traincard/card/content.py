@@ -10,14 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-_DRAWN = ("attempt", "rank", "x", "y", "low", "high", "n", "gaps", "last")
+_DRAWN = ("attempt", "rank", "x", "y", "low", "high", "last")
 # With script and style, the page stays under 3 MB: a browser opens it at once, and it can be sent by mail.
 _MOST_BYTES = 2_800_000
-# A page draws 1000 points of a line. The file is all that a zoom can load its detail from, so it holds more
-# where a run has few lines.
-_POINTS, _MOST_POINTS, _FEWEST_POINTS = 2000, 8000, 50
-_READ_WHOLE_BYTES = 16_000_000
-_DETAIL_BYTES, _BYTES_PER_POINT = 1_400_000, 20
+_POINTS, _FEWEST_POINTS = 2000, 50
 
 
 def run_content(
@@ -27,11 +23,9 @@ def run_content(
     from gpubloom.traincard.reading import Reading
     from gpubloom.traincard.snapshot import snapshot
 
-    size = sum(file.stat().st_size for file in (run_dir / "traincard").rglob("*") if file.is_file())
-    reading = Reading(run_dir, most_buckets=_MOST_POINTS // 2, condensed=size > _READ_WHOLE_BYTES)
+    reading = Reading(run_dir)
     reading.update()
-    lines = sum(1 for _ in reading.curves.all())
-    points = max(_POINTS, min(_MOST_POINTS, _DETAIL_BYTES // (_BYTES_PER_POINT * max(1, lines))))
+    points = _POINTS
     while True:
         found = snapshot(reading, points=points)
         named = {**found, "name": name or found["name"]}

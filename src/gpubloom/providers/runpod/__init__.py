@@ -1,1 +1,0 @@
-"""RunPod: GPU pods, which are containers on rented machines."""

@@ -1,1 +1,0 @@
-"""Named secrets of people and projects, as environment variables of their jobs."""
