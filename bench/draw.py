@@ -74,7 +74,7 @@ def section(group: dict[str, Any]) -> str:
         "",
         f"![{group['title']}](images/performance-{group['name']}.svg)",
         "",
-        f"{group['note']} Measured {group['date']} with `{group['command']}`.",
+        f"{group['note']} Ours: {group['date']}, `{group['command']}`.",
         "",
         "| | " + " | ".join(names) + " |",
         "|---|" + "---:|" * len(names),
