@@ -176,7 +176,7 @@ class Machine:
         if self._psutil is not None:
             counters = self._psutil.disk_io_counters()
             if counters is None:
-                raise NotImplementedError("this machine does not count disk traffic")
+                raise OSError("this machine does not count disk traffic")
             return counters.read_bytes, counters.write_bytes
         read = written = 0
         # Whole devices only: partitions and device mappers would count the same bytes again.
