@@ -75,6 +75,6 @@ def test_compiled_layers_take_over_in_the_middle_of_a_run_and_change_no_more_tha
         assert number > 1, "the first steps waited"
         assert said[0].startswith(f"the layers are compiled from update {number} on, ")
         assert step(number) == pytest.approx(plain(number), rel=1e-5)
-        # Rounding grows with each update: on random rows AdamW divides a gradient near zero by its own size.
+        # Each update carries the rounding of those before it on: 6e-5 was seen after many uncompiled steps.
         for more in range(number + 1, number + 20):
-            assert step(more) == pytest.approx(plain(more), rel=1e-3)
+            assert step(more) == pytest.approx(plain(more), rel=2e-4)
