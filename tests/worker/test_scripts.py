@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -347,7 +347,7 @@ def test_a_reporter_in_a_script_reaches_the_page_while_it_runs(
     job = machine.job(script)
     assert (job.status, job.error_message, job.summary["step"]) == ("completed", None, 20)
     assert machine.losses(script)[20][0][1] == pytest.approx(2.0)
-    where = "/".join(["/job", "work", "results", "first"]) if folder else "/job"
+    where = PurePosixPath("/job", "work", "results", "first") if folder else "/job"
     assert f"the files of the run belong in {where}\n" in machine.output(script)
     assert not list((machine.run_dir(script) / "work").rglob("events.jsonl")), "the events are in one place"
 
