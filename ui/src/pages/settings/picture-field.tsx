@@ -55,7 +55,7 @@ export function PictureField() {
           )}
         </div>
       </div>
-      <p className="text-2xs text-dim">PNG, JPEG, WebP or GIF, at most 4 MiB. The middle of the image is kept; places and cameras in it are not.</p>
+      <p className="text-2xs text-dim">PNG, JPEG, WebP or GIF, at most 4 MiB. The middle of the image is kept. Its metadata, such as the location, is removed.</p>
       {failure !== null && (
         <Notice tone="bad" role="alert">
           {failure}
