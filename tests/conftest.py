@@ -34,6 +34,10 @@ sys.addaudithook(_refuse_other_machines)
 
 # Fakes stand on the loopback address, which nothing may reach by default.
 os.environ["BLOOM_EGRESS_ALLOW"] = "127.0.0.0/8,::1,localhost"
+# The line that a Reporter prints at its start would stand in what most tests compare.
+os.environ["BLOOM_ANNOUNCE"] = "off"
+# Its event comes at its own time, between the events that most tests compare.
+os.environ["BLOOM_WHAT_RAN"] = "off"
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and their children inherit that;
 # with a handler here, children begin with the usual one.

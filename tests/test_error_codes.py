@@ -13,11 +13,12 @@ ROW = re.compile(r"^\| `([a-z0-9_]+)` \| (\S.*) \| (\S.*) \|$", re.MULTILINE)
 CODE = re.compile("[a-z][a-z0-9_]{0,63}")
 
 # Their first argument is a code.
-FUNCTIONS = {"PydanticCustomError", "OAuthFailed", "fail", "report", "error_line", "_end"}
+FUNCTIONS = {"PydanticCustomError", "OAuthFailed", "fail", "report", "error_line", "_end", "LaunchFailed"}
 BASES = {"CodedError", "InputError", "ProviderError", "StorageError", "MirrorError"}
 # Names that stand for codes where jobs are concluded.
 TABLES = {
     "providers/cloud.py": "FaultKind",
+    "providers/start_report.py": "FailureCode",
     "server/jobs/machines.py": "GONE",
     "worker/attempt_outcome.py": "_FAILED",
     "worker/disk.py": "Code",

@@ -10,16 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 from gpubloom.traincard import Reporter
 
-if TYPE_CHECKING:
-    from gpubloom.traincard.adapters.hugging_face import HFTrainCardCallback
-
 __all__ = ["HFTrainCardCallback", "Reporter"]
 
+if TYPE_CHECKING:
+    from gpubloom.traincard.adapters.hugging_face import HFTrainCardCallback
+else:
 
-def __getattr__(name: str) -> Any:
-    # Transformers takes seconds to import; a flow file is imported by every task, and most do not train.
-    if name == "HFTrainCardCallback":
-        from gpubloom.traincard.adapters.hugging_face import HFTrainCardCallback
+    class _Lazy(type):
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, _callback())
 
-        return HFTrainCardCallback
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    class HFTrainCardCallback(metaclass=_Lazy):
+        """The callback for Trainer and every TRL trainer; imports transformers when it is made.
+
+        Every process of a flow imports the flow's file, and with it this name; most of them train nothing.
+        """
+
+        def __new__(cls, *arguments: Any, **named: Any) -> Any:
+            return _callback()(*arguments, **named)
+
+        def __init_subclass__(cls) -> None:
+            raise TypeError(
+                "Subclass gpubloom.traincard.adapters.HFTrainCardCallback instead: the one of "
+                "metaflow_traincard only imports it when it is needed."
+            )
+
+    def _callback() -> Any:
+        from gpubloom.traincard.adapters.hugging_face import HFTrainCardCallback as Callback
+
+        return Callback

@@ -16,6 +16,7 @@ from gpubloom.traincard.process_end import ProcessEnd
 from gpubloom.traincard.reading import Reading
 from gpubloom.traincard.snapshot import snapshot
 from metaflow_traincard.card_store import LIVE_TOKEN, CardStore
+from metaflow_traincard.checkpoint_links import CheckpointLinks
 from metaflow_traincard.task_files import TaskFiles
 
 SECONDS = 4.0
@@ -48,6 +49,7 @@ class LiveCard:
         warn: Callable[[str], None],
         *,
         retried: bool = False,
+        attempt: int = 1,
         seconds: float = SECONDS,
     ) -> None:
         self._name = name
@@ -57,6 +59,8 @@ class LiveCard:
         self._warn = warn
         self._warned = False
         self._retried = retried
+        self._attempt = attempt
+        self._links = CheckpointLinks()
         self._earlier: list[str] | None = None
         self._seconds = seconds
         self._points = _MOST_POINTS
@@ -117,7 +121,7 @@ class LiveCard:
             read = time.thread_time()
             content = self._content(full, problem)
             made = time.thread_time()
-            self._write(content, page=page, everywhere=page)
+            self._write(content, page=page)
             written = time.thread_time()
             self._cost = {"read": read - began, "make": made - read, "write": written - made}
             self._adapt(written - read)
@@ -139,8 +143,16 @@ class LiveCard:
         else:
             found = snapshot(self._reading, points=self._points, log_lines=_LIVE_LINES)
             content = card_content({**found, "name": self._name})
+            # The changes are on the last page: sent every few seconds they would be most of the data.
+            content["what_ran"] = {
+                **content["what_ran"],
+                "git": _without_diff(content["what_ran"].get("git")),
+            }
         if not content["ranks"]:
             content["notes"] = [_SILENT]
+        elif not full and (content["status"]["attempt"] or 0) < self._attempt:
+            announce_restart(content, self._attempt)
+        self._links.add_to(content, self._files.run_dir)
         if problem is not None:
             add_failure(content, problem)
         # Said openly: what watching costs the step.
@@ -152,13 +164,13 @@ class LiveCard:
         }
         return content
 
-    def _write(self, content: dict[str, Any], *, page: bool, everywhere: bool) -> None:
+    def _write(self, content: dict[str, Any], *, page: bool) -> None:
         if self._store is None:
             self._refresh(content)
             return
         cards: list[str | None] = [None]
-        if everywhere and self._retried:
-            # Whichever of a task's cards is opened tells the whole story.
+        if self._retried:
+            # Whichever of a task's cards is open follows the newest attempt, at every turn.
             self._earlier = self._store.earlier() if self._earlier is None else self._earlier
             cards += self._earlier
         for card in cards:
@@ -177,6 +189,24 @@ class LiveCard:
         if not self._warned:
             self._warned = True
             self._warn(sentence)
+
+
+def announce_restart(content: dict[str, Any], attempt: int) -> None:
+    """The attempt before is over and this one has not reported yet: the card must not say "failed"."""
+    content["status"] = {
+        **content["status"],
+        "status": "running",
+        "phase": None,
+        "attempt": attempt,
+        "restart_count": attempt - 1,
+        "eta_seconds": None,
+    }
+    content["failure"] = None
+    content["notes"] = [f"Attempt {attempt} has started and has not reported anything yet."]
+
+
+def _without_diff(git: dict[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (git or {}).items() if name != "diff"}
 
 
 def add_failure(content: dict[str, Any], problem: BaseException) -> None:

@@ -110,7 +110,7 @@ class DatastoreCopy(TaskFiles):
         changed = []
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder).as_posix()
-            if not path.is_file() or _is_passing(path.name) or self._is_others(name, path):
+            if not path.is_file() or is_passing(path.name) or self._is_others(name, path):
                 continue
             state = path.stat()
             if self._is_due(name, (state.st_size, state.st_mtime_ns), all_of_it):
@@ -132,7 +132,7 @@ class DatastoreCopy(TaskFiles):
         return all_of_it or sent is None or state[0] < _SMALL_BYTES or state[0] >= sent[0] * _GROWTH
 
 
-def _is_passing(name: str) -> bool:
+def is_passing(name: str) -> bool:
     """Locks have no meaning on other machines, and temporary files are about to be renamed."""
     return name.startswith((".", "lock")) or name.endswith(".lock")
 

@@ -1,4 +1,6 @@
-"""What people do in a browser: set up, sign up, sign in, make projects."""
+"""What people do in a browser: set up, sign up, sign in, make projects, use the page of a job."""
+
+import re
 
 from playwright.sync_api import Page, expect
 
@@ -60,3 +62,16 @@ def create_project(page: Page, name: str, size: str = "0.001", data: str = "s3:/
     form.get_by_role("button", name="Create project").click()
     expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
     return page.url
+
+
+def open_tab(page: Page, name: str) -> None:
+    """Open a tab of a job's page. A tab may have a count behind its name."""
+    tab = page.get_by_role("tab", name=re.compile(f"^{name}"))
+    tab.click()
+    expect(tab).to_have_attribute("aria-selected", "true")
+
+
+def choose_action(page: Page, name: str) -> None:
+    """Choose what is in the menu of a job's page."""
+    page.get_by_role("button", name="More actions", exact=True).click()
+    page.get_by_role("menuitem", name=name, exact=True).click()

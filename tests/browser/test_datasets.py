@@ -110,7 +110,7 @@ def test_a_file_of_unknown_columns_is_read_as_a_person_says(
     expect(page.get_by_text("set manually")).to_be_visible()
     expect(page.locator("li mark").first).to_contain_text("Das ist 0.")
     page.get_by_role("link", name="Fine-tune on this dataset").click()
-    expect(page.get_by_label("Dataset")).to_have_value(re.compile(r"^[0-9a-f-]{36}$"))
+    expect(page.get_by_label("Dataset", exact=True)).to_have_value(re.compile(r"^[0-9a-f-]{36}$"))
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import MetricPoint, MetricSeries, TrainingJob, Worker
 from gpubloom.server.projects.tables import Project
 from tests.browser.conftest import EVERY_SIZE, NewPage, axe_violations
-from tests.browser.people import create_project, set_up
+from tests.browser.people import create_project, open_tab, set_up
 from tests.live_server import LiveServer
 from tests.server.installation import Installation
 
@@ -191,7 +191,9 @@ def test_a_job_shows_what_was_planned_beside_what_is_measured(
     expect(compared.get_by_role("row", name="GPU memory")).to_contain_text("+3 %")
     expect(compared.get_by_role("row", name="Host memory")).to_contain_text("−1 %")
     expect(compared.get_by_role("row", name="Step")).to_contain_text("+10 %")
+    open_tab(page, "System")
     expect(page.get_by_text("waiting for the optimizer 30 %")).to_be_visible()
+    page.get_by_role("button", name="Show 3 more charts").first.click()
     engine = page.get_by_label("Engine charts")
     for title in ("Step time by activity", "Host–GPU transfer speed", "TFLOP/s", "Memory used"):
         expect(engine.get_by_role("heading", name=title)).to_be_visible()

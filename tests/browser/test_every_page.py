@@ -30,7 +30,7 @@ MEMBERS = (
     "/settings?tab=tokens",
     "/settings?tab=people",
     "/settings?tab=audit",
-    "/jobs",
+    "/runs",
     "/datasets",
     "/datasets/00000000-0000-0000-0000-000000000000",
     "/models",
@@ -38,7 +38,6 @@ MEMBERS = (
     "/script",
     "/providers",
     "/checkpoints",
-    "/compare",
     "/playground",
     "/no-such-page",
 )

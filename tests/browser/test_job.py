@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage, axe_violations
-from tests.browser.people import create_project, set_up
+from tests.browser.people import choose_action, create_project, set_up
 from tests.live_server import LiveServer
 
 CONFIG = {
@@ -72,7 +72,7 @@ def test_a_job_is_started_watched_steered_paused_resumed_and_downloaded(
 
     _wait_for_points(page, 20)
     assert axe_violations(page) == []
-    page.get_by_role("button", name="Settings").click()
+    choose_action(page, "Settings")
     page.get_by_role("dialog").get_by_label("Learning rate").fill("0.0005")
     page.get_by_role("dialog").get_by_role("button", name="Apply").click()
     deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -86,13 +86,14 @@ def test_a_job_is_started_watched_steered_paused_resumed_and_downloaded(
     # A page that is closed and opened again shows the same job.
     page.reload()
     page.get_by_role("button", name="Resume").click()
-    download_button = page.get_by_role("link", name="Download model")
-    expect(download_button).to_be_visible(timeout=2 * TIMEOUT_SECONDS * 1000)
+    expect(page.get_by_role("link", name="Open in playground")).to_be_visible(
+        timeout=2 * TIMEOUT_SECONDS * 1000
+    )
     job = _job(page)
     assert (job["status"], job["attempt"]) == ("completed", 2)
 
     with page.expect_download() as started:
-        download_button.first.click()
+        choose_action(page, "Download model")
     archive = tmp_path / "model.tar"
     started.value.save_as(archive)
     with tarfile.open(archive) as content:

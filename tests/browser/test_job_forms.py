@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage, axe_violations
-from tests.browser.people import create_project, set_up
+from tests.browser.people import choose_action, create_project, set_up
 from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
 
@@ -109,7 +109,7 @@ def test_a_job_that_is_changed_and_started_again_keeps_what_was_typed_and_nothin
 
     page.get_by_role("button", name="Cancel", exact=True).first.click()
     page.get_by_role("button", name="Cancel job").click()
-    page.get_by_role("link", name="Copy to new job").click()
+    choose_action(page, "Duplicate and edit")
     expect(page.get_by_label("Batch size", exact=True)).to_have_value("4")
     expect(page.get_by_label("Host memory, in GB")).to_have_value("1")
     _shows(page, "Learning rate", "0.001")

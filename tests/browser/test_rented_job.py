@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from tests.browser.conftest import NewPage, flaws_on_every_screen
-from tests.browser.people import set_up
+from tests.browser.people import choose_action, set_up
 from tests.browser.scripts import editor, expect_text, start
 from tests.live_server import LiveServer, live_server
 from tests.providers.services.lambda_service import LambdaService
@@ -132,7 +132,7 @@ def test_a_job_that_waits_for_a_machine_goes_on_here(
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Cancel job").click()
     expect(page.get_by_text("Cancelled", exact=True).first).to_be_visible()
-    page.get_by_role("button", name="Move to another machine").click()
+    choose_action(page, "Move to another machine")
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("Required GPU memory, in GB")).not_to_have_value("")
     assert flaws_on_every_screen(page) == []

@@ -83,35 +83,18 @@ def test_runs_are_chosen_laid_over_each_other_and_told_apart(
     create_project(page, "Rates", "0.001", "corpus.txt")
     add_runs(own_server)
 
-    page.goto("/jobs")
+    page.goto("/runs")
     for name in ("Careful", "Bold"):
-        page.get_by_role("checkbox", name=f"Select {name} for comparison").check()
-    page.get_by_role("link", name="Compare 2 runs").click()
-    expect(page.get_by_role("heading", name="Compare runs", level=1)).to_be_visible()
-    figures = page.get_by_role("region", name="Results of the runs")
-    best = figures.get_by_role("row", name="Best eval loss")
-    expect(best.get_by_role("cell").nth(1)).to_contain_text("best")
-    expect(best.get_by_role("cell").nth(0)).not_to_contain_text("best")
+        page.get_by_role("checkbox", name=f"Show {name} in the chart").check()
+    panel = page.get_by_role("region", name="Comparison")
+    expect(panel).to_contain_text("2 runs selected in 2 groups")
     # Only what differs, and everything on request.
-    config = page.get_by_role("region", name="Configs of the runs")
-    expect(config.get_by_role("row", name="learning rate")).to_contain_text("0.0001")
-    expect(config.get_by_role("row", name="batch size")).to_have_count(0)
-    page.get_by_role("button", name="Show all fields").click()
-    expect(config.get_by_role("row", name="batch size")).to_be_visible()
-    # Both curves are in one chart, whatever they are laid along.
-    # A chart is drawn where it can be seen; on a phone the table has moved it away.
-    page.get_by_role("heading", name="Loss", exact=True).scroll_into_view_if_needed()
-    loss = page.get_by_role("img", name=re.compile(r"^Loss over steps")).first
-    expect(loss).to_have_attribute("aria-label", _both_in("Loss over steps."))
-    page.get_by_role("radio", name="by tokens seen").check()
-    expect(page.get_by_role("img", name="Loss over tokens").first).to_be_visible()
+    expect(panel.get_by_role("row", name="learning_rate")).to_contain_text("1e-4")
+    expect(panel.get_by_role("row", name="batch_size")).to_have_count(0)
+    panel.get_by_role("button", name=re.compile("equal settings")).click()
+    expect(panel.get_by_role("row", name="batch_size")).to_be_visible()
     assert axe_violations(page) == []
     assert not page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
-
-    page.get_by_role("button", name="Choose runs").click()
-    page.get_by_role("checkbox", name="Select Reckless for comparison").check()
-    page.get_by_role("button", name="Compare", exact=True).click()
-    expect(page.get_by_role("list", name="Runs").get_by_role("listitem")).to_have_count(3)
 
     page.goto("/checkpoints")
     rows = page.get_by_role("table", name="Checkpoints").get_by_role("row")
@@ -122,7 +105,3 @@ def test_runs_are_chosen_laid_over_each_other_and_told_apart(
     page.get_by_role("menuitem", name="Export").click()
     expect(page.get_by_role("dialog", name="Export step 60")).to_be_visible()
     assert axe_violations(page) == []
-
-
-def _both_in(title: str) -> re.Pattern[str]:
-    return re.compile(rf"{re.escape(title)}.*Careful: last .*Bold: last")

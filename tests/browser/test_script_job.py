@@ -7,7 +7,7 @@ from playwright.sync_api import Route, expect
 
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from tests.browser.conftest import NewPage, flaws_on_every_screen
-from tests.browser.people import set_up
+from tests.browser.people import open_tab, set_up
 from tests.browser.scripts import bring, editor, expect_text, start
 from tests.live_server import LiveServer
 
@@ -40,8 +40,10 @@ def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, live_app:
     start(page)
     expect(page.get_by_text("Completed").first).to_be_visible()
     expect(page.get_by_label("Progress", exact=True)).to_contain_text("60")
-    expect(page.get_by_role("log")).to_contain_text("step 40: train loss")
     expect(page.get_by_role("table", name="Output files")).to_contain_text("out/ckpt.pt")
+    assert flaws_on_every_screen(page) == []
+    open_tab(page, "Logs")
+    expect(page.get_by_role("log")).to_contain_text("step 40: train loss")
     assert flaws_on_every_screen(page) == []
 
 

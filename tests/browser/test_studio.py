@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage, axe_violations
-from tests.browser.people import set_up
+from tests.browser.people import choose_action, set_up
 from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
 
@@ -174,13 +174,13 @@ def test_a_file_of_examples_becomes_a_model_one_can_talk_to_and_take_away(
     assert len(growing) >= 4, f"not token by token: {states}"
     assert axe_violations(page) == []
 
-    page.goto(job)
+    page.goto(f"{job}?tab=checkpoints")
     assert _answer_of(_export(page, tmp_path)) == ANSWER
     assert axe_violations(page) == []
 
     # Once more, from the form as it was filled in then.
     page.goto(job)
-    page.get_by_role("link", name="Copy to new job").click()
+    choose_action(page, "Duplicate and edit")
     expect(page.get_by_role("heading", name="Fine-tune", exact=True)).to_be_visible()
     page.get_by_role("button", name="Start training").first.click()
     page.wait_for_url(lambda address: "/jobs/" in address and address != job)

@@ -113,7 +113,8 @@ def test_a_job_of_a_server_whose_final_loss_is_no_number_is_compared(
 ) -> None:
     job = {"id": "1", "name": "n", "status": "failed"}
     figures = dict.fromkeys(("best_eval_loss", "steps", "tokens", "tokens_per_second", "seconds"))
-    answer = {"jobs": [job], "outcomes": [{"final": {"train/loss": "NaN"}, **figures}], "differences": []}
+    outcome = {**job, "final": {"train/loss": "NaN"}, **figures}
+    answer = {"outcomes": [outcome], "differences": [], "fact_differences": []}
     monkeypatch.setattr(
         "gpubloom.cli.api_client.call", lambda *_, query=None: {"series": []} if query else answer
     )

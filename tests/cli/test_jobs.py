@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpubloom.cli.jobs import _figures, _list_item, _print_job
+from gpubloom.cli.jobs import _figures, _list_item, _print_job, _show_start
 
 
 def _job(**changes: Any) -> dict[str, Any]:
@@ -49,3 +49,25 @@ def test_one_job_shows_its_speed_global_batch_and_processes() -> None:
     summary = {"values": values, "facts": {"global_batch_size": 16}, "world_size": 2}
     assert _figures(summary) == ["12.3k tokens/s", "48.22 samples/s", "global batch size 16", "world size 2"]
     assert _figures({"values": {}, "facts": {}, "world_size": None}) == []
+
+
+def test_one_job_shows_how_its_rented_machine_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    start = {
+        "attempt": 1,
+        "failure": "The disk is full. Choose a larger one.",
+        "stages": [
+            {"name": "machine", "state": "done", "seconds": 41.2, "text": "driver 580"},
+            {"name": "packages", "state": "failed", "seconds": None, "text": ""},
+        ],
+        "log": [{"seconds": 43.0, "stage": "packages", "text": "Collecting torch"}],
+    }
+    _show_start({"attempt": 1, "error_message": None, "summary": {"start": start, "step": None}})
+    shown = capsys.readouterr().out
+    assert "machine up         done 41 s  driver 580" in shown
+    assert "packages           failed" in shown
+    assert "The disk is full. Choose a larger one." in shown
+    assert "43 s  packages  Collecting torch" in shown
+    # Nothing of a start that is over, or of an earlier attempt.
+    _show_start({"attempt": 1, "error_message": None, "summary": {"start": start, "step": 3}})
+    _show_start({"attempt": 2, "error_message": None, "summary": {"start": start, "step": None}})
+    assert capsys.readouterr().out == ""

@@ -35,7 +35,7 @@ def test_figures_become_a_table_with_the_reasons_for_the_choice() -> None:
     done = bloom_offers("--memory", "12", "--hours", "4")
     assert done.exit_code == 0, done.output
     assert "12 GB, 4 hours on T4" in done.output
-    assert "Recommended: RTX A4000 at Paperspace." in done.output
+    assert "Recommended: RTX A4000 at RunPod." in done.output
     assert "a good balance" in done.output
     assert "→" in done.output
     assert "Excluded offers" not in done.output
@@ -43,7 +43,7 @@ def test_figures_become_a_table_with_the_reasons_for_the_choice() -> None:
 
 def test_all_shows_what_was_not_offered_and_why() -> None:
     done = bloom_offers("--memory", "12", "--hours", "4", "--all")
-    assert "RunPod is available through SkyPilot, which is not set up." in done.output
+    assert "Vast is available through SkyPilot, which is not set up." in done.output
     with_it = bloom_offers("--memory", "12", "--hours", "4", "--all", "--skypilot")
     assert "which is not set up" not in with_it.output
 

@@ -80,8 +80,12 @@ def test_the_model_for_replicate_is_written_into_a_new_folder(tmp_path: Path) ->
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.stderr
     assert "cog push" in done.stdout
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["cog.yaml", "train.py"]
-    assert "torch==2.9" in (tmp_path / "model" / "cog.yaml").read_text()
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "cog.yaml",
+        "requirements.txt",
+        "train.py",
+    ]
+    assert "torch==2.9" in (tmp_path / "model" / "requirements.txt").read_text()
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 2
     assert printed(again.stderr) == ["folder_not_empty"]

@@ -114,13 +114,13 @@ def watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[list[str], l
     with Reporter(run, telemetry_seconds=0) as reporter:
         reporter.phase("evaluation of the checkpoint")
         reporter.resumed(1_234_567)
-        gpus = {f"gpu/{number}/memory_used": 123.4 * 2**30 for number in range(8)}
-        totals = {f"gpu/{number}/memory_total": 141 * 2**30 for number in range(8)}
+        gpus = {f"gpu/{number}/memory_used": 123.4e9 for number in range(8)}
+        totals = {f"gpu/{number}/memory_total": 141e9 for number in range(8)}
         reporter.system({"cpu/utilization": 100.0, **gpus, **totals})
         for step in (12_345_677, 12_345_678):
             reporter.metrics({"train/loss": 1.2345, "lr": 1.234e-5, "tokens_per_second": 123_456.0}, step)
             reporter.progress(step, 98_765_432, epoch=12.34, epochs=100)
-    gpu = [f"GPU {number} 123.4/141 GiB" for number in range(8)]
+    gpu = [f"GPU {number} 123.4/141 GB" for number in range(8)]
     return _bloom("runs", "watch", str(run), "--once"), [
         "step 12,345,678/98,765,432",
         "epoch 12.34/100",

@@ -280,7 +280,7 @@ def test_durations_read_like_a_person_says_them(seconds: float, text: str) -> No
 
 def test_the_system_line_shows_only_what_is_known() -> None:
     assert system_parts({}) == []
-    assert system_parts({"ram/used": 2**30, "ram/total": 2**31, "gpu/1/temperature": 61}) == [
-        "RAM 1.0/2.0 GiB",
+    assert system_parts({"ram/used": 1e9, "ram/total": 2e9, "gpu/1/temperature": 61}) == [
+        "RAM 1.0/2.0 GB",
         "GPU 1 61 °C",
     ]

@@ -59,11 +59,93 @@ def test_rows_that_do_not_fit_make_detection_unsure() -> None:
     assert "1 of 3 sampled rows fit" in found.reason
 
 
-@pytest.mark.parametrize("row", [{"a": "x", "b": "y"}, {"prompt": "x", "chosen": "y", "rejected": "z"}])
-def test_unknown_columns_and_preference_data_are_left_to_a_person(row: dict[str, Any]) -> None:
-    found = detect([row])
+def test_unknown_columns_are_left_to_a_person() -> None:
+    found = detect([{"a": "x", "b": "y"}])
     assert found.mapping is None
     assert found.reason
+
+
+USER, GOOD, BAD = (
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Good day."},
+    {"role": "assistant", "content": "What?"},
+)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Hi", "chosen": "Good day.", "rejected": "What?"},
+        {"chosen": [USER, GOOD], "rejected": [USER, BAD]},
+        {"prompt": [USER], "chosen": [GOOD], "rejected": [BAD]},
+    ],
+)
+def test_of_preference_pairs_the_chosen_answer_is_offered_and_not_taken_unasked(row: dict[str, Any]) -> None:
+    found = detect([row])
+    assert not found.is_sure
+    assert found.mapping is not None
+    assert contents(to_example(row, found.mapping)) == ["Hi", "Good day."]
+
+
+def contents(example: Example) -> list[str]:
+    assert example.messages is not None
+    return [turn.content for turn in example.messages]
+
+
+def test_dollys_context_is_used() -> None:
+    row = {"instruction": "When?", "context": "It was 1815.", "response": "1815.", "category": "closed_qa"}
+    found = detect([row])
+    assert found.is_sure
+    assert found.mapping is not None
+    assert contents(to_example(row, found.mapping)) == ["When?\n\nIt was 1815.", "1815."]
+
+
+def test_rejected_answers_of_kto_are_not_trained_and_other_labels_mean_nothing() -> None:
+    rows = [{"prompt": "q", "completion": "a", "label": label} for label in (True, False)]
+    mapping = detect(rows).mapping
+    assert mapping is not None
+    assert mapping.columns["label"] == "label"
+    assert contents(to_example(rows[0], mapping)) == ["q", "a"]
+    with raises(RowProblem, code="row_rejected_answer"):
+        to_example(rows[1], mapping)
+    classified = detect([{"prompt": "q", "completion": "a", "label": number} for number in (0, 1)]).mapping
+    assert classified is not None
+    assert "label" not in classified.columns
+
+
+def test_of_a_tree_of_open_assistant_the_best_ranked_conversation_is_trained() -> None:
+    def reply(text: str, role: str, rank: int | None = None, *replies: Any, **more: Any) -> dict[str, Any]:
+        return {"text": text, "role": role, "rank": rank, "replies": list(replies), **more}
+
+    tree = reply(
+        "q",
+        "prompter",
+        None,
+        reply("second", "assistant", 1),
+        reply(
+            "best",
+            "assistant",
+            0,
+            reply("more?", "prompter", None, reply("yes", "assistant", 0)),
+            reply("unanswered", "prompter", 1),
+        ),
+        reply("deleted", "assistant", -1, deleted=True),
+    )
+    row = {"message_tree_id": "t", "tree_state": "ready", "prompt": tree}
+    found = detect([row])
+    assert found.is_sure
+    assert found.mapping is not None
+    assert contents(to_example(row, found.mapping)) == ["q", "best", "more?", "yes"]
+    flat = {"message_id": "1", "parent_id": None, "role": "prompter", "text": "q"}
+    assert "trees" in detect([flat]).reason
+
+
+def test_answers_inside_of_a_list_are_offered() -> None:
+    row = {"instruction": "Do it.", "instances": [{"input": "x", "output": "y"}]}
+    found = detect([row])
+    assert not found.is_sure
+    assert found.mapping is not None
+    assert contents(to_example(row, found.mapping)) == ["Do it.\n\nx", "y"]
 
 
 def test_a_mapping_by_hand_names_its_format_by_its_fields() -> None:

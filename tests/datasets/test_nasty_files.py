@@ -84,12 +84,12 @@ def test_zero_bytes_are_no_text(tmp_path: Path) -> None:
     assert values(path, encoding="utf-16-le") == [{"text": "no mark"}]
 
 
-def test_latin_1_is_an_announced_fallback(tmp_path: Path) -> None:
+def test_windows_1252_is_an_announced_fallback(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes("prompt,completion\nCafé?,Déjà vu\n".encode("latin-1"))
     source = Source.open(path)
     assert [row.values for row in source.rows()] == [{"prompt": "Café?", "completion": "Déjà vu"}]
-    assert any("Latin-1" in note for note in source.notes)
+    assert any("Windows-1252" in note for note in source.notes)
 
 
 def test_one_broken_character_in_utf8_costs_one_line_and_not_the_encoding(tmp_path: Path) -> None:

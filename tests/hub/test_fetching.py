@@ -227,6 +227,19 @@ def test_a_name_means_a_folder_first_and_then_a_model_of_the_hub(
         local_model("nowhere", tmp_path)
 
 
+def test_a_path_that_is_wrong_is_called_a_folder_and_not_a_network_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    for name in ("./tiny", str(tmp_path / "tiny"), "models/tiny", "~/no-such-model"):
+        with raises(HubProblem, code="not_found", match="does not exist"):
+            local_model(name, tmp_path)
+    with raises(HubProblem, code="no_network", match="There is no folder org/model here"):
+        local_model("org/model", tmp_path)
+
+
 def test_the_token_is_in_no_representation(hub: FakeHub) -> None:
     from gpubloom.hub.repositories import RemoteRepository
 

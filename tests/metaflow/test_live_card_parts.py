@@ -1,21 +1,26 @@
 """The parts of a live card that need no flow: what it writes, what it gives up, what it does in need."""
 
 import threading
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import pytest
 from metaflow.plugins.cards.card_resolver import CardDatastore
 from metaflow.plugins.datastores.local_storage import LocalStorage
 
-from gpubloom.traincard import Reporter
+from gpubloom.traincard import Reporter, read_all
 from gpubloom.traincard.adapters import hugging_face
 from metaflow_traincard import HFTrainCardCallback, live_card
 from metaflow_traincard.card_store import CARD_ID, CARD_TYPE, CardStore
 from metaflow_traincard.live_card import LiveCard
+from metaflow_traincard.origin import find_origin, note_foreach_index
 from metaflow_traincard.reporters import end_reporters
 from metaflow_traincard.task_files import DatastoreCopy, TaskFiles
+from tests.metaflow.conftest import on_s3, wait_until
+from tests.traincard_mirror.conftest import S3Server
 
 
 class _Store:
@@ -87,6 +92,80 @@ def test_a_card_gives_up_points_before_it_holds_up_the_step(
     assert [one["live"]["points"] for one in store.data[:3]] == [200, 150, 112]
     assert store.data[-1]["live"]["points"] == 40
     assert max(len(m["lines"][0]["x"]) for m in store.data[-1]["metrics"]) <= 60
+
+
+def test_every_open_card_of_a_retried_task_follows_the_newest_attempt(tmp_path: Path) -> None:
+    failing = Reporter(tmp_path, telemetry_seconds=0, attempt=1)
+    failing.metric("loss", 1.0, step=1)
+    failing.on_exception(ValueError("first"))
+    failing.close()
+    written: dict[str | None, dict[str, Any]] = {}
+
+    class Both(_Store):
+        def save_data(self, content: dict[str, Any], uuid: str | None = None) -> None:
+            written[uuid] = content
+
+    card = _card(tmp_path, Both(), [], retried=True, attempt=2, seconds=0.05)
+    card.start()
+    # Before the new attempt has said anything, and again at every turn.
+    assert [written[uuid]["status"]["status"] for uuid in ("before", None)] == ["running", "running"]
+    assert written["before"]["status"]["restart_count"] == 1
+    assert written["before"]["failure"] is None
+    with Reporter(tmp_path, telemetry_seconds=0, attempt=2) as reporter:
+        reporter.metric("loss", 0.5, step=2)
+        reporter.flush()
+        wait_until(lambda: written["before"]["status"]["step"] == 2)
+        assert written["before"]["status"]["phase"] == "train"
+    card.finish()
+    assert written["before"]["status"]["status"] == "completed"
+    assert written["before"]["attempts"][0]["error"]["type"] == "ValueError"
+
+
+def test_checkpoints_have_an_address_on_this_machine_and_in_s3(
+    tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in on_s3(s3).items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{s3.port}")
+    client.create_bucket(Bucket="weights")
+    client.put_object(Bucket="weights", Key="a/step-2/model.safetensors", Body=b"second")
+    client.put_object(Bucket="weights", Key="a/step-2/config.json", Body=b"{}")
+    run_dir = tmp_path / "run"
+    saved = run_dir / "checkpoints" / "step-1"
+    saved.mkdir(parents=True)
+    (saved / "model.pt").write_bytes(b"first")
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        reporter.checkpoint(saved, step=1)
+        reporter.checkpoint("s3://weights/a/step-2", step=2)
+        reporter.checkpoint("s3://weights/a/step-3", step=3)
+    store = _Store()
+    card = _card(run_dir, store, [])
+    card.finish()
+    links = [item.get("link") for item in store.data[-1]["checkpoints"]["items"]]
+    assert links[0] == (saved / "model.pt").as_uri()
+    # The address alone is enough: no header, no credentials.
+    with urllib.request.urlopen(links[1]) as answer:
+        assert answer.read() == b"second"
+    assert links[2] is None
+
+
+def test_a_task_of_a_foreach_finds_its_own_origin(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    for task, index in (("5", [0]), ("6", [1])):
+        files = TaskFiles(tmp_path / "Flow" / "1" / "train" / task)
+        note_foreach_index(files, index)
+        with Reporter(files.run_dir, telemetry_seconds=0, attempt=1) as reporter:
+            reporter.metric("loss", float(task), step=1)
+    origin = find_origin(storage, "Flow/1/train", [1])
+    assert origin is not None
+    assert origin.attempts == 1
+    new = TaskFiles(tmp_path / "Flow" / "2" / "train" / "9")
+    origin.take_over(new)
+    assert [dict(event.series()) for event in read_all(new.run_dir) if event.kind == "metric"] == [
+        {"train/loss": 6}
+    ]
+    assert find_origin(storage, "Flow/1/train", [2]) is None
+    assert find_origin(storage, "Flow/1/other", []) is None
 
 
 def test_without_a_store_metaflow_is_asked_to_refresh(tmp_path: Path) -> None:
@@ -233,4 +312,5 @@ def test_a_large_growing_file_is_not_sent_at_every_turn(tmp_path: Path) -> None:
 
 
 def test_the_callback_is_there_under_the_name_of_the_request() -> None:
-    assert HFTrainCardCallback is hugging_face.HFTrainCardCallback
+    callback = HFTrainCardCallback(Reporter(enabled=False))
+    assert isinstance(callback, hugging_face.HFTrainCardCallback)

@@ -33,6 +33,17 @@ def _python(path: list[str | Path], *arguments: str, cwd: Path) -> str:
     return done.stdout + done.stderr
 
 
+def test_a_flow_file_imports_no_framework(tmp_path: Path) -> None:
+    program = (
+        "import sys; from metaflow_traincard import HFTrainCardCallback, Reporter\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+        "from transformers import TrainerCallback\n"
+        "callback = HFTrainCardCallback(Reporter(enabled=False))\n"
+        "assert isinstance(callback, TrainerCallback) and isinstance(callback, HFTrainCardCallback)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120)
+
+
 def test_a_remote_step_finds_its_code_in_the_code_package(tmp_path: Path) -> None:
     flow = Flow("training", tmp_path)
     flow.run("package", "save", str(tmp_path / "code.tgz"))

@@ -64,6 +64,22 @@ def test_a_retried_step_shows_one_timeline_with_the_restart_marked_on_each_of_it
         assert loss["lines"][1]["x"][0] == 20
 
 
+def test_a_resumed_run_continues_the_story_of_its_origin(tmp_path: Path) -> None:
+    flow = Flow("training", tmp_path)
+    flow.run("run", "--fail", "always", fails=True)
+    flow.environment["HEALED"] = "yes"
+    flow.run("resume")
+    data = max((card.data for card in flow.cards()), key=lambda data: str(data["name"]))
+    assert data["status"]["status"] == "completed"
+    assert data["status"]["restart_count"] == 2
+    assert [attempt["status"] for attempt in data["attempts"]] == ["failed", "failed", "completed"]
+    assert [attempt["error"]["type"] for attempt in data["attempts"][:2]] == ["MemoryError", "MemoryError"]
+    assert [mark["attempt"] for mark in data["discontinuities"]] == [2, 3]
+    (loss,) = [metric for metric in data["metrics"] if metric["name"] == "train/loss"]
+    assert [line["attempt"] for line in loss["lines"]] == [1, 2, 3]
+    assert [line["x"][0] for line in loss["lines"]] == [0, 20, 0]
+
+
 def test_the_code_package_holds_all_that_a_remote_step_needs(tmp_path: Path) -> None:
     listed = Flow("training", tmp_path).run("package", "list")
     for part in (

@@ -1,6 +1,7 @@
 """What viewers are told adds up to what there is."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,20 @@ def test_changes_arrive_in_order_at_a_viewer_that_keeps_up(reporter: Reporter, t
 
     changes = [f"change {number}" for number in range(40)]
     assert asyncio.run(watch()) == [feed.whole(), *changes, "1001 over"]
+
+
+def test_viewers_learn_what_the_process_printed_and_whether_it_takes_commands(
+    reporter: Reporter, tmp_path: Path
+) -> None:
+    log = tmp_path / "run" / "logs" / "output.log"
+    log.parent.mkdir()
+    log.write_text("printed\n")
+    feed = Feed(tmp_path / "run", resumes=False)
+    feed.look()
+    assert json.loads(feed.whole())["run"]["logs"]["output"] == ["printed"]
+    assert json.loads(feed.whole())["run"]["control"]["listens"] is False
+    reporter.control.poll()
+    reporter.flush()
+    change = feed.look()
+    assert change is not None
+    assert json.loads(change)["sections"]["control"]["listens"] is True

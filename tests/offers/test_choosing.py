@@ -36,6 +36,10 @@ def lambda_a10(**changes: Any) -> PriceRow:
     )
 
 
+# Services whose prices are near each other: RunPod's shipped prices are below all of them.
+OTHERS = frozenset({"modal", "lambda", "paperspace", "replicate", "colab"})
+
+
 @pytest.mark.parametrize(
     ("need", "archetype", "provider", "reason"),
     [
@@ -45,32 +49,29 @@ def lambda_a10(**changes: Any) -> PriceRow:
         (Need.of(20, 5, interactive=True), "interactive", "colab", "a notebook in the browser"),
         (Need.of(24, 48), "long run", "lambda", "without a time limit"),
         (Need.of(12, 30), "long run", "lambda", "without a time limit"),
-        (Need.of(12, 4), "usual run", "paperspace", "a good balance"),
-        (Need.of(16, 8), "usual run", "paperspace", "a good balance"),
+        (Need.of(12, 4), "usual run", "runpod", "a good balance"),
+        (Need.of(16, 8), "usual run", "runpod", "a good balance"),
     ],
 )
 def test_each_kind_of_work_goes_to_its_usual_service(
     need: Need, archetype: str, provider: str, reason: str
 ) -> None:
-    choice = chosen(need)
+    choice = chosen(need, providers=OTHERS | {provider})
     assert (choice.archetype, choice.usual, choice.offer.provider) == (archetype, provider, provider)
     assert reason in choice.reasons[0]
     assert "This offer costs " in choice.reasons[1]
 
 
 def test_a_service_that_is_clearly_better_is_taken_and_the_reason_says_by_how_much() -> None:
-    # Paperspace has nothing between 16 and 80 GB.
-    choice = chosen(Need.of(24, 4))
-    assert (choice.usual, choice.offer.provider) == ("paperspace", "lambda")
-    assert (
-        "less than A100 80GB at Paperspace, the usual provider for a job of this length." in choice.reasons[0]
-    )
+    choice = chosen(Need.of(24, 48), providers=frozenset({"lambda", "runpod"}))
+    assert (choice.usual, choice.offer.provider) == ("lambda", "runpod")
+    assert "at Lambda, the usual provider for a long job." in choice.reasons[0]
     assert "costs about $" in choice.reasons[0]
 
 
 def test_a_usual_service_without_anything_that_fits_is_named() -> None:
     choice = chosen(Need.of(70, 5, interactive=True))
-    assert choice.offer.provider in {"lambda", "paperspace"}
+    assert choice.offer.provider in {"lambda", "runpod", "paperspace"}
     assert choice.reasons[0] == "The usual provider for interactive work, Colab, has no suitable offer."
 
 
@@ -103,14 +104,14 @@ def test_a_person_in_a_hurry_gets_a_faster_gpu_and_one_short_of_money_a_cheaper_
     need = Need.of(12, 20)
     hurried = chosen(need, priority="time").offer
     thrifty = chosen(need, priority="price").offer
-    assert hurried.hours.likely < thrifty.hours.likely / 2
+    assert hurried.hours.likely < 0.7 * thrifty.hours.likely
     assert thrifty.cost.total.likely < hurried.cost.total.likely
 
 
 def test_a_queue_speaks_against_a_service() -> None:
     need = Need.of(24, 4, reference_gpu="A10")
-    waiting = chosen(need, lambda_a10(hourly=0.5, availability="queued")).offer.weight
-    there = chosen(need, lambda_a10(hourly=0.5, availability="immediate")).offer.weight
+    waiting = chosen(need, lambda_a10(hourly=0.5, availability="queued"), providers=OTHERS).offer.weight
+    there = chosen(need, lambda_a10(hourly=0.5, availability="immediate"), providers=OTHERS).offer.weight
     assert there < waiting
 
 

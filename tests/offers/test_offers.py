@@ -145,7 +145,7 @@ def test_a_script_that_cannot_resume_is_not_sent_where_runs_are_cut() -> None:
         (Need.of(10, 2, bf16=True), {}, "modal", "T4", "bfloat16"),
         (Need.of(10, 2, gpus=4), {}, "paperspace", "H100", "needs 4 GPUs in one machine; this machine has 1"),
         (Need.of(10, 2, multi_node=True), {}, "modal", "H100", "several machines"),
-        (Need.of(10, 2), {}, "runpod", "H100", "through SkyPilot, which is not set up"),
+        (Need.of(10, 2), {}, "vast", "H100", "through SkyPilot, which is not set up"),
         (Need.of(10, 2), {"providers": frozenset({"modal"})}, "lambda", "A10", "not one of the providers"),
         (Need.of(10, 2), {"gpus": frozenset({"H100"})}, "lambda", "A10", "not one of the GPUs"),
         (Need.of(10, 2), {"region": "asia"}, "paperspace", "H100", "offers this GPU in us, eu, not in asia"),
@@ -163,6 +163,13 @@ def test_a_script_that_cannot_resume_is_not_sent_where_runs_are_cut() -> None:
             "modal",
             "T4",
             "would take about 9.0 hours, more than your limit of 3",
+        ),
+        (
+            Need.of(10, 9),
+            {"max_cost": 1, "credits": {"lambda": 2.0}},
+            "lambda",
+            "A10",
+            "would cost about \\$.* after your credit, more than your limit of \\$1.00",
         ),
     ],
 )

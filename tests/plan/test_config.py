@@ -1,6 +1,7 @@
 """TrainConfig: what is accepted, what is refused, and in which words."""
 
 import json
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -249,3 +250,24 @@ def test_other_backends_need_a_model_that_has_learned_something() -> None:
 def test_dropout_belongs_to_adapters() -> None:
     assert code({"lora": {"dropout": 0.1}}) == "lora_without_adapters"
     assert code({"method": "lora", "lora": {"dropout": 0.95}}) == "less_than_equal"
+
+
+@pytest.mark.parametrize(
+    ("fields", "weight_decay", "beta2"),
+    [
+        ({}, 0.1, 0.95),
+        ({"model": {"path": "/m"}}, 0.0, 0.999),
+        ({"model": {"path": "/m"}, "method": "lora"}, 0.0, 0.999),
+        ({"model": {"path": "/m", "random_weights": True}}, 0.1, 0.95),
+        ({"model": {"path": "/m"}, "optimizer": {"weight_decay": 0.02, "beta2": 0.9}}, 0.02, 0.9),
+        ({"model": {"path": "/m"}, "optimizer": "adafactor"}, 0.0, 0.95),
+    ],
+)
+def test_decay_and_beta_2_suit_what_a_run_starts_from(
+    fields: dict[str, Any], weight_decay: float, beta2: float
+) -> None:
+    config = TrainConfig.model_validate(fields)
+    assert (config.optimizer.weight_decay, config.optimizer.beta2) == (weight_decay, beta2)
+    # A written config says the same when it is read again.
+    again = TrainConfig.model_validate_json(config.to_json())
+    assert again.optimizer == config.optimizer

@@ -80,10 +80,10 @@ def test_a_script_is_sound_shell_with_everything_in_it(tmp_path: Path) -> None:
     )
     checked = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
-    assert "bloom-off 11 shutdown -P now" in script
-    assert "-- 'torch>=2.4' 'numpy; python_version<'\"'\"'4'\"'\"''" in script
-    assert "bloom-off" not in user_data_script(launch())
-    assert "pip" not in user_data_script(launch())
+    assert "longest=11\n" in script
+    assert "packages=('torch>=2.4' 'numpy; python_version<'\"'\"'4'\"'\"'')\n" in script
+    assert "longest=\n" in user_data_script(launch())
+    assert "packages=()\n" in user_data_script(launch())
 
 
 def test_an_instance_that_nobody_terminates_shuts_itself_down_after_its_job(tmp_path: Path) -> None:

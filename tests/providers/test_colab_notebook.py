@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,11 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 
-from gpubloom.agent import JobSpec
 from gpubloom.providers.colab.notebook import colab_notebook
 from gpubloom.scripts import ScriptProblem, from_notebook
 from gpubloom.scripts.templates import templates
-from gpubloom.storage import Bundle, Receiver, Store, send_bundle
-from gpubloom.traincard.sync.accepted import TRAINING_PATHS
 from tests.errors import raises
-from tests.providers.launches import until
-from tests.storage.instances import QUICK
 
 # What Colab's own library does, as far as notebooks of ours ask for it.
 GOOGLE_COLAB = {
@@ -133,32 +126,6 @@ def test_a_template_runs_as_a_notebook_and_goes_on_in_the_next_session(tmp_path:
     again = steps(5)
     assert "resumed at step 3" in again
     assert "iter 5: loss" in again
-
-
-def test_the_agent_starts_from_a_secret_that_is_nowhere_in_the_notebook(store: Store, tmp_path: Path) -> None:
-    run_dir = tmp_path / "mine"
-    run_dir.mkdir()
-    (run_dir / "train.py").write_text(
-        "import os; os.mkdir('model'); open('model/w', 'w').write('weights'); print('done')"
-    )
-    spec = JobSpec("job-1", run_dir, 1, (sys.executable, "train.py"))
-    sent = send_bundle(store, Bundle(spec, run_dir, timing=QUICK))
-    notebook = colab_notebook({"train.py": "raise SystemError('run twice')"}, command=sent.command)
-    assert sent.address not in json.dumps(notebook)
-    assert "Signature" not in json.dumps(notebook)
-
-    # What comes after the agent does not run, and a person sees a sentence instead of a trace.
-    with pytest.raises(CellExecutionError, match="GPU Bloom has its results") as stopped:
-        run(
-            notebook,
-            tmp_path,
-            SECRET_BLOOM_START=sent.address,
-            BLOOM_JOB_FOLDER=str(tmp_path / "there"),
-        )
-    assert "run twice" not in str(stopped.value)
-    receiver = Receiver(store, "job-1", 1, run_dir, accepted=TRAINING_PATHS)
-    until(lambda: receiver.once().state == "ended")
-    assert (run_dir / "model/w").read_text() == "weights"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The fakes of Lambda and Paperspace notice what does not fit their contracts, sent or said."""
+"""The fakes of Lambda, RunPod and Paperspace notice what does not fit their contracts, sent or said."""
 
 import asyncio
 from dataclasses import replace
@@ -8,10 +8,13 @@ import pytest
 
 from gpubloom.providers.registry import provider_spec
 from tests.providers.launches import launch
+from tests.providers.services import runpod_service
 from tests.providers.services.lambda_contract import lambda_misfits
 from tests.providers.services.lambda_service import SPEC, LambdaService
 from tests.providers.services.paperspace_contract import paperspace_misfits
 from tests.providers.services.paperspace_service import PaperspaceService
+from tests.providers.services.runpod_contract import runpod_misfits
+from tests.providers.services.runpod_service import RunPodService
 from tests.providers.services.spec import misfits, published
 from tests.providers.services.web import Exchange, Reply, WebService
 
@@ -83,6 +86,32 @@ def test_the_published_description_of_lambda_is_really_asked(monkeypatch: pytest
         found = list(misfits(spec, HOST, wrong))
         assert len(found) == 1
         assert part in found[0]
+
+
+def test_the_published_description_of_runpod_is_really_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with RunPodService(boot_seconds=3600) as service:
+        good = launched(service, "runpod", "RTX 4090", monkeypatch)
+    assert list(runpod_misfits(good)) == []
+    for wrong in (
+        with_body(good, disk="20"),
+        with_body(good, cloud="PUBLIC"),
+        with_body(good, tags=["bloom"]),
+        replace(good, reply=Reply(201, {**good.reply.body, "status": "BOOTING"})),
+        replace(good, reply=Reply(400, {"error": "no"})),
+    ):
+        assert list(runpod_misfits(wrong))
+    spec = published(runpod_service.SPEC)
+    if spec is None:
+        pytest.skip(f"{runpod_service.SPEC} is not here; BLOOM_SPECS can name a folder that has it")
+    assert list(misfits(spec, runpod_service.HOST, good)) == []
+    for wrong, part in (
+        (with_body(good, disk="20"), "the request"),
+        (with_body(good, tags=["bloom"]), "the request"),
+        (with_body(good, gpu={"id": "x", "count": 0}), "the request"),
+        (replace(good, reply=Reply(201, {"id": "x"})), "the answer"),
+    ):
+        [found] = misfits(spec, runpod_service.HOST, wrong)
+        assert part in found
 
 
 def test_a_test_that_breaks_a_contract_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A job by bucket on machines of Lambda and Paperspace: sent, run by the agent there, received, ended."""
+"""A job by bucket on machines of Lambda, RunPod and Paperspace: sent, run by the agent, received, ended."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from gpubloom.storage import StorageSettings, Store
 from tests.providers.launches import until
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.paperspace_service import PaperspaceService
+from tests.providers.services.runpod_service import RunPodService
 from tests.providers.services.web import WebService
 from tests.storage.instances import Instance as Received
 from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
@@ -39,6 +40,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     ("name", "kind", "gpu"),
     [
         ("lambda", LambdaService, "A10"),
+        ("runpod", RunPodService, "RTX 4090"),
         pytest.param("paperspace", PaperspaceService, "RTX A4000", marks=pytest.mark.long),
     ],
 )
@@ -61,8 +63,12 @@ def test_a_script_runs_there_and_all_it_made_arrives(
         arrival = await asyncio.to_thread(job.until, "ended")
         assert arrival.exit is not None, service.instances[machine.id].log
         assert arrival.exit.code == 0, service.instances[machine.id].log
-        # The machine does not end by itself: whoever rented it does that.
-        assert (await rented.status(machine.id)).state == "running"
+        if name == "runpod":
+            # A pod deletes itself.
+            await asyncio.to_thread(until, lambda: service.instances[machine.id].ended)
+        else:
+            # A machine does not end by itself: whoever rented it does that.
+            assert (await rented.status(machine.id)).state == "running"
         await rented.cancel(machine.id)
         assert (await rented.status(machine.id)).state == "ended"
         await rented.close()

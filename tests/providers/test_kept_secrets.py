@@ -13,9 +13,11 @@ from gpubloom.providers.registry import provider_spec
 from tests.providers.launches import ADDRESS, launch, until
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.paperspace_service import PaperspaceService
+from tests.providers.services.runpod_service import RunPodService
 from tests.providers.services.web import Trouble, WebService
 
-SERVICES = {"lambda": LambdaService, "paperspace": PaperspaceService}
+SERVICES = {"lambda": LambdaService, "runpod": RunPodService, "paperspace": PaperspaceService}
+_GPUS = {LambdaService: "A10", RunPodService: "RTX 4090", PaperspaceService: "RTX A4000"}
 TROUBLES: tuple[Trouble, ...] = (
     "no_capacity",
     "quota",
@@ -26,7 +28,13 @@ TROUBLES: tuple[Trouble, ...] = (
     "cut",
 )
 # A part that cannot be there by chance, and is not changed by quoting.
-SECRETS = ("Hidden-Lambda-Key", "Hidden-Paperspace-Key", "Hidden-Signature")
+SECRETS = (
+    "Hidden-Lambda-Key",
+    "Hidden-RunPod-Key",
+    "Hidden-Pod-Key",
+    "Hidden-Paperspace-Key",
+    "Hidden-Signature",
+)
 
 
 @pytest.fixture(params=sorted(SERVICES))
@@ -45,7 +53,7 @@ def opened(service: WebService) -> CloudProvider:
 
 
 def wanted(service: WebService, key: str) -> Launch:
-    return launch(key, gpu="A10" if isinstance(service, LambdaService) else "RTX A4000")
+    return launch(key, gpu=_GPUS[type(service)], report_address=ADDRESS)
 
 
 def hidden(text: str) -> bool:

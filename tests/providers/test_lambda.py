@@ -107,8 +107,8 @@ def test_a_job_runs_on_its_own_machine_until_that_is_ended(
 def test_the_address_lies_in_a_file_that_only_its_owner_reads(quick: LambdaService) -> None:
     identifier = asyncio.run(submit(quick, launch()))
     folder = quick.instances[identifier].machine.folder / "bloom"
-    until(lambda: (folder / "environment").exists() and (folder / "bloom-job.log").exists())
-    for name in ("environment", "job.sh", "boot.log", "bloom-job.log"):
+    until(lambda: (folder / "environment").exists() and (folder / "job.log").exists())
+    for name in ("environment", "job.sh", "boot.log", "job.log"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 

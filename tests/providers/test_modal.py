@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -112,6 +112,31 @@ def test_a_job_runs_in_a_sandbox_as_it_was_asked_for_and_its_end_and_output_are_
     assert any(
         command.startswith("FROM python:3.1") for images in service.images.values() for command in images
     )
+
+
+def test_the_build_of_an_image_is_shown_to_the_one_who_asked_for_it(service: ModalService) -> None:
+    service.build_output = ["Collecting numpy", f"token hf_secret for {ADDRESS}"]
+
+    async def calls(opened: ModalProvider) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+        other = ModalProvider(TOKEN_ID, TOKEN_SECRET, limits=LIMITS)
+        wanted = launch(packages=("numpy",), secrets={"HF_TOKEN": "hf_secret"})
+        started = await opened.submit(wanted)
+        found = (
+            await opened.console(wanted.key),
+            await opened.console(started.id),
+            await other.console(wanted.key),
+        )
+        await other.close()
+        return found
+
+    try:
+        by_key, by_id, of_another = on_modal(calls)
+    finally:
+        service.build_output = []
+    assert by_key == by_id
+    assert "Collecting numpy" in by_key
+    assert "token … for …" in by_key
+    assert of_another == []
 
 
 def test_a_sandbox_lives_a_day_at_most(service: ModalService) -> None:

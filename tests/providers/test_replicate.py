@@ -282,9 +282,11 @@ def test_what_was_entered_wrongly_is_said_at_once(
 
 def test_the_model_to_push_names_its_train_function() -> None:
     files = model_files(("torch==2.9", "numpy"))
-    assert set(files) == {"cog.yaml", "train.py"}
+    assert set(files) == {"cog.yaml", "requirements.txt", "train.py"}
     assert 'train: "train.py:train"' in files["cog.yaml"]
-    assert "    - torch==2.9\n    - numpy\n" in files["cog.yaml"]
+    # Cog has given up python_packages.
+    assert "python_requirements: requirements.txt" in files["cog.yaml"]
+    assert files["requirements.txt"] == "torch==2.9\nnumpy\n"
     assert "def train(" in files["train.py"]
 
 

@@ -238,7 +238,7 @@ def test_catalogue_prices_become_rows_that_the_price_table_takes(service: SkySer
     assert [(row.provider, row.gpu, row.gpus, row.kind, row.hourly, row.region) for row in rows] == [
         ("skypilot", "A100 80GB", 8, "on_demand", 38.0, "aws"),
         ("skypilot", "A100 80GB", 8, "spot", 16.0, "aws"),
-        ("runpod", "A100 80GB", 1, "on_demand", 1.79, None),
+        ("skypilot", "A100 80GB", 1, "on_demand", 1.79, "runpod"),
     ]
     assert set(rows) <= set(shipped_prices().with_rows(rows).rows)
 

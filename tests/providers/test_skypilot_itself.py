@@ -244,10 +244,10 @@ def test_skypilots_own_server_answers_everything_that_needs_no_machine(python: s
     chosen, prices, kind, state, listed = on_sky(python, calls)
     assert chosen == Chosen("RunPod", "US", "1x_A100-80GB_SECURE", "A100-80GB", 1, 1, 1.79)
     assert {(row.provider, row.region, row.gpu, row.gpus, row.kind, row.hourly) for row in prices} == {
-        ("runpod", None, "A100 80GB", 1, "on_demand", 1.79),
-        ("runpod", None, "A100 80GB", 1, "spot", 1.09),
-        ("runpod", None, "A100 80GB", 2, "on_demand", 3.58),
-        ("runpod", None, "A100 80GB", 2, "spot", 2.18),
+        ("skypilot", "runpod", "A100 80GB", 1, "on_demand", 1.79),
+        ("skypilot", "runpod", "A100 80GB", 1, "spot", 1.09),
+        ("skypilot", "runpod", "A100 80GB", 2, "on_demand", 3.58),
+        ("skypilot", "runpod", "A100 80GB", 2, "spot", 2.18),
         ("skypilot", "lambda", "A100 80GB", 1, "on_demand", 2.79),
     }
     assert (kind, state, listed) == ("refused", "ended", [])

@@ -29,6 +29,9 @@ PUBLIC = {
     # A share link's secret is asked for in a header.
     ("GET", "/api/shared/job"),
     ("GET", "/api/shared/metrics"),
+    # Rented machines: the address is signed, for one file and one time.
+    ("GET", "/api/run-files/{path:path}"),
+    ("PUT", "/api/run-files/{path:path}"),
     # The web app's files, the same for everybody.
     ("GET", "/{path:path}"),
 }

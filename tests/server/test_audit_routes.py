@@ -12,8 +12,9 @@ from pydantic import SecretStr
 from gpubloom.server.accounts.tables import LinkedAccount, User
 from gpubloom.server.audit import AuditEvent
 from gpubloom.server.clock import now
-from gpubloom.server.jobs.tables import JobShare
+from gpubloom.server.jobs.tables import Checkpoint, JobShare
 from gpubloom.server.ml_jobs import service as ml_jobs
+from gpubloom.server.rentals import bucket_routes
 from gpubloom.server.rentals.tables import Budget, ProviderCredit
 from tests.server.bringing import announce, on_sqlite
 from tests.server.installation import PASSWORD, Browser, Installation, Server
@@ -36,7 +37,13 @@ _CHALLENGE = "hands out a challenge; the answer to it is recorded"
 _GONE = "an address of an earlier version: always an error"
 
 # A line here is a decision: what the route does is not worth an entry.
+_VIEW = "changes how a person's own list looks"
 NOT_RECORDED = {
+    ("POST", "/api/run-views"): _VIEW,
+    ("PUT", "/api/run-views/{view_id}"): _VIEW,
+    ("DELETE", "/api/run-views/{view_id}"): _VIEW,
+    ("PATCH", "/api/runs/{run_id}"): "changes tags and notes, which no other route reads",
+    ("POST", "/api/sent-runs/batches"): "comes every few seconds; the run is recorded when it is announced",
     ("POST", "/api/auth/verify/resend"): _SAYS_NOTHING,
     ("POST", "/api/auth/password/forgot"): _SAYS_NOTHING,
     ("POST", "/api/auth/password/strength"): _COMPUTES,
@@ -49,7 +56,10 @@ NOT_RECORDED = {
     ("PATCH", "/api/models/{model_id}/files/{path}"): _PIECES,
     ("POST", "/api/models/{model_id}/check"): "reads the files of a model again",
     ("POST", "/api/providers/{provider}/check"): "asks a provider whether it still accepts the credentials",
+    ("POST", "/api/storage-bucket/check"): "asks a bucket whether it still accepts the key",
+    ("PUT", "/api/run-files/{path:path}"): "one batch of a rented job whose start is recorded",
     ("POST", "/api/plan"): _COMPUTES,
+    ("POST", "/api/preflight"): _COMPUTES,
     ("POST", "/api/plan/script"): _COMPUTES,
     ("POST", "/api/requirements"): _COMPUTES,
     ("POST", "/api/scripts/to-notebook"): _COMPUTES,
@@ -84,6 +94,10 @@ class World:
         )
         return self.ada.delete("/api/credits/modal")
 
+    def remove_secret(self) -> Any:
+        self.ada.put("/api/secrets/HF_TOKEN", json={"value": "x"})
+        return self.ada.delete("/api/secrets/HF_TOKEN")
+
     def remove_picture(self) -> Any:
         upload(self.ada, image_file())
         return self.ada.delete("/api/me/picture")
@@ -99,6 +113,16 @@ class World:
 
     def training(self) -> str:
         return f"/api/jobs/{add_training(self.installation, self.member).id}"
+
+    def checkpoint(self) -> str:
+        """A checkpoint of a paused job, with its folder."""
+        job = add_job(self.installation, self.member, status="paused")
+        (self.installation.home / "runs" / str(job.id) / "checkpoints/step-00000010").mkdir(parents=True)
+        path = "checkpoints/step-00000010"
+        row = Checkpoint(
+            id=uuid4(), job_id=job.id, attempt=1, step=10, path=path, metrics={}, best=False, saved_at=now()
+        )
+        return f"/api/jobs/{job.id}/checkpoints/{self.installation.add(row).id}"
 
     def project(self) -> str:
         return f"/api/projects/{add_project(self.installation, self.member).id}"
@@ -165,6 +189,17 @@ class World:
     def connect(self) -> Any:
         return self.ada.put("/api/providers/toy/credentials", json={"values": {"key": KEY}})
 
+    def set_bucket(self) -> Any:
+        body = {"bucket": "b", "access_key": "k", "secret_key": "s"}
+        with pytest.MonkeyPatch.context() as patch:
+            # What is tested live is tested elsewhere (`rentals/test_storage_bucket.py`).
+            patch.setattr(bucket_routes, "check_bucket", lambda open_store: [])
+            return self.boss.put("/api/storage-bucket", json=body)
+
+    def remove_bucket(self) -> Any:
+        self.set_bucket()
+        return self.boss.delete("/api/storage-bucket")
+
     def disconnect(self) -> Any:
         self.connect()
         return self.ada.delete("/api/providers/toy/credentials")
@@ -208,6 +243,8 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
     ),
     ("PUT", "/api/me/hub-token"): lambda w: w.ada.put("/api/me/hub-token", json={"token": "hf_" + "a" * 34}),
     ("DELETE", "/api/me/hub-token"): lambda w: w.ada.delete("/api/me/hub-token"),
+    ("PUT", "/api/secrets/{name}"): lambda w: w.ada.put("/api/secrets/HF_TOKEN", json={"value": "x"}),
+    ("DELETE", "/api/secrets/{name}"): World.remove_secret,
     ("POST", "/api/projects"): lambda w: w.ada.post("/api/projects", json=PROJECT),
     ("PUT", "/api/projects/{project_id}"): lambda w: w.ada.put(w.project(), json=PROJECT),
     ("PATCH", "/api/projects/{project_id}"): lambda w: w.ada.patch(w.project(), json={"name": "New"}),
@@ -229,6 +266,9 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
         f"/api/models/{add_model(w.installation, w.member).id}"
     ),
     ("POST", "/api/jobs"): lambda w: w.ada.post("/api/jobs", json=w.corpus()),
+    ("PUT", "/api/sent-runs"): lambda w: w.ada.put(
+        "/api/sent-runs", json={"id": str(uuid4()), "project": "P", "name": "n"}
+    ),
     ("POST", "/api/training-jobs"): lambda w: w.ada.post(
         "/api/training-jobs", json={"projectId": w.corpus()["project_id"], "config": {"batchSize": 2}}
     ),
@@ -249,6 +289,13 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
     ("POST", "/api/jobs/{job_id}/exports"): lambda w: w.ada.post(
         f"{w.training()}/exports", json={"form": "gguf"}
     ),
+    ("DELETE", "/api/jobs/{job_id}/checkpoints/{checkpoint_id}"): lambda w: w.ada.delete(w.checkpoint()),
+    ("POST", "/api/jobs/{job_id}/checkpoints/{checkpoint_id}/resume"): lambda w: w.ada.post(
+        f"{w.checkpoint()}/resume"
+    ),
+    ("POST", "/api/jobs/{job_id}/checkpoints/{checkpoint_id}/branch"): lambda w: w.ada.post(
+        f"{w.checkpoint()}/branch", json={}
+    ),
     ("POST", "/api/jobs/{job_id}/shares"): lambda w: w.ada.post(f"{w.job()}/shares"),
     ("DELETE", "/api/jobs/{job_id}/shares/{share_id}"): lambda w: w.ada.delete(w.share()),
     ("POST", "/api/jobs/{job_id}/move"): lambda w: w.ada.post(
@@ -262,6 +309,8 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
     ),
     ("PUT", "/api/providers/{provider}/credentials"): World.connect,
     ("DELETE", "/api/providers/{provider}/credentials"): World.disconnect,
+    ("PUT", "/api/storage-bucket"): World.set_bucket,
+    ("DELETE", "/api/storage-bucket"): World.remove_bucket,
     ("POST", "/api/providers/reconcile"): lambda w: w.ada.post("/api/providers/reconcile"),
     ("PUT", "/api/budgets"): lambda w: w.ada.put("/api/budgets", json={"scope": "user", "limit": 5}),
     ("DELETE", "/api/budgets/{budget_id}"): lambda w: w.ada.delete(

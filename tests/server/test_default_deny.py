@@ -15,6 +15,7 @@ from gpubloom.server.jobs.tables import JobShare, TrainingJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.rentals.tables import Budget
+from gpubloom.server.runs.tables import RunView
 from tests.server.installation import Installation, Server
 from tests.server.rentals.machines import add_artifact
 from tests.server.routes import PUBLIC, Address, addresses
@@ -104,6 +105,10 @@ def _a_model(installation: Installation, owner: User) -> object:
 OWNED: dict[str, Callable[[Installation, User], object]] = {
     "project_id": _a_project,
     "job_id": _a_job,
+    "run_id": _a_job,
+    "view_id": lambda installation, owner: (
+        installation.add(RunView(id=uuid4(), user_id=owner.id, name="v", view={})).id
+    ),
     "share_id": _a_share,
     "artifact_id": _an_artifact,
     "dataset_id": _a_dataset,
@@ -126,12 +131,13 @@ OWNED: dict[str, Callable[[Installation, User], object]] = {
 }
 # What only admins may ask for is refused to members with 403, whoever it belongs to.
 ADMINISTRATION = {"user_id", "invitation_id"}
-# A file's path below an id that is somebody's.
-NOT_IDS = {"provider", "path"}
+# A file's path below an id that is somebody's, and names that mean something else for every person.
+NOT_IDS = {"provider", "path", "name"}
 
 BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/api/jobs/{job_id}/settings"): {"learning_rate": 0.001},
     ("PATCH", "/api/me/passkeys/{passkey_id}"): {"name": "x"},
+    ("PUT", "/api/run-views/{view_id}"): {"name": "x"},
     ("PUT", "/api/projects/{project_id}"): {"name": "x", "modelArchitecture": "custom", "modelSize": 1},
 }
 HEADERS: dict[tuple[str, str], dict[str, str]] = {

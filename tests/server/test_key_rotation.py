@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import String
@@ -21,6 +22,7 @@ from gpubloom.server.db.base import Table
 from gpubloom.server.db.database import Database
 from gpubloom.server.rentals.credentials import seal
 from gpubloom.server.rentals.tables import ProviderCredential
+from gpubloom.server.secrets.tables import Secret
 from gpubloom.server.security.secrets import SEALED, CannotOpen, Vault
 from gpubloom.server.settings import Settings
 from tests.server.installation import Installation
@@ -63,6 +65,8 @@ def stored(installation: Installation) -> Installation:
         installation.add(HubToken(user_id=user.id, sealed=token, created_at=now()))
         sealed = seal(settings, user.id, "lambda", {"api_key": name})
         installation.add(ProviderCredential(user_id=user.id, provider="lambda", sealed=sealed))
+        named = Vault.of(installation.home).seal(f"wandb_{name}", f"secret:{user.id}::WANDB_API_KEY")
+        installation.add(Secret(id=uuid4(), user_id=user.id, name="WANDB_API_KEY", sealed=named))
     return installation
 
 
@@ -80,10 +84,10 @@ def test_every_value_opens_with_the_new_key_only(
 ) -> None:
     old = Vault.of(stored.home)
     before = _texts(stored, old)
-    assert len(before) == 6
+    assert len(before) == 9
     result = operate("rotate-key")
     assert result.exit_code == 0, result.stderr
-    assert "encrypted again: 6" in result.output
+    assert "encrypted again: 9" in result.output
     assert _texts(stored, Vault.of(stored.home)) == before
     with pytest.raises(CannotOpen):
         _texts(stored, old)

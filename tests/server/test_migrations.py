@@ -139,13 +139,17 @@ _NEW_TABLES = {
     "pending_sign_ins",
     "profile_pictures",
     "provider_credits",
+    "run_buckets",
     "queue_turns",
     "recovery_codes",
+    "run_views",
+    "secrets",
     "stored_artifacts",
     "totp_secrets",
 }
 _FILLED = {
     "sessions": {"authenticated_at"},
+    "training_jobs": {"active_seconds", "run_metrics", "tags", "notes"},
 }
 _MOMENT = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=UTC)
 

@@ -18,6 +18,7 @@ GUARDED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "API token": ("POST", "/api/me/tokens", {"name": "laptop", "scopes": ["read"]}),
     "password": ("POST", "/api/me/password", {"current_password": PASSWORD, "new_password": NEW}),
     "hub token": ("PUT", "/api/me/hub-token", {"token": "hf_verysecret"}),
+    "secret": ("PUT", "/api/secrets/HF_TOKEN", {"value": "hf_verysecret"}),
     "provider": ("PUT", "/api/providers/modal/credentials", {"values": {}}),
     "authenticator app": ("POST", "/api/me/totp", {}),
     "its first code": ("POST", "/api/me/totp/enable", {"code": "000000"}),

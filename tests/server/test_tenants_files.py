@@ -54,9 +54,19 @@ REFERENCES: dict[tuple[str, str], dict[str, Any]] = {
     ("GET", "/api/audit-events/export"): {
         "params": {"actor_id": Of("user_id"), "project_id": Of("project_id")},
     },
-    ("GET", "/api/compare"): {"params": {"job": [Of("job_id"), Of("parent_id")]}},
+    ("GET", "/api/runs/compare"): {"params": {"run": [Of("job_id"), Of("parent_id")]}},
+    ("GET", "/api/runs/overlay"): {"params": {"series": "loss", "group": [Of("job_id")]}},
+    ("GET", "/api/runs"): {"params": {"project_id": Of("project_id")}},
     ("POST", "/api/plan"): {
         "json": {"project_id": Of("project_id"), "dataset_id": Of("dataset_id"), "model_id": Of("model_id")}
+    },
+    ("POST", "/api/preflight"): {
+        "json": {
+            "project_id": Of("project_id"),
+            "dataset_id": Of("dataset_id"),
+            "eval_dataset_id": Of("dataset_id"),
+            "model_id": Of("model_id"),
+        }
     },
     ("POST", "/api/plan/script"): {
         "json": {"project_id": Of("project_id"), "dataset_id": Of("dataset_id"), "model_id": Of("model_id")}
@@ -86,7 +96,7 @@ MORE_REFERENCES: list[tuple[Address, dict[str, Any]]] = [
     (Address("PUT", "/api/budgets"), {"json": {"project_id": Of("project_id"), "amount": 1.0}}),
 ]
 # They compute an answer from what is sent and store nothing; whom a project belongs to plays no part.
-CALCULATED = ("/api/plan", "/api/plan/script", "/api/ml-jobs/quote")
+CALCULATED = ("/api/plan", "/api/preflight", "/api/plan/script", "/api/ml-jobs/quote")
 _ID = re.compile(r"{(\w+)(?::path)?}")
 
 

@@ -208,7 +208,7 @@ def test_a_receiver_killed_in_the_middle_of_a_batch_goes_on_behind_the_last_entr
     assert content(both.mine) == content(both.there)
 
 
-def test_silence_beyond_the_promise_is_a_vanished_agent_and_a_word_brings_it_back(both: Both) -> None:
+def test_silence_beyond_the_promise_is_noticed_and_a_word_brings_it_back(both: Both) -> None:
     both.says("alive\n")
     both.turns(4)
     assert both.receiver.once().state == "running"
@@ -216,7 +216,7 @@ def test_silence_beyond_the_promise_is_a_vanished_agent_and_a_word_brings_it_bac
     for _ in range(5):
         both.now += 25
         found.append(both.receiver.once())
-    assert [arrival.state for arrival in found] == ["running"] * 3 + ["vanished"] * 2
+    assert [arrival.state for arrival in found] == ["running"] * 3 + ["silent"] * 2
     both.turns(4)
     assert both.receiver.once().state == "running"
 
@@ -353,7 +353,7 @@ def test_a_short_outage_is_no_silence(store: Store, tmp_path: Path, monkeypatch:
     moment[0] = 16.0
     assert receiver.once().state == "running", "nobody could be heard"
     moment[0] = 27.0
-    assert receiver.once().state == "vanished", "the promise counts again"
+    assert receiver.once().state == "silent", "the promise counts again"
 
 
 def _away(folder: str) -> dict[str, int]:

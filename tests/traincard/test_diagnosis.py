@@ -271,6 +271,18 @@ def test_memory_that_grows_step_by_step_is_foreseen(start_run: Start) -> None:
     assert finding.sentence.startswith("GPU 0 runs out of memory in about 2 min 18 s")
 
 
+def test_gpus_that_fill_up_together_are_one_finding_about_the_first_to_be_full(start_run: Start) -> None:
+    run = start_run()
+    for step in range(40):
+        run.now += 5
+        run.metric(step, loss=1.0)
+        used = {f"gpu__{index}__memory_used": (60 + index / 10 + step * 0.3) * _GIB for index in range(8)}
+        run.look(**used, **{f"gpu__{index}__memory_total": 80 * _GIB for index in range(8)})
+    (finding,) = run.findings()
+    assert finding.sentence.startswith("8 GPUs run out of memory soon. GPU 7 runs out of memory in about ")
+    assert [each["gpu"] for each in finding.evidence["gpus"]] == list(range(8))
+
+
 def test_a_gpu_that_is_full_but_does_not_grow_is_fine(start_run: Start) -> None:
     run = start_run()
     for step in range(40):
@@ -285,7 +297,7 @@ def test_a_machine_without_memory_left_is_named(start_run: Start) -> None:
     run = start_run()
     run.look(ram__used=62.5 * _GIB, ram__total=64 * _GIB)
     (finding,) = run.findings()
-    assert "62.5 of 64.0 GiB" in finding.sentence
+    assert "67.1 of 68.7 GB" in finding.sentence
 
 
 def test_the_worst_comes_first_and_findings_are_plain_json(start_run: Start) -> None:

@@ -118,3 +118,44 @@ def test_cancel_save_and_settings_take_effect_after_the_step(run_dir: Path, repo
     assert after == pytest.approx([0.05 * (10 - step) / 10 for step in (2, 3, 4)])
     assert loop.optimizer.param_groups[0]["weight_decay"] == 0.2
     assert last_refusals(run_dir).keys() == {"clip_norm"}
+
+
+def test_the_documented_loop_trains_all_its_epochs(run_dir: Path, reporter: Reporter) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "traincard-adapters.md").read_text(encoding="utf-8")
+    snippet = (
+        text.partition("# Accelerate\n")[2].partition("\ntrack = ")[0].replace("...", "loss = train(batch)")
+    )
+    trained: list[Any] = []
+    names = {
+        "TrainCardTracker": lambda: TrainCardTracker(reporter),
+        "Accelerator": lambda log_with: accelerate.Accelerator(cpu=True, log_with=log_with),
+        "config": {"hidden": 4},
+        "loader": [1.0, 2.0, 3.0],
+        "train": lambda batch: trained.append(batch) or batch,
+    }
+    exec(snippet, names)
+    assert trained == [1.0, 2.0, 3.0] * 3
+    assert [step for step, _ in series_of(run_dir, "train/loss")] == list(range(1, 10))
+    assert (load_latest(run_dir) or {})["status"] == "completed"
+    assert events_of(run_dir, "log") == []
+
+
+def test_a_loop_that_stops_after_one_of_three_epochs_is_told(run_dir: Path, reporter: Reporter) -> None:
+    tracker = TrainCardTracker(reporter)
+    accelerator = accelerate.Accelerator(cpu=True, log_with=tracker)
+    accelerator.init_trackers("regression")
+    for _ in tracker.track(accelerator, [1.0, 2.0], epochs=3):
+        pass
+    accelerator.end_training()
+    assert ["trained 1 of 3 epochs" in event.fields["line"] for event in events_of(run_dir, "log")] == [True]
+
+
+def test_a_state_that_the_loop_saves_by_itself_is_listed(
+    tmp_path: Path, run_dir: Path, reporter: Reporter
+) -> None:
+    loop = Loop(TrainCardTracker(reporter))
+    own = tmp_path / "mine"
+    loop.train({2: lambda: loop.accelerator.save_state(str(own)), 4: ControlFile(run_dir).save})
+    saved = [(event.step, event.fields["path"]) for event in events_of(run_dir, "checkpoint")]
+    assert saved == [(2, str(own)), (4, "checkpoints/step-00000004")]
+    assert (own / "model.safetensors").exists()

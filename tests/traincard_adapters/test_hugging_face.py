@@ -370,3 +370,26 @@ def test_sft_with_a_lora_adapter_reports_what_trl_logs(
     assert latest["facts"]["adapter/default"] == "LORA, rank 2"
     assert latest["facts"]["trainable_parameters"] < latest["facts"]["parameters"]
     assert (Path(latest["checkpoint"]["path"]) / "adapter_model.safetensors").exists()
+
+
+def test_checkpoints_that_are_rotated_after_a_resume_are_no_longer_offered(
+    tmp_path: Path, run_dir: Path
+) -> None:
+    options = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 2}
+    for steps, resumes in ((4, None), (8, True)):
+        callback = HFTrainCardCallback(run_dir=run_dir)
+        trainer, _ = trainer_of(tmp_path, callback, max_steps=steps, **options)
+        trainer.train(resume_from_checkpoint=resumes)
+        callback.reporter.close()
+    listed = [Path(entry["path"]) for entry in load_checkpoints(run_dir)["checkpoints"]]
+    assert [path.name for path in listed] == ["checkpoint-6", "checkpoint-8"]
+    assert all(path.exists() for path in listed)
+
+
+def test_the_optimizer_is_named_as_the_trainer_names_it(
+    tmp_path: Path, run_dir: Path, reporter: Reporter
+) -> None:
+    trainer, _ = trainer_of(tmp_path, HFTrainCardCallback(reporter), max_steps=1)
+    trainer.train()
+    reporter.close()
+    assert (load_latest(run_dir) or {})["facts"]["optimizer"].startswith("adamw_torch")

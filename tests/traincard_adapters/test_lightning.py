@@ -208,3 +208,18 @@ def test_an_exception_is_recorded_even_when_somebody_catches_it(tmp_path: Path, 
     trainer_of(tmp_path, callback).fit(Regression(), loader())
     attempts = {event.attempt for event in read_all(run_dir)}
     assert (attempts, load_latest(run_dir)["status"]) == ({1, 2}, "completed")  # type: ignore[index]
+
+
+def test_a_learning_rate_monitor_does_not_double_the_rate(
+    tmp_path: Path, run_dir: Path, reporter: Reporter
+) -> None:
+    monitor = lightning.callbacks.LearningRateMonitor(logging_interval="step")
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", log_every_n_steps=1, enable_progress_bar=False,
+        callbacks=[monitor, LightningTrainCardCallback(reporter)], default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(Regression(), loader())
+    reporter.close()
+    names = {name for event in read_all(run_dir) if event.kind == "metric" for name, _ in event.series()}
+    assert {name for name in names if "lr" in name or "rate" in name} == {"train/learning_rate"}
+    assert len(series_of(run_dir, "train/learning_rate")) == 5

@@ -108,3 +108,44 @@ def test_a_notebook_shows_the_card_in_a_frame_that_can_touch_nothing(
     expect(frame.locator("h1")).to_contain_text("run")
     expect(frame.locator('[id="metric-loss"] .legend')).to_contain_text("1.5")
     page.close()
+
+
+def test_a_notebook_follows_the_run_while_another_cell_trains(tmp_path: Path) -> None:
+    show = (
+        "from gpubloom.traincard import Reporter\n"
+        "reporter = Reporter('run', telemetry_seconds=0)\n"
+        "reporter.show(seconds=0.2)"
+    )
+    train = (
+        "import time\n"
+        "for step in range(1, 6):\n"
+        "    reporter.metric('loss', 1 / step, step)\n"
+        "    time.sleep(0.3)\n"
+    )
+    end = "reporter.finish()\nreporter.close()\ntime.sleep(1.5)"
+    cells = [nbformat.v4.new_code_cell(cell) for cell in (show, train, end)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}})
+    pages: list[str] = []
+
+    def look(**_: object) -> None:
+        (output,) = [one for one in notebook.cells[0].outputs if one.output_type == "display_data"]
+        source = re.findall(r'srcdoc="([^"]*)"', str(output.data["text/html"]))[0]
+        pages.append(html.unescape(source))
+
+    client.on_cell_executed = look
+    client.execute()
+    # One output that changes: empty after its own cell, then with the curve, then ended.
+    assert '"name":"train/loss"' not in pages[0]
+    assert '"name":"train/loss"' in pages[1]
+    assert '"status":"running"' in pages[1]
+    assert '"status":"completed"' in pages[2]
+    assert "this run is recorded in" not in str(notebook.cells[0].outputs)
+
+
+def test_the_first_line_in_a_notebook_names_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BLOOM_ANNOUNCE", "on")
+    cell = "from gpubloom.traincard import Reporter\nreporter = Reporter('run', telemetry_seconds=0)"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert "See it live: reporter.show()" in notebook.cells[0].outputs[0]["text"]

@@ -138,3 +138,29 @@ heavy = {"torch", "numpy", "transformers", "lightning", "accelerate", "obstore",
 assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_calls_that_have_no_counterpart_are_accepted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert wandb.login(key="x")
+    run = wandb.init(project="p", name="n", dir=tmp_path, mode="online")
+    wandb.watch(object(), log="all")
+    run.watch(object())
+    wandb.save("*.pt")
+    table = wandb.Table(columns=["a"])
+    table.add_data(1)
+    wandb.log({"loss": 1.0, "image": wandb.Image(object()), "table": table, "hist": wandb.Histogram([1])})
+    weights = tmp_path / "model.pt"
+    weights.write_bytes(b"weights")
+    artifact = wandb.Artifact("model", type="model", metadata={"epoch": 3})
+    artifact.add_file(str(weights))
+    wandb.log_artifact(artifact)
+    wandb.alert(title="Low accuracy", text="below 0.5", level="WARN")
+    wandb.finish()
+    events = list(read_all(run.dir))
+    assert [e.fields["path"] for e in events if e.kind == "checkpoint"] == [str(weights)]
+    alerts = [(e.fields["title"], e.fields["text"], e.fields["level"]) for e in events if e.kind == "alert"]
+    assert alerts == [("Low accuracy", "below 0.5", "warning")]
+    assert points(run.dir, "train/loss") == [(0, 1.0)]
+    assert len([r for r in caplog.records if "watch is ignored" in r.message]) == 1

@@ -1,6 +1,7 @@
 """A worker runs people's own scripts in the sandbox: followed, stopped, resumed, and kept inside."""
 
 import asyncio
+import hashlib
 import json
 import shutil
 import threading
@@ -19,6 +20,8 @@ from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts.task import script_task
 from gpubloom.server.jobs.files import artifacts, write_files
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
+from gpubloom.server.secrets.tables import Secret
+from gpubloom.server.security.secrets import Vault
 from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.run_directory import newest_checkpoint, prepare_script, resume_words
 from tests.server.installation import Installation
@@ -379,3 +382,38 @@ def test_what_a_script_puts_in_the_place_of_events_is_not_written_through(machin
     assert (job.status, job.attempt) == ("completed", 2), machine.output(script)
     assert victim.read_text() == "not for scripts"
     assert sorted(machine.losses(script)) == [1, 2, 3, 4, 5]
+
+
+READS_SECRETS = """\
+import hashlib, os
+print("HF_TOKEN", hashlib.sha256(os.environ["HF_TOKEN"].encode()).hexdigest())
+print("OTHER" in os.environ)
+"""
+
+
+@on_sqlite
+def test_a_script_gets_the_secrets_of_its_job_and_nothing_on_the_disk_keeps_them(machine: Machine) -> None:
+    vault = Vault.of(machine.settings.home)
+    for project_id, value in ((None, "mine"), (machine.project.id, "the-projects-value")):
+        sealed = vault.seal(value, f"secret:{machine.user.id}:{project_id or ''}:HF_TOKEN")
+        row = {"user_id": machine.user.id, "project_id": project_id, "name": "HF_TOKEN", "sealed": sealed}
+        machine.installation.add(Secret(id=uuid4(), **row))
+    script = add_script(machine, READS_SECRETS, secrets=["HF_TOKEN"])
+    without = add_script(machine, READS_SECRETS, secrets=["HF_TOKEN", "DELETED"])
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.until(script, "completed", "failed")
+            await machine.until(without, "completed", "failed")
+
+    asyncio.run(scenario())
+    assert machine.job(script).status == "completed", machine.job(script).error_message
+    output = (machine.run_dir(script) / "logs" / "output.log").read_text()
+    assert hashlib.sha256(b"the-projects-value").hexdigest() in output
+    assert "False" in output
+    kept = [path for path in machine.run_dir(script).rglob("*") if path.is_file()]
+    assert kept
+    assert not [path for path in kept if b"the-projects-value" in path.read_bytes()]
+    gone = machine.job(without)
+    assert (gone.status, gone.error_code) == ("failed", "secret_missing")
+    assert "DELETED" in (gone.error_message or "")

@@ -5,7 +5,7 @@ import { authStateQuery } from "./api/auth";
 import { queryClient } from "./api/client";
 import { jobQuery } from "./api/jobs";
 import { Toasts } from "./components/toasts";
-import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, scriptSearch, settingsSearch } from "./shell/address";
+import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, runsOfJobs, runsSearch, scriptSearch, settingsSearch } from "./shell/address";
 import { BarePagePending, PageOutlet, PagePending } from "./shell/page";
 import { BarePageError, NotFound, PageError } from "./shell/page-error";
 
@@ -113,14 +113,25 @@ const newJobInProject = createRoute({
 const job = createRoute({
   ...appPage,
   path: "/projects/$projectId/jobs/$jobId",
+  validateSearch: jobSearch,
   component: lazyRouteComponent(() => import("./pages/job/job-page"), "JobPage"),
 });
 
+const runs = createRoute({
+  ...appPage,
+  path: "/runs",
+  validateSearch: runsSearch,
+  component: lazyRouteComponent(() => import("./pages/runs/runs-page"), "RunsPage"),
+});
+
+/** The addresses of the two pages that the run list replaced. */
 const jobs = createRoute({
   ...appPage,
   path: "/jobs",
   validateSearch: jobsSearch,
-  component: lazyRouteComponent(() => import("./pages/jobs/jobs-page"), "JobsPage"),
+  beforeLoad: ({ search }) => {
+    throw redirect({ to: "/runs", search: runsOfJobs(search), replace: true });
+  },
 });
 
 const newJob = createRoute({
@@ -133,9 +144,10 @@ const newJob = createRoute({
 const jobById = createRoute({
   ...appPage,
   path: "/jobs/$jobId",
-  beforeLoad: async ({ context, params }) => {
+  validateSearch: jobSearch,
+  beforeLoad: async ({ context, params, search }) => {
     const { project_id: projectId } = await context.queryClient.ensureQueryData(jobQuery(params.jobId));
-    throw redirect({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId: params.jobId }, replace: true });
+    throw redirect({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId: params.jobId }, search, replace: true });
   },
 });
 
@@ -183,7 +195,9 @@ const compare = createRoute({
   ...appPage,
   path: "/compare",
   validateSearch: compareSearch,
-  component: lazyRouteComponent(() => import("./pages/compare/compare-page"), "ComparePage"),
+  beforeLoad: ({ search }) => {
+    throw redirect({ to: "/runs", search: { run: search.job?.join(",") }, replace: true });
+  },
 });
 
 const playground = createRoute({
@@ -216,7 +230,7 @@ const routeTree = root.addChildren([
   secondFactor,
   setup,
   shared,
-  app.addChildren([dashboard, projects, project, newJobInProject, job, jobs, newJob, jobById, datasets, dataset, models, finetune, script, checkpoints, compare, playground, providers, settings]),
+  app.addChildren([dashboard, projects, project, newJobInProject, job, runs, jobs, newJob, jobById, datasets, dataset, models, finetune, script, checkpoints, compare, playground, providers, settings]),
 ]);
 
 export const router = createRouter({

@@ -25,6 +25,7 @@ export const runSummary = (change: Partial<RunSummary> = {}): RunSummary => ({
   findings: [],
   processes: { ranks: [], rank_variance: [], nodes: [], left_out: 0 },
   cost: null,
+  start: null,
   ...change,
 });
 
@@ -33,4 +34,4 @@ export const lastValues = (values: Record<string, number>) => Object.fromEntries
 type Change = Partial<Omit<Job, "summary" | "plan" | "config" | "task" | "offer">> & { summary?: object; plan?: object | null; config?: object | null; task?: object | null; offer?: object | null };
 
 export const testJob = ({ summary, ...change }: Change = {}): Job =>
-  ({ id: "j", kind: "train", target: "local", budget: null, max_hours: null, status: "running", has_model: false, plan: null, offer: null, config: null, task: null, settings: {}, error_code: null, error_message: null, queue_position: null, ...change, summary: runSummary(summary as Partial<RunSummary>) }) as Job;
+  ({ id: "j", kind: "train", target: "local", budget: null, max_hours: null, status: "running", has_model: false, plan: null, offer: null, failover: [], config: null, task: null, settings: {}, error_code: null, error_message: null, queue_position: null, failed_on_data: false, branch: null, active_seconds: 0, active_since: null, start_time: null, end_time: null, ...change, summary: runSummary(summary as Partial<RunSummary>) }) as Job;

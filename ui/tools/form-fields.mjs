@@ -11,6 +11,7 @@ const description = JSON.parse(readFileSync(at("openapi.json"), "utf8"));
 
 /** Requests that forms send. Pages that start no training need nothing of the config, so it has a file of its own. */
 const REQUESTS = [
+  "BucketIn",
   "BudgetIn",
   "CamelProjectIn",
   "CredentialsIn",
@@ -18,6 +19,7 @@ const REQUESTS = [
   "DatasetChange",
   "DatasetFromHub",
   "Extension",
+  "NewBranch",
   "FactorCode",
   "HubPush",
   "InvitationIn",
@@ -27,6 +29,7 @@ const REQUESTS = [
   "NewEvaluation",
   "NewExport",
   "NewHubToken",
+  "SecretIn",
   "NewJob",
   "NewModel",
   "NewPasskey",

@@ -151,7 +151,7 @@ def _run(
     log.note(f"Attempt {spec.attempt} of job {spec.job_id} starts at {moment} ({start}).")
     if spec.note:
         log.note(spec.note)
-    environment = training_environment(spec, os.environ)
+    environment = training_environment(spec, os.environ, files.take_secrets())
     try:
         training = start_training(spec, environment, keep=(held, *devices), become=become)
         files.write_agent(AgentRecord.of_this_process(training.process, spec.attempt, start))

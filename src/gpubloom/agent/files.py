@@ -81,6 +81,7 @@ class AgentFiles:
         self.run_dir = Path(run_dir)
         self.folder = self.run_dir / "agent"
         self.job = self.folder / "job.json"
+        self.secrets = self.folder / "secrets.json"
         self.lock = self.folder / "lock"
         self.agent = self.folder / "agent.json"
         self.messages = self.folder / "agent.log"
@@ -96,6 +97,20 @@ class AgentFiles:
     def write_job(self, spec: JobSpec) -> None:
         self.create_folder()
         replace_file(self.job, spec.to_json(), durable=True)
+
+    def write_secrets(self, values: Mapping[str, str]) -> None:
+        """For the agent that starts next, which removes the file."""
+        self.create_folder()
+        self.secrets.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(self.secrets, flags, 0o600), "w", encoding="utf-8") as file:
+            json.dump(dict(values), file)
+
+    def take_secrets(self) -> dict[str, str]:
+        """The values of the job's secrets. They are gone from the disk before the job begins."""
+        content = read_json_object(self.secrets)
+        self.secrets.unlink(missing_ok=True)
+        return {str(name): str(value) for name, value in (content or {}).items()}
 
     def read_job(self) -> JobSpec | None:
         content = read_json_object(self.job)

@@ -27,7 +27,8 @@ class JobSpec:
     directory the command runs. `note`: what the log should say about this attempt. `total_steps`: how many
     the script is expected to take; it need not print that. `confinement`: the sandbox of the command, as
     `gpubloom.sandbox` reads it; `launcher`: the command that runs the job in it. `has_reporter`: the command
-    writes the events of the run itself, and may have put anything in their place.
+    writes the events of the run itself, and may have put anything in their place. `secrets`: names of further
+    variables; their values come apart from the job file (`AgentFiles.take_secrets`).
     """
 
     job_id: str
@@ -44,6 +45,7 @@ class JobSpec:
     confinement: Mapping[str, Any] | None = None
     launcher: tuple[str, ...] = ()
     has_reporter: bool = False
+    secrets: tuple[str, ...] = ()
     v: int = SPEC_VERSION
 
     def __post_init__(self) -> None:
@@ -97,6 +99,7 @@ class JobSpec:
                 confinement=content.get("confinement"),
                 launcher=tuple(str(part) for part in content.get("launcher") or ()),
                 has_reporter=content.get("has_reporter") is True,
+                secrets=tuple(str(name) for name in content.get("secrets") or ()),
             )
         except (KeyError, TypeError, AttributeError) as problem:
             raise InputError(

@@ -164,7 +164,7 @@ def _be_the_agent(run_dir: Path, answer: int, devices: Sequence[int], own: set[i
                 os.close(descriptor)
         if spec.confinement is not None:
             options = Options.from_json(spec.confinement)
-            environment = inside_environment(options, environment)
+            environment = inside_environment(options, environment, spec.secrets)
             confine_fork(options)
         raise _BecomeScript(Script(spec.run_dir, spec.command[1:], environment))
 

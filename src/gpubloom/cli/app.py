@@ -13,6 +13,7 @@ from typer.models import ParameterInfo
 import gpubloom
 from gpubloom.cli import (
     accounts,
+    alerts,
     audit,
     auth,
     bench,
@@ -36,14 +37,18 @@ from gpubloom.cli import (
     plan,
     projects,
     providers,
+    runs,
     schemas,
     script_inspect,
     script_run,
+    secrets,
     serve_metrics,
     server,
+    storage,
     tensorboard,
     train,
     watch,
+    what_ran,
 )
 from gpubloom.cli.old_names import with_new_name
 from gpubloom.cli.output import fail
@@ -125,16 +130,27 @@ app.command("finetune", rich_help_panel=_START)(finetune.finetune)
 app.command("plan", rich_help_panel=_START)(plan.plan)
 app.command("chat", rich_help_panel=_START)(chat.chat)
 
-runs = _group("runs", "Watch, compare, share and convert training runs.", _FILES)
-runs.command("watch")(watch.watch)
-runs.command("serve")(serve_metrics.serve_metrics)
-runs.command("card")(card.card)
-runs.command("compare")(compare.compare)
-runs.command("checkpoints")(checkpoints.list_of_run)
-runs.command("mirror")(mirror.mirror)
-runs.command("convert-checkpoint")(export.convert)
-runs.command("config-schema")(schemas.config_schema)
-runs.add_typer(tensorboard.app, name="tensorboard")
+run_commands = typer.Typer(cls=runs.RunCommands, no_args_is_help=True)
+app.add_typer(
+    run_commands,
+    name="runs",
+    help="List, watch, compare, share and convert training runs.",
+    rich_help_panel=_FILES,
+)
+run_commands.command("list")(runs.list_runs)
+run_commands.command("label")(runs.label)
+run_commands.command("send")(runs.send)
+run_commands.command("watch")(watch.watch)
+run_commands.command("serve")(serve_metrics.serve_metrics)
+run_commands.command("card")(card.card)
+run_commands.command("compare")(compare.compare)
+run_commands.command("checkpoints")(checkpoints.list_of_run)
+run_commands.command("what-ran")(what_ran.what_ran)
+run_commands.command("mirror")(mirror.mirror)
+run_commands.command("convert-checkpoint")(export.convert)
+run_commands.command("config-schema")(schemas.config_schema)
+run_commands.add_typer(tensorboard.app, name="tensorboard")
+run_commands.add_typer(alerts.app, name="alerts")
 
 app.add_typer(models.app, name="models", rich_help_panel=_FILES)
 models.app.command("generate")(chat.generate)
@@ -158,8 +174,10 @@ scripts.command("run")(script_run.run_script)
 
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_SERVER)
 app.add_typer(projects.app, name="projects", rich_help_panel=_SERVER)
+app.add_typer(secrets.app, name="secrets", rich_help_panel=_SERVER)
 app.add_typer(providers.app, name="providers", rich_help_panel=_SERVER)
 providers.app.command("offers")(offers.offers)
+providers.app.add_typer(storage.app, name="storage")
 
 server_commands = _group("server", "Run and maintain your own GPU Bloom server.", _SERVER)
 server_commands.command("start")(server.start)

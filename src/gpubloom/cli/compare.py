@@ -4,7 +4,6 @@ The runs are run directories of this machine, or jobs of the server that `bloom 
 """
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gpubloom.cli.chart import Line
-    from gpubloom.plan.comparison import Difference, Outcome
+    from gpubloom.plan.comparison import Difference
 
 _MOST = 8
 _POINTS = 400
@@ -105,79 +104,56 @@ def _as_json(comparison: Comparison) -> dict[str, object]:
 
 def compare_directories(folders: list[Path], series: str) -> Comparison:
     """Run directories of this machine; InputError when a folder is not one."""
+    from gpubloom.cli.chart import Line
     from gpubloom.cli.run_view import must_be_run
-    from gpubloom.plan.comparison import differences
-    from gpubloom.plan.config import read_json
+    from gpubloom.runs.comparing import compare
+    from gpubloom.runs.folder import RunFolder, read_curve
 
     for folder in folders:
-        must_be_run(folder, "config.json")
-    configs = [read_json(folder / "config.json") for folder in folders]
-    return Comparison([_read_run(folder, series) for folder in folders], differences(configs))
-
-
-def _read_run(folder: Path, series: str) -> Run:
-    from gpubloom.cli.run_view import mean_line
-    from gpubloom.plan.comparison import BEST_SERIES, SPEED_SERIES, outcome
-    from gpubloom.traincard import Reading
-
-    reading = Reading(folder)
-    reading.update()
-    evaluations = reading.curves.attempts(BEST_SERIES).values()
-    speeds = reading.curves.attempts(SPEED_SERIES).values()
-    attempts = reading.attempts.values()
-    started = [attempt.started_at for attempt in attempts if attempt.started_at is not None]
-    ended = [attempt.last_t for attempt in attempts if attempt.last_t is not None]
-    found = outcome(
-        values=reading.state.values,
-        steps=reading.state.step,
-        # The lowest value of a bucket without finite values is NaN, which would hide all others.
-        best_eval_loss=min(
-            (low for curve in evaluations for low in curve.low if not math.isnan(low)), default=None
-        ),
-        speed_total=sum(total for curve in speeds for total in curve.total),
-        speed_count=sum(count for curve in speeds for count in curve.finite),
-        seconds=max(ended) - min(started) if started and ended else None,
-    )
-    curve = mean_line(reading.curves.attempts(series).values())
-    return Run(folder.resolve().name, reading.status, _figures(found), curve)
+        must_be_run(folder)
+    found = [RunFolder(folder).run(folder.absolute()) for folder in folders]
+    curves = [read_curve(folder, run, series) for folder, run in zip(folders, found, strict=True)]
+    lines = [Line([] if curve is None else [list(zip(curve.x, curve.y, strict=True))]) for curve in curves]
+    return _comparison(compare(found).model_dump(mode="json"), lines)
 
 
 def compare_jobs(job_ids: list[str], series: str) -> Comparison:
-    """Jobs of the server that `bloom auth login` stored."""
+    """Runs of the server that `bloom auth login` stored."""
     from gpubloom.cli.api_client import call
     from gpubloom.cli.chart import Line
-    from gpubloom.plan.comparison import Difference, Outcome
 
-    answer = call("GET", "/compare?" + urlencode([("job", job_id) for job_id in job_ids]))
-    runs = []
-    for job, given in zip(answer["jobs"], answer["outcomes"], strict=True):
+    answer = call("GET", "/runs/compare?" + urlencode([("run", job_id) for job_id in job_ids]))
+    lines = []
+    for job_id in job_ids:
         query: dict[str, str | int] = {"series": series, "points": _POINTS}
-        curves = call("GET", f"/jobs/{job['id']}/metrics", query=query)["series"]
-        pieces = [list(zip(curve["x"], curve["value"], strict=True)) for curve in curves]
-        found = Outcome(
-            final=given["final"],
-            best_eval_loss=given["best_eval_loss"],
-            steps=given["steps"],
-            tokens=given["tokens"],
-            tokens_per_second=given["tokens_per_second"],
-            seconds=given["seconds"],
-        )
-        runs.append(Run(job["name"], job["status"], _figures(found), Line(pieces)))
-    differences = [Difference(each["path"], tuple(each["values"])) for each in answer["differences"]]
-    return Comparison(runs, differences)
+        curves = call("GET", f"/jobs/{job_id}/metrics", query=query)["series"]
+        lines.append(Line([list(zip(curve["x"], curve["value"], strict=True)) for curve in curves]))
+    return _comparison(answer, lines)
 
 
-def _figures(found: "Outcome") -> dict[str, float | None]:
+def _comparison(answer: dict[str, Any], lines: "list[Line]") -> Comparison:
+    """The API's comparison, which a folder gives as well, with a curve for each run."""
+    from gpubloom.plan.comparison import Difference
+
+    runs = [
+        Run(given["name"], given["status"], _figures(given), line)
+        for given, line in zip(answer["outcomes"], lines, strict=True)
+    ]
+    listed = [*answer["differences"], *answer["fact_differences"]]
+    return Comparison(runs, [Difference(each["path"], tuple(each["values"])) for each in listed])
+
+
+def _figures(found: dict[str, Any]) -> dict[str, float | None]:
     from gpubloom.traincard.number_encoding import decode_number
 
     return {
-        "final train loss": decode_number(found.final.get("train/loss")),
-        "final eval loss": decode_number(found.final.get("eval/loss")),
-        "best eval loss": found.best_eval_loss,
-        "steps": found.steps,
-        "tokens": found.tokens,
-        "mean tokens/s": found.tokens_per_second,
-        "seconds": found.seconds,
+        "final train loss": decode_number(found["final"].get("train/loss")),
+        "final eval loss": decode_number(found["final"].get("eval/loss")),
+        "best eval loss": found["best_eval_loss"],
+        "steps": found["steps"],
+        "tokens": found["tokens"],
+        "mean tokens/s": found["tokens_per_second"],
+        "seconds": found["seconds"],
     }
 
 

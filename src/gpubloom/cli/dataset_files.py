@@ -22,7 +22,7 @@ MapOption = Annotated[
     typer.Option(
         "--map",
         metavar="FIELD=COLUMN",
-        help="Column of a field, such as prompt=question or text=body; repeat the option for each field.",
+        help="Column of a field, such as prompt=question or output=list[0].answer; repeat for each field.",
     ),
 ]
 TokenizerOption = Annotated[
@@ -31,7 +31,9 @@ TokenizerOption = Annotated[
 ]
 EncodingOption = Annotated[
     str | None,
-    typer.Option(help="utf-8, utf-16-le, utf-16-be or latin-1. Set it if the detected encoding is wrong."),
+    typer.Option(
+        help="utf-8, utf-16-le, utf-16-be, windows-1252 or latin-1. Set it if the detected one is wrong."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 EvalFraction = Annotated[
@@ -307,7 +309,8 @@ def report_lines(report: "Report") -> "list[Text | str]":
     for column in report.columns:
         types = ", ".join(column.types) or "empty in every row"
         share = column.filled / max(1, column.filled + column.missing)
-        lines.append(f"  {_printable(column.name)}: {types}, filled in {share:.0%} of the rows")
+        unused = ", not used" if column.name in report.unused_columns else ""
+        lines.append(f"  {_printable(column.name)}: {types}, filled in {share:.0%} of the rows{unused}")
     lines += ["", _format_line(report)]
     if report.mapping is not None:
         split = (
@@ -389,8 +392,8 @@ def _format_line(report: "Report") -> str:
 def _length_lines(lengths: "Lengths") -> "list[Text | str]":
     lines: list[Text | str] = [
         f"{lengths.total:,} {lengths.unit}, {lengths.trained:,} of them trained. "
-        f"50% of the rows have fewer than {lengths.half_below:,} {lengths.unit}, "
-        f"95% have fewer than {lengths.most_below:,}."
+        f"50% of the rows have at most {lengths.median:,} {lengths.unit}, "
+        f"95% have at most {lengths.percentile_95:,}."
     ]
     most = max(bar.rows for bar in lengths.histogram)
     for bar in lengths.histogram:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubloom.cli.output import refuse
+from gpubloom.cli.preflight import epoch_data, show_findings, show_preflight
 from gpubloom.cli.train import SETTINGS, Assignments, ConfigFile, OneGpu, RunDir
 from gpubloom.errors import InputError
 
@@ -68,6 +69,13 @@ def finetune(
     assignments: Assignments = None,
     config: ConfigFile = None,
     run_dir: RunDir = None,
+    preflight: Annotated[
+        bool,
+        typer.Option(
+            "--preflight", help="Only count the rows, tokens and steps of the run, and list what to know."
+        ),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with --preflight.")] = False,
 ) -> None:
     """Fine-tune a model on examples.
 
@@ -92,14 +100,14 @@ def finetune(
             "learning_rate": learning_rate,
             "device": None if gpu is None else f"cuda:{gpu}",
         }
-        start(
-            flags,
-            assignments or [],
-            config,
-            run_dir,
-            console,
-            usual_settings(flags, assignments or [], config),
-        )
+        usual = usual_settings(flags, assignments or [], config)
+        if preflight:
+            show_preflight(_config(flags, assignments or [], config, usual), console, as_json=as_json)
+            return
+        if as_json:
+            raise InputError("invalid_option", "--json prints a pre-flight: add --preflight.")
+        show_findings(_config(flags, assignments or [], config, usual), console)
+        start(flags, assignments or [], config, run_dir, console, usual)
     except ValueError as problem:
         refuse(problem)
 
@@ -126,10 +134,24 @@ def folder_of(named: str, console: "Console") -> Path:
     return folder
 
 
+def _config(
+    flags: dict[str, Any], assignments: list[str], config_file: Path | None, defaults: dict[str, Any]
+) -> "TrainConfig":
+    from gpubloom.cli.train_config import build_config
+
+    return build_config(
+        flags=flags,
+        assignments=assignments,
+        config_file=config_file,
+        environment=os.environ,
+        folder=Path.cwd(),
+        defaults=defaults,
+    )
+
+
 def usual_settings(flags: dict[str, Any], assignments: list[str], config_file: Path | None) -> dict[str, Any]:
     """Defaults of settings that were not given: LoRA, and the largest batch that fits, up to 8 rows."""
-    from gpubloom.cli.train_config import build_config
-    from gpubloom.plan import DoesNotFit, detect_hardware, estimate_tokens, plan
+    from gpubloom.plan import CountedData, DoesNotFit, detect_hardware, plan
     from gpubloom.plan.config import folder_context_length
     from gpubloom.plan.families import read_decoder
 
@@ -137,14 +159,7 @@ def usual_settings(flags: dict[str, Any], assignments: list[str], config_file: P
     defaults: dict[str, Any] = {"method": "lora", "model.context_length": folder_context_length(positions)}
 
     def asked(**more: Any) -> "TrainConfig":
-        return build_config(
-            flags=flags,
-            assignments=assignments,
-            config_file=config_file,
-            environment=os.environ,
-            folder=Path.cwd(),
-            defaults={**defaults, **more},
-        )
+        return _config(flags, assignments, config_file, {**defaults, **more})
 
     def fits(rows: int) -> bool:
         try:
@@ -154,7 +169,8 @@ def usual_settings(flags: dict[str, Any], assignments: list[str], config_file: P
         return True
 
     hardware, config = detect_hardware(), asked()
-    filled = (estimate_tokens(config.data) or 0) // config.context_length
+    data = epoch_data(config)
+    filled = data.sequences if isinstance(data, CountedData) else (data or 0) // config.context_length
     rows = at_once = min(_ROWS, max(1, filled // _STEPS_PER_EPOCH))
     # If one row does not fit, the plan refuses the run.
     while at_once > 1 and not fits(at_once):

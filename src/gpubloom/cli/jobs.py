@@ -62,6 +62,8 @@ def _details(job: dict[str, Any]) -> list[str]:
         # NaN and the infinities are texts in JSON.
         found.append(f"loss {loss}" if isinstance(loss, str) else f"loss {loss:.3f}")
     found.append((job["provider"] or "local") + ("" if spent is None else f" ${spent:,.2f}"))
+    if store := (job.get("offer") or {}).get("store"):
+        found.append(f"files through {store['title'].lower()}")
     if used is not None and used != rows:
         found.append(f"{used:,} of {rows:,} rows used")
     return found
@@ -98,8 +100,34 @@ def _show(job: dict[str, Any], as_json: bool) -> None:
         typer.echo(f"  position {job['queue_position']} in the queue")
     if job["error_message"]:
         typer.echo(f"  {job['error_message']}")
-    for warning in job["warnings"]:
-        _echo(f"{warning['level']}: {warning['line']}", indent="  ")
+    _show_start(job)
+    for finding in job["summary"]["findings"]:
+        level = {"critical": "error", "info": "note"}.get(finding["severity"], finding["severity"])
+        _echo(f"{level}: {finding['sentence']} {finding['next_step']}".rstrip(), indent="  ")
+
+
+_STAGES = {
+    "requested": "machine requested",
+    "machine": "machine up",
+    "packages": "packages",
+    "data": "data",
+    "start": "start",
+}
+
+
+def _show_start(job: dict[str, Any]) -> None:
+    """The stages of a rented machine's start and its last lines, until the job's first step."""
+    start = job["summary"].get("start")
+    if start is None or start["attempt"] != job["attempt"] or job["summary"]["step"] is not None:
+        return
+    if job["error_message"] is None and start["failure"]:
+        typer.secho(f"  {start['failure']}", fg=typer.colors.RED)
+    for stage in start["stages"]:
+        seconds = "" if stage["seconds"] is None else f" {stage['seconds']:.0f} s"
+        text = f"  {stage['text']}" if stage["text"] else ""
+        typer.echo(f"  {_STAGES.get(stage['name'], stage['name']):<18} {stage['state']}{seconds}{text}")
+    for line in start["log"][-10:]:
+        typer.echo(f"  {line['seconds']:5.0f} s  {line['stage']:<9} {line['text']}")
 
 
 def _echo(line: str, indent: str = "") -> None:
@@ -190,15 +218,114 @@ def checkpoints(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def machines(job_id: JobId, as_json: AsJson = False) -> None:
+    """List the rented machines of a job in the order of its attempts, and what each cost."""
+    from gpubloom.cli.tables import print_table
+
+    found = _call("GET", "/rentals", query={"job_id": str(job_id), "limit": 100})["items"][::-1]
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    if not found:
+        typer.echo("No machine was rented for this job.")
+        return
+    print_table(
+        {
+            "attempt": "number",
+            "machine": "text",
+            "state": "text",
+            "metered $": "number",
+            "billed $": "number",
+        },
+        [
+            (
+                item["attempt"],
+                f"{item['provider']} {item['gpus']}x {item['gpu']}",
+                item["state"],
+                f"{item['cost']:.2f}",
+                "" if item["bill"] is None else f"{item['bill']:.2f}",
+            )
+            for item in found
+        ],
+    )
+    for item in found:
+        if item["detail"]:
+            typer.echo(f"{item['attempt']}: {item['detail']}")
+
+
+@app.command()
 def pause(job_id: JobId) -> None:
     """Pause a job: save a checkpoint, stop and free the GPU."""
     _show(_call("POST", f"/jobs/{job_id}/pause"), as_json=False)
 
 
+Step = Annotated[int, typer.Argument(help="Step of the checkpoint, from `bloom jobs checkpoints`.")]
+
+
+def _checkpoint(job_id: object, step: int) -> str:
+    """The address of the checkpoint of a step."""
+    found = _call("GET", f"/jobs/{job_id}/checkpoints")["items"]
+    chosen = next((checkpoint for checkpoint in found if checkpoint["step"] == step), None)
+    if chosen is not None:
+        return f"/jobs/{job_id}/checkpoints/{chosen['id']}"
+    steps = ", ".join(str(checkpoint["step"]) for checkpoint in found) or "none"
+    sentence = f"The job has no checkpoint of step {step}. It has: {steps}."
+    return fail("checkpoint_not_found", sentence, status=WRONG_INPUT)
+
+
 @app.command()
-def resume(job_id: JobId) -> None:
-    """Resume a job from its newest checkpoint."""
-    _show(_call("POST", f"/jobs/{job_id}/resume"), as_json=False)
+def resume(
+    job_id: JobId,
+    step: Annotated[
+        int | None, typer.Option(help="Go back to the checkpoint of this step; later ones are deleted.")
+    ] = None,
+) -> None:
+    """Resume a job from its newest checkpoint, or from an older one."""
+    address = f"/jobs/{job_id}" if step is None else _checkpoint(job_id, step)
+    _show(_call("POST", f"{address}/resume"), as_json=False)
+
+
+@app.command()
+def branch(
+    job_id: JobId,
+    step: Step,
+    name: Annotated[str | None, typer.Option(help="Name of the new job.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the new job.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay of the new job.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Total number of epochs.", min=1)] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Total number of steps.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a new job from a checkpoint, with changed settings. The first job stays as it is."""
+    asked = {
+        "name": name,
+        "learning_rate": learning_rate,
+        "weight_decay": weight_decay,
+        "epochs": epochs,
+        "max_steps": max_steps,
+    }
+    body = {field: value for field, value in asked.items() if value is not None}
+    _show(_call("POST", f"{_checkpoint(job_id, step)}/branch", body=body), as_json)
+
+
+@app.command("delete-checkpoint")
+def delete_checkpoint(job_id: JobId, step: Step) -> None:
+    """Delete one checkpoint of a job that does not run."""
+    _call("DELETE", _checkpoint(job_id, step))
+    typer.echo(f"Deleted the checkpoint of step {step}.")
+
+
+@app.command("download-checkpoint")
+def download_checkpoint(
+    job_id: JobId,
+    step: Step,
+    into: Annotated[Path, typer.Argument(help="Archive to write, such as step-100.tar.", dir_okay=False)],
+) -> None:
+    """Download one checkpoint as a tar archive."""
+    from gpubloom.cli.api_client import save_file
+
+    save_file(f"{_checkpoint(job_id, step)}/archive", into)
+    typer.echo(str(into))
 
 
 @app.command()
@@ -214,6 +341,14 @@ def logs(
     """Print the last lines of a job's output."""
     for line in _call("GET", f"/jobs/{job_id}/logs", query={"limit": lines})["lines"]:
         _echo(line)
+
+
+@app.command("what-ran")
+def what_ran(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show what ran: commit and changes, command line, packages, machine, configs and datasets."""
+    from gpubloom.cli.what_ran import print_what_ran
+
+    print_what_ran(_call("GET", f"/jobs/{job_id}/what-ran"), as_json=as_json)
 
 
 @app.command()

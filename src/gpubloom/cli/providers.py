@@ -33,6 +33,9 @@ def list_providers(as_json: AsJson = False) -> None:
     )
     if not all(item["connected"] for item in found["items"] if item["available"]):
         typer.echo("Connect a provider: bloom providers connect PROVIDER")
+    stores = {item["store"]["title"] for item in found["items"] if item.get("store")}
+    if stores:
+        typer.echo(f"Files of jobs go through: {', '.join(sorted(stores))}")
     if not found["storage"]["ready"]:
         new_console().print(f"\nJobs cannot be sent to a provider yet: {found['storage']['reason']}")
 

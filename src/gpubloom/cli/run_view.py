@@ -18,11 +18,11 @@ from rich.text import Text
 from gpubloom.cli.chart import Line, short
 from gpubloom.errors import InputError
 from gpubloom.traincard import Curve, Curves, Reader, Reading, RunLock, RunState, diagnose
-from gpubloom.traincard.lines import RENDERED_KINDS, RunLines, log_line, rows_used
+from gpubloom.traincard.findings import Finding
+from gpubloom.traincard.lines import RENDERED_KINDS, RunLines, rows_used
 from gpubloom.traincard.number_encoding import decode_number
 
-_GIB = 1024**3
-_MOST_WARNINGS = 10
+_GB = 1e9
 _FOLLOW_SECONDS = 0.25
 _PLAIN_LINE_SECONDS = 10.0
 
@@ -61,13 +61,7 @@ class RunView:
     @property
     def findings(self) -> list[str]:
         """The problems of the run in its current state."""
-        return [finding.sentence for finding in diagnose(self._reading)]
-
-    @property
-    def warnings(self) -> list[str]:
-        """The last warnings and errors of its log, each once even if a restart repeats it."""
-        said = [log_line(line.level, line.line) for line in self._reading.log if line.level != "info"]
-        return list(dict.fromkeys(reversed(said)))[:_MOST_WARNINGS][::-1]
+        return [finding_line(finding) for finding in diagnose(self._reading)]
 
     @property
     def rows_used(self) -> str | None:
@@ -174,7 +168,7 @@ def system_parts(system: dict[str, Any]) -> list[str]:
     if "cpu/utilization" in system:
         parts.append(f"CPU {system['cpu/utilization']:.0f} %")
     if "ram/used" in system and "ram/total" in system:
-        parts.append(f"RAM {system['ram/used'] / _GIB:.1f}/{system['ram/total'] / _GIB:.1f} GiB")
+        parts.append(f"RAM {system['ram/used'] / _GB:.1f}/{system['ram/total'] / _GB:.1f} GB")
     gpus = sorted({int(name.split("/")[1]) for name in system if name.startswith("gpu/")})
     return parts + [_gpu(number, system) for number in gpus]
 
@@ -186,7 +180,7 @@ def _gpu(number: int, system: dict[str, Any]) -> str:
         parts.append(f"{busy:.0f} %")
     used, total = system.get(f"{prefix}memory_used"), system.get(f"{prefix}memory_total")
     if used is not None and total is not None:
-        parts.append(f"{used / _GIB:.1f}/{total / _GIB:.0f} GiB")
+        parts.append(f"{used / _GB:.1f}/{total / _GB:.0f} GB")
     if (heat := system.get(f"{prefix}temperature")) is not None:
         parts.append(f"{heat:.0f} °C")
     if (power := system.get(f"{prefix}power")) is not None:
@@ -254,13 +248,13 @@ def _bar(view: RunView) -> Table:
 def follow_in_lines(view: RunView, is_alive: Callable[[], bool], console: Console) -> None:
     """Prints the output of the run until `is_alive` returns False, then its final status.
 
-    If the run has begun, it first prints the warnings so far and the current status. Without output, the
-    status follows every ten seconds.
+    If the run has begun, it first prints the findings so far and the current status. Without output, the
+    status follows every ten seconds. The findings come again at the end.
     """
     view.new_lines()
     last_line, last_text = time.monotonic(), ""
     if view.has_begun:
-        for line in view.warnings:
+        for line in view.findings:
             _print(line, console)
         last_text = _summary(view)
         _print(last_text, console)
@@ -276,8 +270,16 @@ def follow_in_lines(view: RunView, is_alive: Callable[[], bool], console: Consol
             _print(text, console)
             last_line, last_text = time.monotonic(), text
         if not alive:
+            for finding in view.findings:
+                _print(finding, console)
             return
         time.sleep(_FOLLOW_SECONDS)
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding as a terminal shows it: how much it matters, what is wrong, what to do."""
+    level = {"critical": "error", "info": "note"}.get(finding.severity, finding.severity)
+    return f"{level}: {finding.text}"
 
 
 def _print(line: str, console: Console) -> None:

@@ -34,8 +34,26 @@ def run_script(
         ),
     ] = "auto",
     gpu: Annotated[str | None, typer.Option(help="GPU type, such as A10.")] = None,
-    budget: Annotated[float | None, typer.Option(help="Budget: maximum cost in dollars.", min=0)] = None,
-    max_hours: Annotated[float | None, typer.Option(help="Maximum duration in hours.", min=0)] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Budget: maximum cost in dollars. [default: twice the estimate]", min=0),
+    ] = None,
+    max_hours: Annotated[
+        float | None, typer.Option(help="Maximum duration in hours. [default: twice the estimate]", min=0)
+    ] = None,
+    failover: Annotated[
+        bool,
+        typer.Option(
+            help="If the provider has no machine, use the same GPU at another connected provider, within the "
+            "same budget."
+        ),
+    ] = True,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of a secret that the script gets; may be repeated. [default: all of your secrets]"
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the job.")] = None,
     project: Annotated[
         str | None, typer.Option(help="Project id from `bloom projects list`. [default: the project Scripts]")
@@ -99,6 +117,8 @@ def run_script(
         "datasets": dataset or [],
         "budget": budget,
         "max_hours": max_hours,
+        "failover": None if failover else [],
+        "secrets": secret,
         "network": network,
         "confirmed": confirm,
     }
@@ -174,8 +194,18 @@ def _show_quote(quote: dict[str, Any]) -> None:
             f"(${cost['low']:.2f} to ${cost['high']:.2f}).",
             err=True,
         )
+    if limits := quote.get("limits"):
+        budget = "" if limits["budget"] is None else f"at ${limits['budget']:.2f} or "
+        typer.echo(f"The job pauses {budget}after {limits['max_hours']:g} hours.", err=True)
+    switch_off = quote.get("switch_off")
+    if switch_off and not switch_off["can"]:
+        typer.secho(f"Warning: {switch_off['reason']}", err=True, fg="red")
     for reason in quote["reasons"]:
         typer.echo(f"  {reason}", err=True)
+    if store := quote.get("store"):
+        typer.echo(f"  Files go through: {store['title']}. {store['note']}", err=True)
+    if problem := quote.get("problem"):
+        typer.echo(f"  {problem}", err=True)
 
 
 def _write_notebook(

@@ -180,8 +180,9 @@ def start(
     """Writes a new run and trains it in a child process; InputError when the input is wrong."""
     from gpubloom import __version__
     from gpubloom.cli.child_process import must_have_torch
+    from gpubloom.cli.preflight import epoch_data
     from gpubloom.cli.train_config import build_config
-    from gpubloom.plan import detect_hardware, estimate_tokens, plan_on, run_files
+    from gpubloom.plan import detect_hardware, plan_on, run_files
 
     config = build_config(
         flags=flags,
@@ -191,7 +192,7 @@ def start(
         folder=Path.cwd(),
         defaults=defaults or {},
     )
-    expected = plan_on(detect_hardware(), config, tokens_per_epoch=estimate_tokens(config.data))
+    expected = plan_on(detect_hardware(), config, tokens_per_epoch=epoch_data(config))
     must_have_torch()
     try:
         run_dir = _new_folder(wanted_dir, config)

@@ -90,7 +90,7 @@ def frame(view: "RunView", width: int) -> "RenderableType":
     if view.has_begun and view.state.updated_at is not None:
         lines.append(Text(f"last event {age(view.state.updated_at)}", style="dim"))
     lines += _charts(view, width)
-    lines += [Text(problem, style="yellow") for problem in (*view.findings, *view.warnings)]
+    lines += [Text(problem, style="yellow") for problem in view.findings]
     if error := view.state.error:
         lines.append(Text(f"{error['type']}: {error['message']}", style="bold red"))
         from gpubloom.traincard.causes import cause_and_advice

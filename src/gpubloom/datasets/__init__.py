@@ -13,12 +13,21 @@ template)` its text with the trained spans, `RowTokenizer.encode(rendered)` ids 
 used raises RowProblem (or carries `problem`), and never stops the rows after it.
 """
 
+from gpubloom.datasets.columns import Column
 from gpubloom.datasets.conversion import Converted, Split, convert
 from gpubloom.datasets.detection import Detection, detect, sample
 from gpubloom.datasets.example import Example, Message
-from gpubloom.datasets.inspection import Column, Duplicates, Lengths, Report, inspect
+from gpubloom.datasets.example_reader import (
+    ExampleFile,
+    ReadingOptions,
+    example_files,
+    mapping_of,
+    read_examples,
+)
+from gpubloom.datasets.inspection import Duplicates, Lengths, Report, inspect
 from gpubloom.datasets.model_files import ModelFiles, RowTokenizer, Tokens
 from gpubloom.datasets.pages import Page, PreviewRow, RowIndex, build_index, index_path, preview, row_start
+from gpubloom.datasets.preflight import FilePreflight, Preflight, SideCounts, preflight
 from gpubloom.datasets.problems import NotADataset, Problem, ProblemLog, RowProblem
 from gpubloom.datasets.rendering import Piece, Rendered, render
 from gpubloom.datasets.rows import Progress, Row, Start
@@ -35,6 +44,8 @@ __all__ = [
     "Detection",
     "Duplicates",
     "Example",
+    "ExampleFile",
+    "FilePreflight",
     "Format",
     "Lengths",
     "Mapping",
@@ -43,16 +54,19 @@ __all__ = [
     "NotADataset",
     "Page",
     "Piece",
+    "Preflight",
     "PreviewRow",
     "Problem",
     "ProblemLog",
     "Progress",
+    "ReadingOptions",
     "Rendered",
     "Report",
     "Row",
     "RowIndex",
     "RowProblem",
     "RowTokenizer",
+    "SideCounts",
     "Source",
     "Split",
     "Start",
@@ -60,9 +74,13 @@ __all__ = [
     "build_index",
     "convert",
     "detect",
+    "example_files",
     "index_path",
     "inspect",
+    "mapping_of",
+    "preflight",
     "preview",
+    "read_examples",
     "readable_suffixes",
     "render",
     "row_start",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from gpubloom.datasets.columns import nested_paths
 from gpubloom.datasets.problems import RowProblem
 from gpubloom.datasets.shaping import Format, Mapping, to_example
 from gpubloom.datasets.source import Source
@@ -12,6 +13,8 @@ from gpubloom.datasets.source import Source
 SAMPLE_ROWS = 200
 # Below it, a person is asked which column is what.
 SURE = 0.6
+# Less than that: a person says whether half of the data is what they want.
+_PREFERENCE = _NESTED = 0.5
 
 _CONVERSATIONS = ("messages", "conversations", "conversation", "dialog", "dialogue", "chat")
 _PAIRS: tuple[tuple[str, str, float], ...] = (
@@ -30,6 +33,7 @@ _ALPACA: tuple[tuple[str, str, float], ...] = (
     ("instruction", "response", 0.9),
     ("instruction", "completion", 0.85),
 )
+_INPUTS = ("input", "context")
 _TEXTS = {"text": 0.95, "content": 0.75, "document": 0.75, "body": 0.65}
 _SYSTEM = ("system", "system_prompt")
 
@@ -62,8 +66,13 @@ def detect(rows: Sequence[dict[str, Any]]) -> Detection:
             columns.setdefault(str(name).strip().lower(), name)
     named = ", ".join(list(columns.values())[:8]) + (" …" if len(columns) > 8 else "")
     if {"chosen", "rejected"} <= columns.keys():
+        return _preference(rows, columns)
+    if {"message_id", "parent_id", "role", "text"} <= columns.keys():
         return Detection(
-            None, 0.0, "The columns chosen and rejected are preference data, which GPU Bloom cannot train on."
+            None,
+            0.0,
+            "Each row is one message of a conversation tree, as in Open Assistant. Use the file of whole "
+            "trees (oasst_ready.trees.jsonl) instead.",
         )
     best: Detection | None = None
     for mapping, prior, why in _candidates(rows, columns):
@@ -75,6 +84,32 @@ def detect(rows: Sequence[dict[str, Any]]) -> Detection:
             best = found
     return best or Detection(
         None, 0.0, f"The columns {named} match no known format: choose the column of each field."
+    )
+
+
+def _preference(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> Detection:
+    """Pairs of a better and a worse answer: the better one can be trained, when a person wants it."""
+    chosen, prompt = columns["chosen"], columns.get("prompt") or columns.get("question")
+    first = next((row[chosen] for row in rows if row.get(chosen)), None)
+    asked = next((row[prompt] for row in rows if row.get(prompt)), None) if prompt else None
+    if isinstance(first, list) and len(first) > 1:
+        offered = Mapping("messages", {"messages": chosen})
+    elif prompt is None:
+        offered = Mapping("text", {"text": chosen})
+    else:
+        offered = Mapping(
+            "prompt_completion",
+            {
+                "prompt": f"{prompt}[0].content" if isinstance(asked, list) else prompt,
+                "completion": f"{chosen}[0].content" if isinstance(first, list) else chosen,
+            },
+        )
+    fits = _fitting(rows, offered)
+    return Detection(
+        offered if fits else None,
+        round(_PREFERENCE * fits / len(rows), 3),
+        "The columns chosen and rejected are preference pairs. Preference training is not supported; you "
+        f"can train on the chosen answers, and {fits} of {len(rows)} sampled rows have one.",
     )
 
 
@@ -93,31 +128,60 @@ def _candidates(
     rows: Sequence[dict[str, Any]], columns: dict[str, str]
 ) -> Iterator[tuple[Mapping, float, str]]:
     system = next(({"system": columns[name]} for name in _SYSTEM if name in columns), {})
+    label = {"label": columns["label"]} if "label" in columns and _is_verdict(rows, columns["label"]) else {}
     tools = {"tools": columns["tools"]} if "tools" in columns else {}
     for name in _CONVERSATIONS:
         if name in columns:
             format_, why = _style(rows, columns[name])
-            yield Mapping(format_, {"messages": columns[name], **system, **tools}), 0.98, why
+            more = system | tools | (label if format_ == "messages" else {})
+            yield Mapping(format_, {"messages": columns[name], **more}), 0.98, why
+    if "message_tree_id" in columns and "prompt" in columns:
+        why = f"The column {columns['prompt']} contains trees of replies, as in Open Assistant"
+        yield Mapping("oasst", {"tree": columns["prompt"], **system}), 0.98, why
     for first, second, prior in _ALPACA:
         if first in columns and second in columns:
             chosen = {"instruction": columns[first], "output": columns[second]} | system
             names = [columns[first], columns[second]]
-            if "input" in columns:
-                chosen["input"] = columns["input"]
-                names.insert(1, columns["input"])
+            if context := next((columns[name] for name in _INPUTS if name in columns), None):
+                chosen["input"] = context
+                names.insert(1, context)
             yield Mapping("alpaca", chosen), prior, f"The columns {', '.join(names)} match the Alpaca format"
     for first, second, prior in _PAIRS:
         if first in columns and second in columns:
-            chosen = {"prompt": columns[first], "completion": columns[second]} | system
+            chosen = {"prompt": columns[first], "completion": columns[second]} | system | label
             why = f"The columns {columns[first]} and {columns[second]} look like prompt and completion"
             yield Mapping("prompt_completion", chosen), prior, why
     for name, prior in _TEXTS.items():
         if name in columns:
             why = f"The column {columns[name]} looks like plain text"
             yield Mapping("text", {"text": columns[name]}), prior, why
+    yield from _nested(rows, columns)
     if len(columns) == 1:
         (only,) = columns.values()
         yield Mapping("text", {"text": only}), 0.6, f"{only} is the only column, so it is used as plain text"
+
+
+def _is_verdict(rows: Sequence[dict[str, Any]], column: str) -> bool:
+    """Whether a label says of an answer that it is good or bad, as in KTO."""
+    return all(isinstance(row.get(column), bool) for row in rows if row.get(column) is not None)
+
+
+def _nested(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> Iterator[tuple[Mapping, float, str]]:
+    """Questions in columns, answers inside of a list or an object; a person says whether that is meant."""
+    paths = {path.rpartition(".")[2].lower(): path for path in nested_paths(rows[0]) if "." in path}
+    for first, second, _ in (*_ALPACA, *_PAIRS):
+        asked, answer = columns.get(first) or paths.get(first), columns.get(second) or paths.get(second)
+        if asked is None or answer is None or {asked, answer} <= set(columns.values()):
+            continue
+        why = f"{asked} and {answer} look like question and answer"
+        if first == "instruction":
+            more = next(
+                (columns.get(name) or paths[name] for name in _INPUTS if name in {*columns, *paths}), None
+            )
+            chosen = {"instruction": asked, "output": answer} | ({"input": more} if more else {})
+            yield Mapping("alpaca", chosen), _NESTED, why
+        else:
+            yield Mapping("prompt_completion", {"prompt": asked, "completion": answer}), _NESTED, why
 
 
 def _style(rows: Sequence[dict[str, Any]], column: str) -> tuple[Format, str]:

@@ -1,12 +1,13 @@
 """Which encoding a text file has, and which files are no text at all, by their first bytes.
 
-Nothing is ever unpacked here: an archive is recognised by its signature and refused.
+An archive under the name of something else is recognised by its signature and refused.
 """
 
 import codecs
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpubloom.datasets.compression import open_bytes
 from gpubloom.datasets.problems import NotADataset
 
 SNIFFED_BYTES = 1 << 20
@@ -38,6 +39,8 @@ NAMES = {
     "utf-16": "utf-16-le",
     "utf-16-le": "utf-16-le",
     "utf-16-be": "utf-16-be",
+    "windows-1252": "cp1252",
+    "cp1252": "cp1252",
     "latin-1": "latin-1",
 }
 
@@ -57,7 +60,7 @@ class Encoding:
 
 def find_encoding(path: Path, wanted: str | None = None) -> Encoding:
     """The encoding of a text file; refuses what is no text."""
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         head = file.read(SNIFFED_BYTES)
     _refuse_other_files(path, head)
     marked = _by_mark(head)
@@ -65,13 +68,15 @@ def find_encoding(path: Path, wanted: str | None = None) -> Encoding:
         return _as_wanted(wanted, marked)
     if marked is not None:
         return marked
+    if b"\0" in head and (guess := _unmarked_wide(head)) is not None:
+        return guess
     if b"\0" in head:
         raise NotADataset(
             "binary_file",
             f"{path.name} contains NUL bytes, so it is a binary file or UTF-16 without a byte order mark. "
             "Save the file as UTF-8, or set its encoding (utf-16-le, utf-16-be).",
         )
-    return _utf8_or_latin1(head)
+    return _utf8_or_windows(head)
 
 
 def _refuse_other_files(path: Path, head: bytes) -> None:
@@ -110,6 +115,22 @@ def _by_mark(head: bytes) -> Encoding | None:
     return None
 
 
+def _unmarked_wide(head: bytes) -> Encoding | None:
+    """UTF-16 without a byte order mark, where nearly every other byte is zero, as in most languages of
+    Europe. Others have to be named."""
+    pairs = len(head) // 2
+    if pairs < 16:
+        return None
+    for codec, name, zeros, others in (
+        ("utf-16-le", "little endian", head[1 : 2 * pairs : 2], head[0 : 2 * pairs : 2]),
+        ("utf-16-be", "big endian", head[0 : 2 * pairs : 2], head[1 : 2 * pairs : 2]),
+    ):
+        if zeros.count(0) > 0.9 * pairs and others.count(0) == 0:
+            note = f"The file looks like UTF-16 ({name}) without a byte order mark."
+            return Encoding(codec, 0, note)
+    return None
+
+
 def _as_wanted(wanted: str, marked: Encoding | None) -> Encoding:
     codec = NAMES.get(wanted.lower().replace("_", "-"))
     if codec is None:
@@ -122,7 +143,7 @@ def _as_wanted(wanted: str, marked: Encoding | None) -> Encoding:
     return Encoding(codec)
 
 
-def _utf8_or_latin1(head: bytes) -> Encoding:
+def _utf8_or_windows(head: bytes) -> Encoding:
     try:
         head.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -135,14 +156,22 @@ def _utf8_or_latin1(head: bytes) -> Encoding:
     broken = sum("\udc80" <= character <= "\udcff" for character in characters)
     whole = sum(character > "\x7f" for character in characters) - broken
     if whole > broken:
-        # Mostly UTF-8: reading all of it as Latin-1 would garble every good line for the sake of a bad one.
+        # Mostly UTF-8: another encoding would garble every good line for the sake of a bad one.
         return Encoding(
             "utf-8",
             0,
             "The file is UTF-8 with some invalid characters; their lines are reported as problems.",
         )
+    try:
+        # Quotes and dashes of Windows are where Latin-1 has signs that no text contains. Five bytes mean
+        # nothing there, and then it is no such file.
+        head.decode("cp1252")
+    except UnicodeDecodeError:
+        name, codec = "Latin-1", "latin-1"
+    else:
+        name, codec = "Windows-1252", "cp1252"
     return Encoding(
-        "latin-1",
+        codec,
         0,
-        "The file is not UTF-8, so it is read as Latin-1: check the accented letters in the preview.",
+        f"The file is not UTF-8, so it is read as {name}: check the accented letters in the preview.",
     )

@@ -20,10 +20,13 @@ class Message:
     content: str
     trained: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
+    # A turn of tool calls may have null for its content, which some templates tell from an empty text.
+    has_null_content: bool = False
 
     def fields(self) -> dict[str, Any]:
         """The message as templates and messages-JSONL know it."""
-        return {"role": self.role, "content": self.content, **self.extra}
+        content = None if self.has_null_content else self.content
+        return {"role": self.role, "content": content, **self.extra}
 
 
 @dataclass(frozen=True, slots=True)

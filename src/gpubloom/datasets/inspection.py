@@ -11,12 +11,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from itertools import groupby
 from types import TracebackType
-from typing import IO, Any
+from typing import IO
 
-from gpubloom.datasets.conversion import Split
+from gpubloom.datasets.columns import Column, ColumnCounter, nested_paths, unused_columns
+from gpubloom.datasets.conversion import SideChooser, Split, SplitName
 from gpubloom.datasets.detection import Detection, detect, sample
 from gpubloom.datasets.example import Example
 from gpubloom.datasets.model_files import ModelFiles
@@ -32,21 +32,11 @@ _RUN = 1 << 16
 _RECORD = 16
 _READ_RECORDS = 1_024
 
-_MOST_COLUMNS = 1_000
 _LONGEST_SHOWN = 5
+_PATH_ROWS = 20
+_ROUNDED_FROM, _ROUNDED = 100_000, 1_000
 # Two bars to an octave: 0, 1, 2, 3, 4, 6, 8, 12 …
 _EDGES = (0, 1, *(edge for power in range(1, 33) for edge in (1 << power, 3 << (power - 1))))
-_TYPES: dict[type, str] = {
-    str: "text",
-    int: "number",
-    float: "number",
-    bool: "true/false",
-    list: "list",
-    dict: "object",
-    bytes: "binary",
-    datetime: "time",
-    date: "time",
-}
 _BATCH_ROWS = 64
 _BATCH_CHARACTERS = 1 << 20
 _PROGRESS_ROWS = 1_000
@@ -125,46 +115,6 @@ class DuplicateFinder:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column with the share of rows that have something in it, and what it is."""
-
-    name: str
-    filled: int
-    missing: int
-    types: dict[str, int]
-
-
-@dataclass
-class ColumnCounter:
-    """Counts what stands in which column."""
-
-    rows: int = 0
-    left_out: bool = False
-    _filled: Counter[str] = field(default_factory=Counter)
-    _types: dict[str, Counter[str]] = field(default_factory=dict)
-
-    def add(self, values: dict[str, Any]) -> None:
-        self.rows += 1
-        for name, value in values.items():
-            types = self._types.get(name)
-            if types is None:
-                if len(self._types) == _MOST_COLUMNS:
-                    self.left_out = True
-                    continue
-                types = self._types[name] = Counter()
-            if value is not None:
-                types[_TYPES.get(type(value)) or "other"] += 1
-                if value != "":
-                    self._filled[name] += 1
-
-    def columns(self) -> tuple[Column, ...]:
-        return tuple(
-            Column(name, self._filled[name], self.rows - self._filled[name], dict(types.most_common()))
-            for name, types in self._types.items()
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Bar:
     """How many rows have a length from (inclusive) to (exclusive)."""
 
@@ -182,9 +132,9 @@ class Lengths:
     trained: int
     # Row number and length.
     longest: tuple[tuple[int, int], ...]
-    # Half, and 95 of a hundred, are shorter than these.
-    half_below: int
-    most_below: int
+    # Half, and 95 of a hundred, are no longer than these.
+    median: int
+    percentile_95: int
     histogram: tuple[Bar, ...]
     too_long: int
     first_too_long: tuple[int, ...]
@@ -198,6 +148,8 @@ class LengthCounter:
     limit: int | None = None
     keep: int = 20
     _counts: list[int] = field(default_factory=lambda: [0] * len(_EDGES))
+    # Rows by length; lengths of very long rows are rounded, so that there are never too many.
+    _exact: Counter[int] = field(default_factory=Counter)
     _total: int = 0
     _trained: int = 0
     _longest: list[tuple[int, int]] = field(default_factory=list)
@@ -206,6 +158,7 @@ class LengthCounter:
 
     def add(self, row: int, length: int, trained: int) -> None:
         self._counts[bisect_right(_EDGES, length) - 1] += 1
+        self._exact[length if length < _ROUNDED_FROM else length - length % _ROUNDED] += 1
         self._total += length
         self._trained += trained
         # The row is negative so that of equal lengths the first row stays.
@@ -229,21 +182,22 @@ class LengthCounter:
             self._total,
             self._trained,
             tuple((-row, length) for length, row in sorted(self._longest, reverse=True)),
-            _below(histogram, 0.5),
-            _below(histogram, 0.95),
+            _percentile(self._exact, 0.5),
+            _percentile(self._exact, 0.95),
             histogram,
             self._too_long,
             tuple(self._first_too_long),
         )
 
 
-def _below(bars: tuple[Bar, ...], share: float) -> int:
-    wanted = share * sum(bar.rows for bar in bars)
+def _percentile(rows_by_length: Counter[int], share: float) -> int:
+    """The length that this share of the rows does not exceed."""
+    wanted = share * rows_by_length.total()
     seen = 0
-    for bar in bars:
-        seen += bar.rows
+    for length in sorted(rows_by_length):
+        seen += rows_by_length[length]
         if seen >= wanted:
-            return bar.end
+            return length
     return 0
 
 
@@ -260,6 +214,9 @@ class Report:
     rows: int
     blank_lines: int
     columns: tuple[Column, ...]
+    # Paths into lists and objects that a mapping can name, and columns with content that it does not use.
+    paths: tuple[str, ...]
+    unused_columns: tuple[str, ...]
     detection: Detection
     mapping: Mapping | None
     examples: int
@@ -288,7 +245,8 @@ def inspect(
         raise InputError(
             "tokenizer_needed", "The context length is a number of tokens: choose a tokenizer as well."
         )
-    detection = detect(sample(source))
+    sampled = sample(source)
+    detection = detect(sampled)
     chosen = mapping or (detection.mapping if detection.is_sure else None)
     with DuplicateFinder(keep) as duplicates:
         run = _Inspection(chosen, model, context_length, split or Split(), keep, duplicates, on_problem)
@@ -298,7 +256,7 @@ def inspect(
             run.add(row)
             if on_progress is not None and row.number % _PROGRESS_ROWS == 0:
                 on_progress(progress.offset)
-        run.flush()
+        run.finish()
         if on_progress is not None:
             on_progress(progress.offset)
         if save_index and source.kind != ".parquet":
@@ -315,6 +273,8 @@ def inspect(
             rows=index.rows,
             blank_lines=progress.blank_lines,
             columns=run.columns.columns(),
+            paths=tuple(dict.fromkeys(path for row in sampled[:_PATH_ROWS] for path in nested_paths(row))),
+            unused_columns=unused_columns(run.columns.filled_names, chosen.columns) if chosen else (),
             detection=detection,
             mapping=chosen,
             examples=run.sides["train"] + run.sides["eval"],
@@ -342,14 +302,14 @@ class _Inspection:
         self._mapping = mapping
         self._on_problem = on_problem
         self._model = model
-        self._split = split
+        self._chooser: SideChooser[None] = SideChooser(split)
         self._duplicates = duplicates
         self._waiting: list[tuple[int, Rendered]] = []
         self._waiting_characters = 0
         self.columns = ColumnCounter()
         self.problems = ProblemLog(keep)
         self.lengths = LengthCounter("tokens" if model else "characters", limit, keep)
-        self.sides = {"train": 0, "eval": 0}
+        self.sides: dict[SplitName, int] = {"train": 0, "eval": 0}
 
     def add(self, row: Row) -> None:
         if row.values is None:
@@ -366,7 +326,11 @@ class _Inspection:
             self._tell(Problem(row.number, row.line, str(problem)))
             return
         self._duplicates.add(digest, row.number)
-        self.sides[self._split.of(digest)] += 1
+        self._count_sides(self._chooser.add(digest, None))
+
+    def _count_sides(self, chosen: Iterator[tuple[SplitName, None]]) -> None:
+        for side, _ in chosen:
+            self.sides[side] += 1
 
     def _tell(self, problem: Problem) -> None:
         self.problems.add(problem)
@@ -384,6 +348,11 @@ class _Inspection:
         self._waiting_characters += len(rendered.text)
         if len(self._waiting) == _BATCH_ROWS or self._waiting_characters > _BATCH_CHARACTERS:
             self.flush()
+
+    def finish(self) -> None:
+        """No more rows will come."""
+        self.flush()
+        self._count_sides(self._chooser.rest())
 
     def flush(self) -> None:
         if self._model is None or not self._waiting:

@@ -3,6 +3,7 @@
 The tokenizer turns rendered text into token ids and a mask, with tokenizer.json and the `tokenizers` library.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,8 @@ class RowTokenizer:
         return [tokens for tokens in found if tokens is not None]
 
     def _masked(self, row: Rendered, encoding: Any) -> Tokens:
+        if not row.is_plain and (mask := _mask_by_spans(row, encoding)) is not None:
+            return Tokens(tuple(encoding.ids), mask)
         ids, added = encoding.ids, encoding.special_tokens_mask
         offsets = encoding.offsets
         if row.is_plain and self._eos is not None and ids[-2:] == [self._eos, self._eos]:
@@ -95,16 +98,54 @@ class RowTokenizer:
         return Tokens(tuple(ids), tuple(trained))
 
 
+def _mask_by_spans(row: Rendered, encoding: Any) -> tuple[bool, ...] | None:
+    """What `_masked` finds token by token, asked for the ends of the spans only: lists of all offsets cost
+    more than tokenizing. None where a tokenizer drops characters at an end."""
+    trained: list[bool] = []
+    count = len(encoding)
+    for begin, end in row.spans:
+        if begin == end:
+            continue
+        first, last = encoding.char_to_token(begin), encoding.char_to_token(end - 1)
+        if first is None or last is None:
+            return None
+        starts = encoding.token_to_chars(first)[0]
+        if starts < begin and row.text[starts:begin].strip(" "):
+            # Its end alone belongs to the span; the next token that begins there counts.
+            while first < count and encoding.token_to_chars(first)[0] < begin:
+                first += 1
+        # A character may be several tokens.
+        while last + 1 < count and encoding.token_to_chars(last + 1)[0] < end:
+            last += 1
+        if first < len(trained):
+            return None
+        trained += [False] * (first - len(trained)) + [True] * (last + 1 - first)
+    return tuple(trained + [False] * (count - len(trained)))
+
+
 @dataclass(frozen=True)
 class ModelFiles:
     """How rows become text and tokens for one model."""
 
     template: ChatTemplate
     tokenizer: RowTokenizer
+    # Positions that the model was trained with, where its config.json says so.
+    positions: int | None = None
 
     @classmethod
-    def load(cls, path: Path) -> "ModelFiles":
-        """From a model folder, or a tokenizer.json (what lies beside it counts as well)."""
+    def load(cls, path: Path, template_name: str | None = None) -> "ModelFiles":
+        """From a model folder, or a tokenizer.json (what lies beside it counts as well). `template_name`: one
+        of TEMPLATES in place of the folder's own."""
         folder = path if path.is_dir() else path.parent
-        template = ChatTemplate.from_folder(folder)
-        return cls(template, RowTokenizer.load(path, template.eos))
+        template = ChatTemplate.from_folder(folder, template_name)
+        return cls(template, RowTokenizer.load(path, template.eos), _positions(folder / "config.json"))
+
+
+def _positions(file: Path) -> int | None:
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        # What is wrong with it is said by whoever needs it.
+        return None
+    count = said.get("max_position_embeddings") if isinstance(said, dict) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else None

@@ -29,6 +29,8 @@ class Problem:
     line: int | None
     reason: str
     fatal: bool = True
+    # That of the RowProblem, where there was one.
+    code: str | None = None
 
     @property
     def where(self) -> str:

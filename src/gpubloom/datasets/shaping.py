@@ -1,25 +1,28 @@
 """From the values of a row to an Example, by a Mapping that says which column is what."""
 
 import json
+import math
 from collections.abc import Mapping as Values
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpubloom.datasets.columns import MISSING, value_at
 from gpubloom.datasets.example import Example, Message
 from gpubloom.datasets.problems import RowProblem
 from gpubloom.datasets.rows import type_name
 from gpubloom.datasets.tool_calls import arguments_fault, parsed_tools
 from gpubloom.errors import InputError
 
-Format = Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages"]
+Format = Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages", "oasst"]
 
 # Every format with the fields it needs and the fields it may have.
 FIELDS: dict[Format, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "text": (("text",), ()),
-    "prompt_completion": (("prompt", "completion"), ("system",)),
+    "prompt_completion": (("prompt", "completion"), ("system", "label")),
     "alpaca": (("instruction", "output"), ("input", "system")),
     "sharegpt": (("messages",), ("system", "tools")),
-    "messages": (("messages",), ("system", "tools")),
+    "messages": (("messages",), ("system", "tools", "label")),
+    "oasst": (("tree",), ("system",)),
 }
 
 _ROLES = {
@@ -27,6 +30,7 @@ _ROLES = {
     "developer": "developer",
     "user": "user",
     "human": "user",
+    "prompter": "user",
     "assistant": "assistant",
     "gpt": "assistant",
     "chatgpt": "assistant",
@@ -78,7 +82,10 @@ def to_example(values: Values[str, Any], mapping: Mapping) -> Example:
             if not text.strip():
                 raise RowProblem("row_empty_field", f"has no text in {mapping.columns['text']!r}")
             return Example.plain(text)
+        case "oasst":
+            return _best_path(values, mapping)
         case "prompt_completion":
+            _refuse_rejected(values, mapping)
             return _pair(values, mapping, _needed(values, mapping, "prompt"), "completion")
         case "alpaca":
             prompt = _needed(values, mapping, "instruction")
@@ -103,7 +110,7 @@ def _needed(values: Values[str, Any], mapping: Mapping, field: str) -> str:
 
 def _optional(values: Values[str, Any], mapping: Mapping, field: str) -> str | None:
     column = mapping.columns.get(field)
-    if column is None or values.get(column) is None:
+    if column is None or value_at(values, column) in (None, MISSING):
         return None
     text = _text(values, mapping, field)
     return text if text.strip() else None
@@ -111,9 +118,9 @@ def _optional(values: Values[str, Any], mapping: Mapping, field: str) -> str | N
 
 def _text(values: Values[str, Any], mapping: Mapping, field: str) -> str:
     column = mapping.columns[field]
-    if column not in values:
+    value = value_at(values, column)
+    if value is MISSING:
         raise RowProblem("row_empty_field", f"has no {column!r}")
-    value = values[column]
     if isinstance(value, str):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -123,10 +130,12 @@ def _text(values: Values[str, Any], mapping: Mapping, field: str) -> str:
 
 
 def _conversation(values: Values[str, Any], mapping: Mapping) -> Example:
+    _refuse_rejected(values, mapping)
     column = mapping.columns["messages"]
-    if column not in values:
+    value = value_at(values, column)
+    if value is MISSING:
         raise RowProblem("row_empty_field", f"has no {column!r}")
-    turns = _list(values[column], column)
+    turns = _list(value, column)
     if not turns:
         raise RowProblem("row_empty_field", f"has no messages in {column!r}")
     messages = [_message(turn, number) for number, turn in enumerate(turns, 1)]
@@ -138,9 +147,46 @@ def _conversation(values: Values[str, Any], mapping: Mapping) -> Example:
     return Example(messages=tuple(messages), tools=_tools(values, mapping.columns.get("tools")))
 
 
+# What a label of preference data says of an answer that should not be learned.
+_REJECTED = (False, 0, -1, "false", "0", "-1", "rejected", "undesirable", "bad")
+
+
+def _refuse_rejected(values: Values[str, Any], mapping: Mapping) -> None:
+    column = mapping.columns.get("label")
+    if column is None:
+        return
+    label = value_at(values, column)
+    if (label.strip().lower() if isinstance(label, str) else label) in _REJECTED:
+        raise RowProblem("row_rejected_answer", f"has the label {label!r}: rejected answers are not trained")
+
+
+def _best_path(values: Values[str, Any], mapping: Mapping) -> Example:
+    """Of a tree of replies, as Open Assistant has them, the conversation with the best-ranked replies."""
+    node: Any = value_at(values, mapping.columns["tree"])
+    turns: list[Message] = []
+    while isinstance(node, dict):
+        turns.append(_message({"role": node.get("role"), "content": node.get("text")}, len(turns) + 1))
+        replies = [each for each in node.get("replies") or () if isinstance(each, dict)]
+        kept = [each for each in replies if not each.get("deleted")]
+        node = min(kept, key=_preference, default=None)
+    while turns and not turns[-1].trained:
+        turns.pop()
+    if not turns:
+        raise RowProblem("row_without_answer", "has no assistant message to train on")
+    system = _optional(values, mapping, "system")
+    return Example(messages=tuple([Message("system", system), *turns] if system else turns))
+
+
+def _preference(reply: dict[str, Any]) -> tuple[bool, float]:
+    """Questions that somebody answered come first, then the better rank."""
+    rank = reply.get("rank")
+    is_dead_end = reply.get("role") == "prompter" and not reply.get("replies")
+    return is_dead_end, rank if isinstance(rank, int | float) and not isinstance(rank, bool) else math.inf
+
+
 def _tools(values: Values[str, Any], column: str | None) -> tuple[dict[str, Any], ...]:
-    given = values.get(column) if column else None
-    if not column or not given or (isinstance(given, str) and not given.strip()):
+    given = value_at(values, column) if column else None
+    if not column or not given or given is MISSING or (isinstance(given, str) and not given.strip()):
         return ()
     if isinstance(given, dict) or (isinstance(given, str) and given.lstrip()[:1] == "{"):
         given = [given]
@@ -183,7 +229,8 @@ def _message(turn: object, number: int) -> Message:
     if role == "assistant" and not content.strip() and not calls:
         raise RowProblem("row_empty_field", f"has an empty answer in message {number}")
     trained = role == "assistant" and turn.get("weight") not in (0, "0")
-    return Message(role, content, trained, extra)
+    is_null = bool(calls) and "content" in turn and turn["content"] is None and not content
+    return Message(role, content, trained, extra, is_null)
 
 
 def _content(value: object, number: int) -> str:

@@ -13,6 +13,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpubloom import plugins
+from gpubloom.datasets.compression import (
+    COMPRESSED,
+    COMPRESSED_SUFFIXES,
+    TEXT_SUFFIXES,
+    inner_suffix,
+    is_compressed,
+    open_bytes,
+)
 from gpubloom.datasets.encodings import SNIFFED_BYTES, Encoding, find_encoding
 from gpubloom.datasets.json_documents import Layout, find_layout, read_json_array
 from gpubloom.datasets.parquet import open_parquet, read_parquet
@@ -28,7 +36,8 @@ from gpubloom.datasets.rows import (
 )
 from gpubloom.datasets.tables import Table, open_table, read_table
 
-SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet")
+# Longer endings first: one ends with the other.
+SUFFIXES = (*COMPRESSED_SUFFIXES, *TEXT_SUFFIXES, ".parquet")
 TextRows = Literal["lines", "paragraphs"]
 _BLANK_LINE = re.compile(r"\S[^\S\n]*\n[^\S\n]*\n\s*\S")
 
@@ -70,6 +79,12 @@ def _values(path: Path) -> Iterator[Any]:
         raise NotADataset(failed.code, str(failed)) from problem
 
 
+def shown_suffixes() -> tuple[str, ...]:
+    """The endings in few words: a compressed file has that of its data and one of these."""
+    plain = [suffix for suffix in readable_suffixes() if suffix not in COMPRESSED_SUFFIXES]
+    return (*plain, "and, compressed,", *COMPRESSED)
+
+
 def readable_suffixes() -> tuple[str, ...]:
     """Endings of files that are read here, those of plug-ins included."""
     return (*SUFFIXES, *(suffix for suffix in plugged_suffixes() if suffix not in SUFFIXES))
@@ -98,17 +113,17 @@ class Source:
         text_rows: TextRows | None = None,
     ) -> "Source":
         """Recognises the file; raises NotADataset with a sentence when it holds no rows."""
-        kind = path.suffix.lower()
         if path.is_dir():
             raise NotADataset("not_a_file", f"{path} is a folder: choose one file in it.")
-        if kind not in readable_suffixes():
+        if not path.name.lower().endswith(readable_suffixes()):
             raise NotADataset(
                 "wrong_suffix",
                 f"{path.name} is not a supported dataset file: its name must end with one of "
-                f"{' '.join(readable_suffixes())}.",
+                f"{' '.join(shown_suffixes())}.",
             )
         try:
             size = path.stat().st_size
+            kind = inner_suffix(path) if size else path.suffix.lower()
             if size == 0:
                 raise NotADataset("data_empty", f"{path.name} is empty.")
             if kind == ".parquet":
@@ -130,7 +145,7 @@ class Source:
             read = read_parquet if self.kind == ".parquet" else read_plugged
             yield from read(self.path, start, progress)
             return
-        with self.path.open("rb", buffering=1 << 18) as file:
+        with open_bytes(self.path, 1 << 18) as file:
             if self.table is not None:
                 yield from read_table(file, self.encoding, self.table, start, progress)
             elif self.layout is not None and self.layout.kind != "lines":
@@ -151,11 +166,11 @@ def _open_text(
     delimiter: str | None,
     text_rows: TextRows | None,
 ) -> Source:
-    if size <= encoding.mark:
+    if size <= encoding.mark and not is_compressed(path):
         raise NotADataset("data_empty", f"{path.name} contains only a byte order mark.")
     notes = [encoding.note]
     start, table, layout = Start(1, 1, encoding.mark), None, None
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         if kind in {".csv", ".tsv"}:
             table = open_table(file, encoding, suffix=kind, delimiter=delimiter)
             start = table.start

@@ -24,8 +24,29 @@ PLAIN = """\
 {%- endfor -%}
 {%- if add_generation_prompt %}{{ "assistant: " }}{% endif -%}
 """
+CHATML = """\
+{%- for message in messages -%}
+{{ "<|im_start|>" + message.role + "\\n" + message.content + "<|im_end|>\\n" }}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ "<|im_start|>assistant\\n" }}{% endif -%}
+"""
+ALPACA = """\
+{%- for message in messages -%}
+{%- if message.role == "assistant" -%}
+{{ "### Response:\\n" + message.content + eos_token + "\\n\\n" }}
+{%- elif message.role == "user" -%}
+{{ "### Instruction:\\n" + message.content + "\\n\\n" }}
+{%- else -%}
+{{ message.content + "\\n\\n" }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ "### Response:\\n" }}{% endif -%}
+"""
+# Templates that a person can choose for a model that has none, or in place of its own.
+TEMPLATES = {"chatml": CHATML, "alpaca": ALPACA, "plain": PLAIN}
 PLAIN_NOTE = "The model has no chat template, so a plain template is used: 'user: …', 'assistant: …'."
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+_KNOWS_NULL = re.compile(r"content['\")\]]* +is +(not +)?none", re.IGNORECASE)
 # Around what the model itself writes, while a text is being rendered; nobody can write it into their data.
 _MARK = secrets.token_hex(12)
 _OPEN, _CLOSE = f"<{_MARK}>", f"</{_MARK}>"
@@ -44,14 +65,17 @@ class ChatTemplate:
         return cls(PLAIN, {"eos_token": eos}, PLAIN_NOTE)
 
     @classmethod
-    def from_folder(cls, folder: Path) -> "ChatTemplate":
-        """The template of a model folder, or the plain one, announced as such."""
+    def from_folder(cls, folder: Path, chosen: str | None = None) -> "ChatTemplate":
+        """The template of a model folder, or the plain one, announced as such; or the one of TEMPLATES that
+        was chosen, with the special tokens of the folder."""
         config = _read_object(folder / "tokenizer_config.json")
         tokens = {
             name: text
             for name, value in config.items()
             if name.endswith("_token") and (text := _token_text(value)) is not None
         }
+        if chosen is not None:
+            return cls(TEMPLATES[chosen], {"eos_token": "", **tokens})
         source, note = config.get("chat_template"), None
         if isinstance(source, list):
             source, note = _choose(source)
@@ -65,6 +89,11 @@ class ChatTemplate:
         template = cls(source, tokens, note)
         _compile(source)
         return template
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether nobody said which template to use."""
+        return self.note == PLAIN_NOTE
 
     @property
     def marks_generation(self) -> bool:
@@ -91,6 +120,20 @@ class ChatTemplate:
         return _without_marks(self._run(messages, tools, False))
 
     def _run(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], add_generation_prompt: bool
+    ) -> str:
+        if all(message.get("content") is not None for message in messages):
+            return self._rendered(messages, tools, add_generation_prompt)
+        filled = [{**message, "content": message.get("content") or ""} for message in messages]
+        if _KNOWS_NULL.search(self.source) is None:
+            # It would write the word None, and a model would learn it.
+            return self._rendered(filled, tools, add_generation_prompt)
+        try:
+            return self._rendered(messages, tools, add_generation_prompt)
+        except RowProblem:
+            return self._rendered(filled, tools, add_generation_prompt)
+
+    def _rendered(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], add_generation_prompt: bool
     ) -> str:
         render = _compile(self.source)

@@ -34,9 +34,12 @@ MOST_SECONDS = 1.0
 # In characters, and in items of a list.
 LONGEST_TEXT = 16 << 20
 _LONGEST_SOURCE = 1 << 20
+# Operations between two looks at the time; each is bounded by itself.
+_TICKS = 16
 _LARGEST_POWER = 1_000
 _MOST_BITS = 4_096
 _WIDE = re.compile(r"\*|\d{5,}")
+_DICT_ATTRIBUTES = frozenset(dir(dict))
 _FILTERS_WITH_WIDTHS = ("center", "indent", "wordwrap", "batch", "slice", "truncate", "tojson")
 
 
@@ -46,6 +49,7 @@ class _Budget:
 
     deadline: float
     characters: int = 8 * LONGEST_TEXT
+    ticks: int = 0
 
 
 _budget: ContextVar[_Budget] = ContextVar("budget")
@@ -166,8 +170,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return _joined(pieces)
 
     def tick(self) -> str:
-        """Looks at the time."""
-        if time.thread_time() > _budget.get().deadline:
+        """Looks at the time, which costs more than most of what a template does between two looks."""
+        budget = _budget.get()
+        budget.ticks += 1
+        if budget.ticks % _TICKS == 0 and time.thread_time() > budget.deadline:
             raise TemplateLimit(
                 "template_took_too_long",
                 f"The chat template runs longer than {MOST_SECONDS:g} second: correct its loops.",
@@ -179,6 +185,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         text = _joined(map(str, values))
         _counted(text)
         return text
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """`message.role` of a plain object, which the sandbox finds only after an error."""
+        if type(obj) is dict and attribute not in _DICT_ATTRIBUTES and attribute in obj:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as in jinja2
         __self.tick()
@@ -201,6 +213,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         self.tick()
+        if operator == "+" and type(left) is str and type(right) is str:
+            # Most of what templates do.
+            _refuse_longer(len(left) + len(right))
+            return _counted(left + right)
         if operator == "%" and isinstance(left, str):
             _refuse_wide(left)
         elif operator == "+" and isinstance(left, str | list | tuple) and isinstance(right, type(left)):

@@ -21,13 +21,15 @@ from gpubloom.traincard.snapshot import snapshot
 
 # The newest bucket of a curve is the last point of its line, and it alone still changes.
 _STILL_CHANGING = 1
-_COLUMNS = ("x", "y", "low", "high")
+_COLUMNS = ("x", "y", "low", "high", "n")
+# Short, and sent whole.
+_REPLACED = ("gaps", "last")
 
 # Asked for by number, so many changes back are still told one by one.
 _KEPT_CHANGES = 600
 # Telemetry comes in seconds apart, and a line over all GPUs changes from end to end.
 _SYSTEM_SECONDS = 5.0
-_APART = ("made_at", "metrics", "system", "logs")
+_APART = ("made_at", "metrics", "system", "logs", "clock")
 
 
 class DrawnLines:
@@ -38,7 +40,7 @@ class DrawnLines:
 
     def new_in(self, name: Hashable, line: Mapping[str, Any]) -> dict[str, Any] | None:
         """What to keep and what to append; None when the line is as it was."""
-        new = {column: line[column] for column in (*_COLUMNS, "last")}
+        new = {column: line[column] for column in (*_COLUMNS, *_REPLACED)}
         old = self._drawn.get(name, {column: [] for column in _COLUMNS})
         if new == old:
             return None
@@ -46,7 +48,8 @@ class DrawnLines:
         keep = max(0, len(old["x"]) - _STILL_CHANGING)
         if any(new[column][:keep] != old[column][:keep] for column in _COLUMNS):
             keep = 0
-        return {"keep": keep, **{column: new[column][keep:] for column in _COLUMNS}, "last": new["last"]}
+        grown = {column: new[column][keep:] for column in _COLUMNS}
+        return {"keep": keep, **grown, **{column: new[column] for column in _REPLACED}}
 
 
 class Feed:
@@ -62,7 +65,9 @@ class Feed:
         self._sections: dict[str, str] = {}
         self._metrics: dict[str, str] = {}
         self._log_total = 0
-        self._system_at = float("-inf")
+        self._system_at = self._clock_at = float("-inf")
+        self._clock: list[dict[str, Any]] = []
+        self._output: list[str] = []
         self._changes: deque[tuple[int, list[dict[str, Any]]]] = deque(maxlen=_KEPT_CHANGES)
         # Grows with every change, and differs from what an earlier server of the same run said.
         self.revision = int(time.time() * 1000)
@@ -81,7 +86,10 @@ class Feed:
             "metrics": self._changed_metrics(content["metrics"]),
             "points": points,
             "log": self._new_log_lines(content["logs"]),
+            # First: both come at the same pace.
+            "output": self._output_if_due(content["logs"]["output"]),
             "system": self._system_if_due(content["system"]),
+            "clock": self._clock_if_due(content["clock"]),
         }
         if not any(change.values()):
             return None
@@ -101,7 +109,7 @@ class Feed:
     def whole(self) -> str:
         """The message that begins every conversation: all there is at the last look."""
         if self._whole[0] != self.revision:
-            logs = {name: self._content["logs"][name] for name in ("lines", "total", "errors")}
+            logs = {name: self._content["logs"][name] for name in ("lines", "total", "errors", "output")}
             content = {**self._content, "logs": logs}
             self._whole = (self.revision, _json({"type": "run", "revision": self.revision, "run": content}))
         return self._whole[1]
@@ -138,6 +146,7 @@ class Feed:
         found: dict[str, Any] = {
             "resumes": self.resumes,
             "is_held": RunLock.holder(self.run_dir) is not None,
+            "listens": state.listens,
             "applied": state.control_version,
             "refused": {str(name): str(why) for name, why in state.refused_settings.items()},
         }
@@ -179,6 +188,12 @@ class Feed:
         self._log_total = logs["total"]
         return list(logs["lines"][-new:]) if new > 0 else []
 
+    def _output_if_due(self, output: list[str]) -> list[str] | None:
+        if output == self._output or time.monotonic() - self._system_at < _SYSTEM_SECONDS:
+            return None
+        self._output = output
+        return output
+
     def _system_if_due(self, system: Mapping[str, Any]) -> dict[str, Any] | None:
         now = time.monotonic()
         if now - self._system_at < _SYSTEM_SECONDS:
@@ -186,6 +201,14 @@ class Feed:
         self._system_at = now
         series = [found for one in system["series"] if (found := self._changed_system(one)) is not None]
         return {"nodes": system["nodes"], "series": series} if series else None
+
+    def _clock_if_due(self, clock: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        """A chart along time guesses beyond its newest pair, so a pair every few seconds is enough."""
+        now = time.monotonic()
+        if now - self._clock_at < _SYSTEM_SECONDS or self._clock == clock:
+            return None
+        self._clock_at, self._clock = now, clock
+        return clock
 
     def _changed_system(self, series: Mapping[str, Any]) -> dict[str, Any] | None:
         lines = []

@@ -3,7 +3,17 @@
 Knows how fast a GPU is (`plan`) and what a script needs (`scripts`); not how a job is started.
 """
 
-from gpubloom.offers.budget import Attempt, Budget, Decision, Meter, Rate, decide, warnings_due
+from gpubloom.offers.budget import (
+    Attempt,
+    Budget,
+    Decision,
+    Meter,
+    Rate,
+    RentalLimits,
+    decide,
+    default_limits,
+    warnings_due,
+)
 from gpubloom.offers.choosing import archetype_of, choose
 from gpubloom.offers.need import Need
 from gpubloom.offers.offer import Choice, Constraints, Cost, Excluded, Offer, Offers
@@ -37,10 +47,12 @@ __all__ = [
     "PricesProblem",
     "ProviderFacts",
     "Rate",
+    "RentalLimits",
     "Span",
     "archetype_of",
     "choose",
     "decide",
+    "default_limits",
     "in_force",
     "load_prices",
     "local_rows",

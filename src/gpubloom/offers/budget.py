@@ -12,6 +12,13 @@ from typing import Literal
 from gpubloom.errors import InputError
 from gpubloom.offers.prices import Granularity
 
+# A job on a rented machine always has limits: this many times its estimate, unless its owner sets others.
+LIMIT_FACTOR = 2.0
+# However short a job is, its machine has to start, and a checkpoint has to be saved before the limit.
+_SHORTEST_HOURS = 0.5
+# A job of which nobody knows how long it takes.
+_UNKNOWN_HOURS = 1.0
+
 UNIT_SECONDS: dict[Granularity, float] = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
 WARN_AT = (50, 80, 100)
 Scope = Literal["job", "project", "user"]
@@ -51,6 +58,23 @@ class Rate:
         unit = UNIT_SECONDS[self.billing]
         seconds = math.floor(money * 3600 / self.hourly / unit + 1e-9) * unit
         return seconds if seconds >= self.minimum_seconds else 0.0
+
+
+@dataclass(frozen=True)
+class RentalLimits:
+    """What a rental may cost and take. `budget` is None only where nothing is billed."""
+
+    budget: float | None
+    max_hours: float
+
+
+def default_limits(hourly: float, likely_cost: float | None) -> RentalLimits:
+    """The limits of a new rental, from its rate and the estimate of its whole cost."""
+    hours = _UNKNOWN_HOURS if likely_cost is None or hourly <= 0 else likely_cost / hourly
+    hours = max(LIMIT_FACTOR * hours, _SHORTEST_HOURS)
+    # To the cent and the hundredth of an hour above, as forms show them.
+    budget = math.ceil(hours * hourly * 100 - 1e-6) / 100 if hourly > 0 else None
+    return RentalLimits(budget, math.ceil(hours * 100 - 1e-6) / 100)
 
 
 @dataclass(frozen=True)
@@ -105,12 +129,16 @@ class Meter:
 
 @dataclass(frozen=True)
 class Budget:
-    """US dollars that a job, a project or a user may spend. `spent_by_others` is what other jobs that count
-    against it have cost so far, and `told` the percentages that were warned of already."""
+    """US dollars that a job, a project or a user may spend.
+
+    `spent_by_others` is what other jobs that count against it have cost so far, `reserved_by_others` what
+    their running machines may still cost, and `told` the percentages that were warned of already.
+    """
 
     limit: float
     scope: Scope = "job"
     spent_by_others: float = 0.0
+    reserved_by_others: float = 0.0
     told: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
@@ -184,15 +212,15 @@ def decide(
     gone = attempt.seconds(now)
     limits: list[tuple[float, str, Literal["budget", "time"]]] = []
     for budget in budgets:
-        money = budget.limit - budget.spent_by_others - before
+        money = budget.limit - budget.spent_by_others - budget.reserved_by_others - before
         whose = {"job": "job's", "project": "project's", "user": "account's"}[budget.scope]
-        limits.append(
-            (
-                attempt.rate.affordable_seconds(money) - gone,
-                f"The {whose} budget of ${budget.limit:.2f} is used up.",
-                "budget",
+        reason = f"The {whose} budget of ${budget.limit:.2f} is used up."
+        if budget.reserved_by_others > 0:
+            reason = (
+                f"The {whose} budget of ${budget.limit:.2f} is used up: ${budget.reserved_by_others:.2f} of "
+                "it is reserved by other running jobs."
             )
-        )
+        limits.append((attempt.rate.affordable_seconds(money) - gone, reason, "budget"))
     if max_seconds is not None:
         limits.append(
             (

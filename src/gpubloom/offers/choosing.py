@@ -57,10 +57,11 @@ LONG_RUN = Archetype(
 )
 USUAL_RUN = Archetype(
     "usual run",
-    "paperspace",
+    "runpod",
     "a job of this length",
-    "Paperspace",
-    "The job takes a few hours on one machine: this provider is a good balance of price and reliability.",
+    "RunPod",
+    "The job takes a few hours on one machine: this provider is a good balance of price and reliability, and "
+    "its prices and stock are live.",
 )
 
 

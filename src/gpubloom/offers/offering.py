@@ -41,7 +41,7 @@ def offers(
         reason = _unfit(need, row, facts, asked)
         if reason is None:
             figures = _figures(need, row, facts, asked)
-            reason = _unaffordable(figures, asked)
+            reason = _unaffordable(row, figures, asked)
             if reason is None:
                 found.append(_offer(need, row, facts, figures, asked, now))
                 continue
@@ -174,15 +174,21 @@ def _figures(need: Need, row: PriceRow, facts: ProviderFacts, asked: Constraints
     )
 
 
-def _unaffordable(figures: Estimate, asked: Constraints) -> str | None:
-    total = figures.cost.total
+def _unaffordable(row: PriceRow, figures: Estimate, asked: Constraints) -> str | None:
+    credit = _credit(row, figures, asked)
+    # What is paid from a credit is not paid again.
+    paid = figures.cost.total if credit is None else credit.to_pay
     if asked.max_hourly is not None and figures.hourly.likely > asked.max_hourly:
         return (
             f"The machine costs ${figures.hourly.likely:.2f} per hour, more than your limit of "
             f"${asked.max_hourly:.2f}."
         )
-    if asked.max_cost is not None and total.likely > asked.max_cost:
-        return f"The job would cost about ${total.likely:.2f}, more than your limit of ${asked.max_cost:.2f}."
+    if asked.max_cost is not None and paid.likely > asked.max_cost:
+        after = "" if credit is None else " after your credit"
+        return (
+            f"The job would cost about ${paid.likely:.2f}{after}, more than your limit of "
+            f"${asked.max_cost:.2f}."
+        )
     if asked.max_hours is not None and figures.hours.likely > asked.max_hours:
         return (
             f"The job would take about {figures.hours.likely:.1f} hours, more than your limit of "
@@ -266,12 +272,11 @@ def _cautions(
         yield "Interactive work is not possible while the job runs."
     if not facts.runs_scripts:
         yield "Before the script can run there, push the model that bloom providers replicate-model writes."
-    if asked.max_cost is not None and figures.cost.total.high > asked.max_cost:
-        yield (
-            f"The job may cost up to ${figures.cost.total.high:.2f}, more than your limit of "
-            f"${asked.max_cost:.2f}."
-        )
-    if (credit := _credit(row, figures, asked)) is not None:
+    credit = _credit(row, figures, asked)
+    most = figures.cost.total.high if credit is None else credit.to_pay.high
+    if asked.max_cost is not None and most > asked.max_cost:
+        yield f"The job may cost up to ${most:.2f}, more than your limit of ${asked.max_cost:.2f}."
+    if credit is not None:
         yield from _beyond_credit(credit, facts, figures)
     if asked.region is not None and row.region is None and not facts.regions:
         yield f"It is not known whether the machine is in {asked.region}."

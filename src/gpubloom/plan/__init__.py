@@ -26,6 +26,7 @@ from gpubloom.plan.request import choose_precision, shape_of
 from gpubloom.plan.run_files import run_files
 from gpubloom.plan.shapes import PRESETS, SHAPES, ModelShape
 from gpubloom.plan.sizes import named_config, named_shape, preset_for, preset_label
+from gpubloom.plan.steps import CountedData, EpochData, steps_of
 from gpubloom.plan.validation import FieldProblem, InvalidConfig, explain, problems
 
 __all__ = [
@@ -34,9 +35,11 @@ __all__ = [
     "BlockPlacement",
     "Calibration",
     "CheckpointConfig",
+    "CountedData",
     "DataConfig",
     "DecoderShape",
     "DoesNotFit",
+    "EpochData",
     "EvalConfig",
     "FieldProblem",
     "Gpu",
@@ -77,4 +80,5 @@ __all__ = [
     "run_files",
     "shape_of",
     "share_of",
+    "steps_of",
 ]

@@ -87,18 +87,19 @@ class Difference:
 
 def differences(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:
     """The fields in which training differs, in the order of TrainConfig."""
-    return field_differences([_as_it_acts(config) for config in configs])
+    return field_differences([config_as_it_acts(config) for config in configs])
 
 
 def field_differences(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:
     """The fields that are not the same in all configs, compared as they are written."""
-    flat = [_flat(config) for config in configs]
+    flat = [flat_fields(config) for config in configs]
     paths = list(dict.fromkeys(path for fields in flat for path in fields))
     found = [Difference(path, tuple(fields.get(path) for fields in flat)) for path in paths]
     return [each for each in found if any(value != each.values[0] for value in each.values[1:])]
 
 
-def _as_it_acts(config: Mapping[str, Any]) -> dict[str, Any]:
+def config_as_it_acts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with its defaults; one that is no TrainConfig stays as it is written."""
     try:
         read = TrainConfig.model_validate(config)
     except ValidationError:
@@ -119,14 +120,15 @@ def _as_it_acts(config: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _flat(fields: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
+def flat_fields(fields: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
+    """The fields by their paths, such as lora.rank. The name of a run is not one of them."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         path = f"{inside}{name}"
         if path in _NAMES:
             continue
         if isinstance(value, Mapping) and value:
-            flat.update(_flat(value, f"{path}."))
+            flat.update(flat_fields(value, f"{path}."))
         else:
             flat[path] = value
     return flat

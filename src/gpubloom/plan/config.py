@@ -32,6 +32,10 @@ _LEARNING_RATES: Mapping[Situation, float] = {"adapters": 2e-4, "pretrained": 2e
 # Pretrained weights need few passes over the data, and small steps need fewer rows.
 _EPOCHS: Mapping[Situation, int] = {"pretrained": 3, "new_model": 10}
 _BATCH_SIZES: Mapping[Situation, int] = {"pretrained": 8, "new_model": 32}
+# Decay pulls weights towards zero, which is where new ones belong and pretrained ones do not.
+_WEIGHT_DECAYS: Mapping[Situation, float] = {"adapters": 0.0, "pretrained": 0.0, "new_model": 0.1}
+# The long average suits the small and noisy gradients of tuning; pretraining reacts faster.
+_BETA2S: Mapping[Situation, float] = {"adapters": 0.999, "pretrained": 0.999, "new_model": 0.95}
 _WARMUP_FRACTION = 0.03
 
 _Value = TypeVar("_Value", int, float)
@@ -95,6 +99,9 @@ class TokenizerConfig(Part):
         return self
 
 
+ExampleFormat = Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages", "oasst"]
+
+
 class DataConfig(Part):
     """Training data: text (a file, a folder, a glob, .bin token files) or one file of examples."""
 
@@ -117,13 +124,27 @@ class DataConfig(Part):
         title="Evaluation data",
         description="Data for evaluation only; without it, eval_fraction of the training data is held out.",
     )
-    format: Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages"] | None = Field(
+    eval_format: ExampleFormat | None = Field(
+        None, title="Evaluation format", description="Format of eval_path, where it differs from format."
+    )
+    eval_columns: dict[str, str] = Field(
+        {}, title="Evaluation columns", description="Columns of eval_path, where they differ from columns."
+    )
+    eval_encoding: str | None = Field(
+        None,
+        min_length=1,
+        max_length=40,
+        title="Evaluation encoding",
+        description="Text encoding of eval_path, where it differs from encoding.",
+    )
+    format: ExampleFormat | None = Field(
         None, title="Format", description="Format of the examples; detected unless it is set."
     )
     columns: dict[str, str] = Field(
         {},
         title="Columns",
-        description="Which column holds each field of the format, such as prompt: question.",
+        description="Which column holds each field of the format, such as prompt: question; a path such as "
+        "instances[0].output leads into lists and objects.",
     )
     encoding: str | None = Field(
         None,
@@ -131,6 +152,20 @@ class DataConfig(Part):
         max_length=40,
         title="Encoding",
         description="Text encoding of the file of examples; detected unless it is set.",
+    )
+    chat_template: Literal["model", "chatml", "alpaca", "plain"] = Field(
+        "model",
+        title="Chat template",
+        description="How conversations are written; every export of the run gets the template that it was "
+        "trained with.",
+        json_schema_extra=shown(
+            choices={
+                "model": ("The model's own", "a plain one if it has none"),
+                "chatml": ("ChatML", "<|im_start|>role … <|im_end|>"),
+                "alpaca": ("Alpaca", "### Instruction: … ### Response: …"),
+                "plain": ("Plain", "user: … assistant: …"),
+            }
+        ),
     )
     train_on: Literal["completions", "everything"] = Field(
         "completions",
@@ -166,12 +201,20 @@ class DataConfig(Part):
     )
     tokenizer: TokenizerConfig = TokenizerConfig()
 
+    @property
+    def template_name(self) -> str | None:
+        """The template that was chosen in place of the model's own."""
+        return None if self.chat_template == "model" else self.chat_template
+
     @model_validator(mode="after")
     def _examples_have_their_own_settings(self) -> "DataConfig":
         if self.kind == "examples":
             return self
         defaults = type(self).model_construct()
-        of_examples = ("format", "columns", "encoding", "train_on", "packing", "too_long")
+        of_examples = (
+            *("format", "columns", "encoding", "eval_format", "eval_columns", "eval_encoding"),
+            *("chat_template", "train_on", "packing", "too_long"),
+        )
         said = [name for name in of_examples if getattr(self, name) != getattr(defaults, name)]
         if said:
             raise PydanticCustomError(
@@ -384,11 +427,12 @@ class OptimizerConfig(Part):
         0.9, ge=0, lt=1, title="Beta 1", description="Decay rate of the running mean of the gradients."
     )
     beta2: float = Field(
-        0.95,
+        _BETA2S["new_model"],
         ge=0,
         lt=1,
         title="Beta 2",
         description="Decay rate of the running mean of the squared gradients.",
+        json_schema_extra=shown(defaults=_BETA2S),
     )
     eps: float = Field(
         1e-8,
@@ -404,11 +448,12 @@ class OptimizerConfig(Part):
         description="Decay rate of Muon's running mean of the gradients.",
     )
     weight_decay: float = Field(
-        0.1,
+        _WEIGHT_DECAYS["new_model"],
         ge=0,
         le=limits.MAX_WEIGHT_DECAY,
         title="Weight decay",
         description="Decoupled weight decay of weight matrices; norms do not decay.",
+        json_schema_extra=shown(defaults=_WEIGHT_DECAYS),
     )
     clip_norm: float = Field(
         1.0,
@@ -739,6 +784,12 @@ class TrainConfig(Part):
             if name not in self.model_fields_set:
                 # Filled in like a default, so that it still counts as not said.
                 object.__setattr__(self, name, self._default(defaults))
+        optimizer = self.optimizer.model_copy()
+        for name, values in (("weight_decay", _WEIGHT_DECAYS), ("beta2", _BETA2S)):
+            # Adafactor has no second moment of its own, and a config must not say what it does not use.
+            if name not in optimizer.model_fields_set and (name, optimizer.name) != ("beta2", "adafactor"):
+                object.__setattr__(optimizer, name, self._default(values))
+        object.__setattr__(self, "optimizer", optimizer)
         return self
 
     @model_validator(mode="after")

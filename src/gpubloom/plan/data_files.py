@@ -14,7 +14,8 @@ from gpubloom.plan.config import DataConfig
 
 # English and code under a BPE of a few thousand tokens; only used to predict how long a run takes.
 _BYTES_PER_BPE_TOKEN = 3.5
-# The same of text in a compressed table.
+_PACKED = (".parquet", ".gz", ".zst", ".zip")
+# The same of text in such a file.
 _BYTES_PER_PACKED_TOKEN = 1.5
 # What libraries read beside or instead of a tokenizer.json; it is saved with whatever is trained.
 TOKENIZER_FILES = (
@@ -64,7 +65,7 @@ def estimate_tokens(data: DataConfig) -> int | None:
     for file in files:
         size = file.stat().st_size
         if data.kind == "examples":
-            tokens += size / (_BYTES_PER_PACKED_TOKEN if file.suffix == ".parquet" else _BYTES_PER_BPE_TOKEN)
+            tokens += size / (_BYTES_PER_PACKED_TOKEN if file.suffix in _PACKED else _BYTES_PER_BPE_TOKEN)
         elif file.suffix == ".bin":
             tokens += size / {"uint16": 2, "uint32": 4}[data.token_dtype]
         else:

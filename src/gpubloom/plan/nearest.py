@@ -19,6 +19,7 @@ from gpubloom.plan.planner import Memory, Plan, Result, plan_on, processes_on, s
 from gpubloom.plan.refusal import Changes, DoesNotFit, can_run, changed, fitting_changes
 from gpubloom.plan.request import PlanRequest, shape_of
 from gpubloom.plan.sizes import SMALLEST, ladder_shape, size_name
+from gpubloom.plan.steps import EpochData
 
 # The largest single GPU that is commonly rented: the machine to ask for when this one is too small.
 _LARGE_GPU = "H200"
@@ -65,7 +66,7 @@ def nearest_fits(
     config: TrainConfig,
     hardware: Hardware,
     *,
-    tokens_per_epoch: int | None = None,
+    tokens_per_epoch: EpochData = None,
     shape: DecoderShape | None = None,
     at_most: int = 7,
 ) -> tuple[NearestFit, ...]:
@@ -86,7 +87,7 @@ class _FitSearch:
         hardware: Hardware,
         config: TrainConfig,
         refusal: DoesNotFit,
-        tokens: int | None,
+        tokens: EpochData,
         shape: DecoderShape | None,
     ) -> None:
         self._hardware, self._config, self._refusal = hardware, config, refusal

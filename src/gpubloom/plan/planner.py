@@ -29,6 +29,7 @@ from gpubloom.plan.sharded import (
     sharded_sentence,
 )
 from gpubloom.plan.speedups import Speedup
+from gpubloom.plan.steps import CountedData, EpochData, steps_of
 from gpubloom.plan.timing import Lanes, bottleneck, phases
 from gpubloom.plan.workload import Work
 
@@ -174,7 +175,7 @@ def plan(
     config: TrainConfig,
     hardware: Hardware,
     *,
-    tokens_per_epoch: int | None = None,
+    tokens_per_epoch: EpochData = None,
     shape: DecoderShape | None = None,
 ) -> Plan:
     """Predicts a run; DoesNotFit (a ValueError) names what is short and the nearest setting that fits.
@@ -200,18 +201,22 @@ def predict(
     return _answer(PlanRequest.of(config, hardware, shape), placement, None)
 
 
-def count_steps(config: TrainConfig, context_length: int, tokens_per_epoch: int | None) -> int | None:
+def count_steps(config: TrainConfig, context_length: int, data: EpochData) -> int | None:
     """Optimizer steps of the whole run, as the loader counts them; None when the data is not known."""
-    if tokens_per_epoch is None:
+    if data is None:
         return config.max_steps
-    windows = max(1, (tokens_per_epoch - 1) // context_length)
+    if isinstance(data, CountedData):
+        if data.context_length == context_length:
+            return steps_of(config, data.sequences)
+        data = data.tokens
+    windows = max(1, (data - 1) // context_length)
     steps = config.epochs * math.ceil(
         windows / (config.batch_size * config.accumulation * config.said_processes)
     )
     return min(steps, config.max_steps or steps)
 
 
-def _answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: int | None) -> Plan:
+def _answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: EpochData) -> Plan:
     timed, gpu, limits = asked.timed, asked.gpu, asked.limits
     work = timed.work
     at = residency_of(placement, work, timed.recompute)
@@ -250,7 +255,7 @@ def _answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: int | No
     )
 
 
-def _sharded_answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: int | None) -> Plan:
+def _sharded_answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: EpochData) -> Plan:
     """The answer for a whole model in one process, with what differs when it is sharded."""
     on_device, on_host = sharded_bytes(asked, placement)
     found = sharded_phases(asked, placement)
@@ -299,7 +304,7 @@ def _phase(lanes: Lanes) -> Phase:
     )
 
 
-def _assumptions(asked: PlanRequest, tokens_per_epoch: int | None) -> tuple[str, ...]:
+def _assumptions(asked: PlanRequest, tokens_per_epoch: EpochData) -> tuple[str, ...]:
     known = [*asked.timed.rates.assumptions]
     if asked.config.backend != "engine":
         known.append(
@@ -313,7 +318,9 @@ def _assumptions(asked: PlanRequest, tokens_per_epoch: int | None) -> tuple[str,
         known.append(f"little waiting among the {used} processes")
     if any(linear.copies > 1 for layer in asked.shape.layers for linear in layer.linears):
         known.append("equal load on all experts")
-    if tokens_per_epoch is not None:
+    if isinstance(tokens_per_epoch, CountedData):
+        known.append(f"{tokens_per_epoch.tokens:,} training tokens, counted by the pre-flight")
+    elif tokens_per_epoch is not None:
         known.append(f"{tokens_per_epoch:,} training tokens, estimated from file sizes")
     return tuple(known)
 
@@ -352,7 +359,7 @@ def plan_on(
     hardware: Hardware,
     config: TrainConfig,
     *,
-    tokens_per_epoch: int | None = None,
+    tokens_per_epoch: EpochData = None,
     shape: DecoderShape | None = None,
 ) -> Plan:
     """The plan of a run with as many processes as it has on this machine; raises like `plan`."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from gpubloom.offers import PriceRow
 from gpubloom.providers.base import ProviderError
@@ -44,6 +44,11 @@ class Capabilities:
     spot: Capability
     # The longest that one machine may live; a longer job is relaunched from its checkpoint.
     longest_seconds: float | None = None
+    # Whether a machine ends its own bill at its time limit, also when no server is left to terminate it.
+    switch_off: Capability = Capability(
+        False,
+        "If this server never comes back, the machine is billed until you terminate it at the provider.",
+    )
 
     def why_not(self, launch: "Launch") -> str | None:
         """Why such a provider cannot do this launch; None: nothing here rules it out."""
@@ -106,6 +111,8 @@ class Launch:
     prefetch: Prefetch = Prefetch()
     # Environment variables for downloads, such as HF_TOKEN; as secret as the address.
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # Where the machine reports its start, by PUT; a secret as well. Empty: it cannot report.
+    report_address: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -155,8 +162,33 @@ class CloudProvider(Protocol):
     async def close(self) -> None: ...
 
 
+@runtime_checkable
+class BillReader(Protocol):
+    """A cloud provider whose API says what an instance really cost."""
+
+    async def bill(self, instance_id: str) -> float | None:
+        """US dollars, by the provider's own bill; None: the bill is not there yet."""
+
+
+@runtime_checkable
+class ConsoleReader(Protocol):
+    """A cloud provider that shows what an instance, or the build of its image, printed."""
+
+    async def console(self, instance_id: str) -> Sequence[str]:
+        """The newest lines, oldest first; empty: nothing yet, or the instance is gone."""
+
+
+# inactive_account: the credentials are right, but the account has no balance, payment or approval.
 FaultKind = Literal[
-    "no_capacity", "quota", "bad_credentials", "rate_limited", "unavailable", "timed_out", "refused", "gone"
+    "no_capacity",
+    "quota",
+    "bad_credentials",
+    "inactive_account",
+    "rate_limited",
+    "unavailable",
+    "timed_out",
+    "refused",
+    "gone",
 ]
 
 # Waiting may help by itself; the others need a person, or another offer.

@@ -1,12 +1,16 @@
-"""The user data with which a plain machine of any provider starts the agent.
+"""The user data with which a plain machine or a container of any provider starts the agent.
 
-The address that the job starts from is written to a file that only root reads, and from there into the
-environment of the job: it is an argument of no process. The script ends at once; the job goes on without it.
-A machine that nobody terminates switches itself off: a while after its job, and at its longest life.
+The script that prepares a machine is `bootstrap.sh`. The addresses of the job are written to files that only
+root reads, and from there into the environment of the job: they are arguments of no process. On a machine
+the script ends at once, and the job goes on without it; a container lives as long as the script.
+A machine that nobody terminates ends itself: a while after its job, and at its longest life.
 """
 
 import math
 import shlex
+from functools import cache
+from importlib.resources import files
+from typing import Literal
 
 from gpubloom.errors import InputError
 from gpubloom.providers.cloud import Launch
@@ -15,20 +19,25 @@ from gpubloom.providers.cloud import Launch
 _END = "BLOOM_END_OF_FILE"
 # Whoever rented a machine gives it back within seconds of its job's end; this is for when nobody is left.
 _IDLE_SECONDS = 1800
+# What a start needs at least, and with PyTorch and its libraries, of which the wheels are unpacked.
+_DISK_GB, _DISK_GB_WITH_PACKAGES = 1, 12
 
 _SCRIPT = """\
 #!/bin/bash
-# Starts a job of GPU Bloom. Its output is in boot.log in $BLOOM_HOME (default: /opt/bloom).
+# Starts a job of GPU Bloom. Its output is in boot.log and job.log in $BLOOM_HOME (default: {home}).
 umask 077
-base="${{BLOOM_HOME:-/opt/bloom}}"
-mkdir -p "$base" && cd "$base" || exit 1
-[ -e started ] && exit 0
-touch started
-exec >>boot.log 2>&1
-export BLOOM_HOME="$base" HOME="${{HOME:-/root}}" DEBIAN_FRONTEND=noninteractive
-
+export BLOOM_HOME="${{BLOOM_HOME:-{home}}}"
+mkdir -p "$BLOOM_HOME" && cd "$BLOOM_HOME" || exit 1
+# A job may be reading the files below.
+[ -e started ] && exec bash bootstrap.sh boot
+cat >settings <<'{end}'
+{settings}
+{end}
+cat >report-address <<'{end}'
+{report_address}
+{end}
 cat >environment <<'{end}'
-BLOOM_START={address}
+{secrets}BLOOM_START={address}
 {end}
 cat >job.sh <<'{end}'
 set -a
@@ -37,61 +46,52 @@ set +a
 [ -d "$BLOOM_HOME/venv" ] && export PATH="$BLOOM_HOME/venv/bin:$PATH"
 {command}
 {end}
-cat >whole.sh <<'{end}'
-bash "$BLOOM_HOME/job.sh"
-sleep {idle}
-# Without our folder, the machine is no longer ours.
-[ -e "$BLOOM_HOME/started" ] && shutdown -P now
+cat >bootstrap.sh <<'{end}'
+{bootstrap}
 {end}
-
-in_background() {{  # name, seconds to wait, program…
-  name=$1 wait=$2
-  shift 2
-  if [ -d /run/systemd/system ] && command -v systemd-run >/dev/null; then
-    if [ "$wait" = 0 ]; then
-      systemd-run --unit="$name" --collect --setenv=BLOOM_HOME="$base" --setenv=HOME="$HOME" "$@" && return
-    else
-      systemd-run --unit="$name" --on-active="$wait" "$@" && return
-    fi
-  fi
-  nohup sh -c 'sleep "$1"; shift; exec "$@"' sh "$wait" "$@" >>"$base/$name.log" 2>&1 </dev/null &
-}}
-{switch}
-# The agent needs Python 3.11; the job may use the older one that came with the machine's libraries.
-if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' &&
-  ! command -v python3.11 python3.12 python3.13 >/dev/null; then
-  apt-get update -q && apt-get install -q -y python3.11
-fi
-{packages}
-in_background bloom-job 0 bash "$base/whole.sh"
-"""
-
-_PACKAGES = """\
-# If a package cannot be installed, the job fails without it and says so in its output.
-own_python() {{ python3 -m venv --system-site-packages venv; }}
-own_python || {{ apt-get update -q && apt-get install -q -y python3-venv && own_python; }}
-venv/bin/python -m pip install --quiet --no-input -- {packages}
-"""
-
-_SWITCH = """\
-# If the machine is never terminated, switch it off, so that at least the job stops.
-in_background bloom-off {seconds} shutdown -P now
+exec bash bootstrap.sh boot
 """
 
 
-def user_data_script(launch: Launch, *, idle_seconds: int = _IDLE_SECONDS) -> str:
-    """For a shell, as root, on a fresh machine; doing it again changes nothing."""
-    for text in (launch.command, launch.start_address):
+@cache
+def _bootstrap() -> str:
+    return files("gpubloom.providers").joinpath("bootstrap.sh").read_text()
+
+
+def user_data_script(
+    launch: Launch,
+    *,
+    ends: Literal["power_off", "delete_pod"] = "power_off",
+    home: str = "/opt/bloom",
+    api: str = "",
+    idle_seconds: int = _IDLE_SECONDS,
+) -> str:
+    """For a shell, as root, on a fresh machine; doing it again changes nothing.
+
+    `ends`: how the machine ends itself; a pod is deleted through `api`, and must not run a job twice.
+    """
+    for text in (launch.command, launch.start_address, launch.report_address, *launch.secrets.values()):
         if _END in text or "\0" in text:
             raise InputError("invalid_argument", "the command and the address of a launch must be plain text")
-    if "\n" in launch.start_address:
-        raise InputError("invalid_argument", "the address of a launch must be one line")
-    longest = launch.longest_seconds
+    for address in (launch.start_address, launch.report_address):
+        if "\n" in address:
+            raise InputError("invalid_argument", "the address of a launch must be one line")
+    settings = {
+        "ends": ends,
+        "api": shlex.quote(api),
+        "gpus": launch.gpus,
+        "idle": idle_seconds,
+        "longest": "" if launch.longest_seconds is None else math.ceil(launch.longest_seconds),
+        "disk_gb": _DISK_GB_WITH_PACKAGES if launch.packages else _DISK_GB,
+        "packages": f"({shlex.join(launch.packages)})",
+    }
     return _SCRIPT.format(
         end=_END,
+        home=home,
+        settings="\n".join(f"{name}={value}" for name, value in settings.items()),
         address=shlex.quote(launch.start_address),
+        secrets="".join(f"{name}={shlex.quote(value)}\n" for name, value in launch.secrets.items()),
+        report_address=launch.report_address,
         command=launch.command,
-        idle=idle_seconds,
-        packages=_PACKAGES.format(packages=shlex.join(launch.packages)) if launch.packages else "",
-        switch=_SWITCH.format(seconds=math.ceil(longest)) if longest is not None else "",
+        bootstrap=_bootstrap(),
     )

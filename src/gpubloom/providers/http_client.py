@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -26,6 +27,8 @@ from gpubloom.providers.cloud import Fault, FaultKind
 
 TIMEOUT_SECONDS = 30.0
 _LONGEST_REMARK = 300
+_EVENT_SECONDS = 1.5
+_MOST_EVENTS = 5_000
 _CLOCKS_AGREE_WITHIN = timedelta(seconds=5)
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
@@ -156,6 +159,37 @@ class ServiceHttp:
             return self._answer(response, (self._key, *hide), repeatable)
         raise fault
 
+    async def events(
+        self, path: str, *, query: Mapping[str, str | int] | None = None, seconds: float = _EVENT_SECONDS
+    ) -> list[dict[str, Any]]:
+        """What a stream of server-sent events holds so far. Such a stream stays open: it is read until
+        nothing new has come for `seconds`."""
+        await self.rate_limit.turn()
+        found: list[dict[str, Any]] = []
+        headers = {"Accept": "text/event-stream"}
+        timeout = httpx2.Timeout(self._timeout_seconds, read=seconds)
+        fault: Fault | None = None
+        try:
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                self._client.stream("GET", path, params=query, headers=headers, timeout=timeout) as response,
+            ):
+                if not response.is_success:
+                    await response.aread()
+                    self._answer(response, (self._key,), repeatable=True)
+                async for line in response.aiter_lines():
+                    if line.startswith("data:") and len(found) < _MOST_EVENTS:
+                        with suppress(ValueError):
+                            event = json.loads(line.removeprefix("data:"))
+                            found += [event] if isinstance(event, dict) else []
+        except (httpx2.ReadTimeout, TimeoutError):
+            return found
+        except httpx2.HTTPError:
+            fault = Fault("unavailable", f"{self.title} cannot be reached from this server.")
+        if fault is not None:
+            raise fault
+        return found
+
     def _answer(self, response: httpx2.Response, secrets: Sequence[str], repeatable: bool) -> object:
         self._compare_clocks(response)
         found: object = None
@@ -234,7 +268,7 @@ def _http_date(value: str | None) -> datetime | None:
 def _kind_of(status: int) -> FaultKind:
     kinds: dict[int, FaultKind] = {
         401: "bad_credentials",
-        402: "quota",
+        402: "inactive_account",
         403: "bad_credentials",
         404: "gone",
         408: "timed_out",
@@ -257,6 +291,11 @@ def _sentence(title: str, kind: FaultKind, remark: str) -> str:
         case "bad_credentials":
             return (
                 f"{title} does not accept the credentials: {remark}. Enter valid credentials under Providers."
+            )
+        case "inactive_account":
+            return (
+                f"Your account at {title} cannot rent machines now: {remark}. Complete its payment details "
+                f"or add credit at {title}, then resume the job."
             )
         case "no_capacity":
             return f"{title} has no free machine of this type: {remark}. Wait, or choose another offer."

@@ -12,6 +12,7 @@ from gpubloom.providers.cloud import Capabilities, CloudProvider, CredentialFiel
 # Each module has a PROVIDER of type ProviderSpec.
 _MODULES: dict[str, str] = {
     "modal": "gpubloom.providers.modal.provider",
+    "runpod": "gpubloom.providers.runpod.provider",
     "lambda": "gpubloom.providers.lambda_cloud.provider",
     "paperspace": "gpubloom.providers.paperspace.provider",
     "replicate": "gpubloom.providers.replicate.provider",

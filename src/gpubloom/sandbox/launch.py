@@ -34,18 +34,21 @@ _INFO_SECONDS = 10.0
 _CHOSEN_OUTSIDE = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES")
 
 
-def inside_environment(options: Options, outside: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the command."""
+def inside_environment(
+    options: Options, outside: Mapping[str, str], secrets: Sequence[str] = ()
+) -> dict[str, str]:
+    """The environment of the command. `secrets`: names of variables that the agent was given for it."""
     if options.inherits:
         return {**outside, **options.environment}
-    return {**options.environment, **{name: outside[name] for name in _CHOSEN_OUTSIDE if name in outside}}
+    names = (*_CHOSEN_OUTSIDE, *secrets)
+    return {**options.environment, **{name: outside[name] for name in names if name in outside}}
 
 
 def run(run_dir: Path) -> NoReturn:
     """Outside: the job of a run directory, until it ended, and as it ended."""
     job = json.loads((run_dir / "agent" / "job.json").read_text(encoding="utf-8"))
     options = Options.from_json(job["confinement"])
-    environment = inside_environment(options, os.environ)
+    environment = inside_environment(options, os.environ, job.get("secrets") or ())
     if options.bubblewrap is None:
         confine_fork(options)
         _become(job["command"], environment)

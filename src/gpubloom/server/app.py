@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 
 import gpubloom
 from gpubloom.offers import load_prices
-from gpubloom.server import compare, health, offers
+from gpubloom.server import health, offers
 from gpubloom.server.accounts import (
     entry_routes,
     factor_routes,
@@ -38,13 +38,16 @@ from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import current_revision, upgrade
 from gpubloom.server.jobs import (
+    checkpoint_actions,
     checkpoint_routes,
     download_routes,
     launch_routes,
+    preflight_routes,
     share_routes,
     stream_routes,
     tasks,
     training_job_routes,
+    what_ran_routes,
 )
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.inputs import find_use
@@ -60,12 +63,15 @@ from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.playground.proxy import new_client
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
-from gpubloom.server.rentals import moving, provider_routes, stored_artifacts
+from gpubloom.server.rentals import bucket_routes, moving, provider_routes, run_files, stored_artifacts
 from gpubloom.server.rentals import routes as rental_routes
 from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
+from gpubloom.server.runs import receiving
+from gpubloom.server.runs import routes as run_routes
 from gpubloom.server.scripts import routes as script_routes
 from gpubloom.server.scripts.reading import ScriptProcesses
+from gpubloom.server.secrets import routes as secret_routes
 from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
 from gpubloom.server.security.server_paths import HiddenPaths
 from gpubloom.server.settings import Settings
@@ -116,7 +122,11 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(HiddenPaths, home=settings.home, uploads=settings.uploads),
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
-            Middleware(BodyLimit, larger={**FOLDERS, **picture_routes.BODIES}, unlimited=UPLOADS),
+            Middleware(
+                BodyLimit,
+                larger={**FOLDERS, **picture_routes.BODIES, **receiving.BODIES},
+                unlimited={"PATCH": UPLOADS, "PUT": run_files.UPLOADS},
+            ),
             Middleware(SessionCookie),
         ],
         responses=_RESPONSES,
@@ -150,6 +160,7 @@ def _routes() -> APIRouter:
     public.include_router(second_step_routes.router)
     public.include_router(oauth.router)
     public.include_router(share_routes.public_router)
+    public.include_router(run_files.router)
     every.include_router(public, prefix="/api")
 
     private = APIRouter(dependencies=[Depends(authenticate)])
@@ -163,22 +174,28 @@ def _routes() -> APIRouter:
     private.include_router(dataset_routes.router)
     private.include_router(brought_model_routes.router)
     private.include_router(launch_routes.router)
+    private.include_router(preflight_routes.router)
     private.include_router(job_routes.router)
     private.include_router(stream_routes.router)
+    private.include_router(what_ran_routes.router)
     private.include_router(tasks.router)
     private.include_router(checkpoint_routes.router)
+    private.include_router(checkpoint_actions.router)
     private.include_router(download_routes.router)
     private.include_router(share_routes.router)
     private.include_router(training_job_routes.router)
     private.include_router(playground_routes.router)
-    private.include_router(compare.router)
+    private.include_router(run_routes.router)
+    private.include_router(receiving.router)
     private.include_router(script_routes.router)
     private.include_router(ml_job_routes.router)
     private.include_router(offers.router)
     private.include_router(provider_routes.router)
+    private.include_router(bucket_routes.router)
     private.include_router(rental_routes.router)
     private.include_router(stored_artifacts.router)
     private.include_router(moving.router)
+    private.include_router(secret_routes.router)
     private.include_router(administration_routes.router)
     private.include_router(invitations.router)
     every.include_router(private, prefix="/api")

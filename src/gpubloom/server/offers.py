@@ -8,17 +8,20 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from gpubloom.errors import code_of
-from gpubloom.offers import Constraints, Need, offers
+from gpubloom.offers import Constraints, Need, Offer, PriceTable, default_limits, offers
 from gpubloom.offers.offer import Priority
 from gpubloom.offers.prices import STALE_AFTER, Availability, Granularity, PriceKind
 from gpubloom.scripts import Requirements
-from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import ReadSession
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.price_book import CurrentPrices
 from gpubloom.server.rentals.provider_credits import remaining_credits
+from gpubloom.server.rentals.schemas import LimitsOut
+from gpubloom.server.rentals.store_choice import Stores, read_stores
 from gpubloom.server.schema import Flag, Line, Number, Schema, Span, Whole
+from gpubloom.server.storage.run_stores import StoreOut
 
 _Name = Annotated[Line, Field(min_length=1, max_length=100)]
 _Names = Annotated[list[_Name], Field(max_length=100)]
@@ -166,6 +169,16 @@ class OfferOut(Schema):
     read_on: date
     recommended: bool
     reasons: list[str]
+    store: StoreOut | None = Field(
+        None, description="What the files of the job would go through. None: nothing is set up for it yet."
+    )
+    limits: LimitsOut = Field(description="The limits of a job that takes this offer and sets none itself.")
+
+    @classmethod
+    def of(cls, offer: Offer) -> "OfferOut":
+        shown = {name: getattr(offer, name) for name in cls.model_fields if name not in ("limits", "store")}
+        limits = default_limits(offer.hourly.likely, offer.cost.total.likely)
+        return cls.model_validate({**shown, "limits": limits})
 
 
 class ExcludedOut(Schema):
@@ -266,7 +279,11 @@ async def list_prices(prices: CurrentPrices) -> PricesOut:
 
 @router.post("/offers")
 async def make_offers(
-    body: AskForOffers, principal: CurrentPrincipal, session: ReadSession, prices: CurrentPrices
+    body: AskForOffers,
+    principal: CurrentPrincipal,
+    session: ReadSession,
+    prices: CurrentPrices,
+    settings: CurrentSettings,
 ) -> OffersOut:
     """List where a job could run and how much it would cost. Nothing is started or stored."""
     need = _need(body)
@@ -274,13 +291,22 @@ async def make_offers(
     stated = await remaining_credits(session, principal.id)
     asked = given.constraints(given.providers, given.engines, stated)
     found = offers(need, prices=prices, now=now(), constraints=asked)
+    stores = await read_stores(session, settings)
     return OffersOut(
         need=NeedOut.model_validate(need),
-        offers=[OfferOut.model_validate(offer) for offer in found.offers],
+        offers=[_offer_out(offer, prices, stores) for offer in found.offers],
         excluded=[ExcludedOut.model_validate(each) for each in found.excluded],
         archetype=found.choice.archetype if found.choice else None,
         usual=found.choice.usual if found.choice else None,
     )
+
+
+def _offer_out(offer: Offer, prices: PriceTable, stores: Stores) -> OfferOut:
+    shown = OfferOut.of(offer)
+    if offer.provider == "local":
+        return shown
+    target = prices.providers[offer.provider].through or offer.provider
+    return shown.model_copy(update={"store": stores.best(target)})
 
 
 def _need(body: AskForOffers) -> Need:

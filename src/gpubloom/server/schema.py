@@ -12,15 +12,24 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
+    JsonValue,
     ModelWrapValidatorHandler,
     PrivateAttr,
     SecretStr,
     Strict,
     StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    computed_field,
+    field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
+
+from gpubloom.traincard.findings import finding_title, has_no_best
 
 
 class Schema(BaseModel):
@@ -99,6 +108,50 @@ MetricNumber = float | Literal["NaN", "Infinity", "-Infinity"]
 def described_as(model: type[BaseModel]) -> BeforeValidator:
     """Describes free fields as those of a model, which validates them later."""
     return BeforeValidator(lambda fields: fields, json_schema_input_type=model)
+
+
+class Tolerant(BaseModel):
+    """A value of the wrong type becomes the default of the field."""
+
+    model_config = ConfigDict(extra="ignore", json_schema_serialization_defaults_required=True)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _default_for_wrong_type(
+        cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            field = cls.model_fields[str(info.field_name)]
+            if field.is_required():
+                raise
+            return field.get_default(call_default_factory=True)
+
+
+class Finding(Tolerant):
+    """Something about a run, its data or its settings that a person should know."""
+
+    kind: str = Field("", description="What was found, such as diverging or few_rows_used.")
+    severity: Literal["critical", "warning", "info"] = Field("info", description="How much it matters.")
+    sentence: str = Field("", description="What is wrong, with its figures.")
+    next_step: str = Field("", description="What to do about it. May be empty.")
+    evidence: dict[str, JsonValue] = Field({}, description="The numbers behind the finding.")
+    since: Number | None = Field(
+        None, description="Start of the problem, in seconds since 1970. None if unknown."
+    )
+
+    @computed_field(description="The kind in words.")  # type: ignore[prop-decorator]
+    @property
+    def title(self) -> str:
+        return finding_title(self.kind)
+
+    @computed_field(  # type: ignore[prop-decorator]
+        description="Whether this finding forbids to call any step of the run the best."
+    )
+    @property
+    def without_best(self) -> bool:
+        return has_no_best([self.kind])
 
 
 class Span(Schema):

@@ -78,6 +78,8 @@ class Settings(BaseSettings):
     storage_endpoint: str = ""
     storage_region: str = "us-east-1"
     storage_prefix: str = ""
+    # Whether rented machines exchange files with this server itself. auto: if its address is public.
+    server_store: Literal["auto", "on", "off"] = "auto"
     # Days; 0 keeps nothing in the bucket after a job has ended.
     artifact_retention_days: int = Field(30, ge=0, le=3650)
 

@@ -1,4 +1,4 @@
-"""One layout in one S3-compatible bucket, for jobs on rented instances (docs/storage.md).
+"""One layout in one store, for jobs on rented instances (docs/storage.md): a bucket, or this server itself.
 
     store = Store(StorageSettings(endpoint="https://…", bucket="runs", key="…", secret="…"))
     sent = send_bundle(store, bundle)             # sent.command starts the job on any machine
@@ -12,6 +12,8 @@ This is the side that has the key; the agent's side is `gpubloom.agent.remote`. 
 from gpubloom.storage.bundle import Bundle, SentBundle, send_bundle
 from gpubloom.storage.mailbox import Mailbox
 from gpubloom.storage.receiver import Arrival, DamagedBatchError, Receiver
+from gpubloom.storage.run_store import RunStore
+from gpubloom.storage.server_store import ServerStore
 from gpubloom.storage.store import StorageError, StorageSettings, Store
 
 __all__ = [
@@ -20,7 +22,9 @@ __all__ = [
     "DamagedBatchError",
     "Mailbox",
     "Receiver",
+    "RunStore",
     "SentBundle",
+    "ServerStore",
     "StorageError",
     "StorageSettings",
     "Store",

@@ -1,11 +1,12 @@
 """The files of a job, uploaded once, and the one command that starts the job on any instance."""
 
+import base64
 import hashlib
 import json
 import os
 import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from gpubloom.agent.bundle import build_agent
 from gpubloom.agent.remote.start import Start, StoredFile
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import REACH_LIFE_SECONDS, Mailbox
-from gpubloom.storage.store import Store
+from gpubloom.storage.run_store import RunStore
 from gpubloom.traincard.sync.files import list_files
 
 # There is a control.json from the beginning: without the right to list, a bucket answers for a missing object
@@ -24,7 +25,7 @@ _NO_CONTROL = {"v": 1, "version": 0, "want": "run", "set": {}, "save": 0}
 
 # Fetches the agent, checks it, and becomes it. Everything else is the agent's.
 _START = """\
-import hashlib, json, os, pathlib, shutil, sys, time, urllib.error, urllib.request
+import base64, hashlib, json, os, pathlib, shutil, sys, time, urllib.error, urllib.request
 
 START = json.loads({start!r})
 AGENT = next(file for file in START["files"] if file["role"] == "agent")
@@ -52,7 +53,11 @@ if hashlib.sha256(content).hexdigest() != AGENT["sha256"]:
 agent.write_bytes(content)
 (folder / "start.json").touch(mode=0o600)
 (folder / "start.json").write_text(json.dumps(START))
-os.environ.pop("BLOOM_START", None)
+# What stands behind the # never leaves this machine: it is the job's secrets.
+secrets = os.environ.pop("BLOOM_START", "").partition("#")[2]
+if secrets:
+    (folder / "secrets.json").touch(mode=0o600)
+    (folder / "secrets.json").write_bytes(base64.urlsafe_b64decode(secrets))
 os.execv(python, [python, str(agent), "remote", str(folder)])
 """
 
@@ -74,10 +79,24 @@ class Bundle:
 
 @dataclass(frozen=True)
 class SentBundle:
-    """`address` is all an instance needs; it goes into its environment as BLOOM_START."""
+    """`address` is all an instance needs; it goes into its environment as BLOOM_START. What prepares the
+    instance reports to `report_address`, by PUT.
+
+    `renew`: the same files under addresses that are signed again, for a launch that is tried again later.
+    """
 
     address: str
     sha256: str
+    report_address: str = ""
+    renew: "Callable[[], SentBundle] | None" = field(default=None, repr=False, compare=False)
+
+    def address_with(self, secrets: Mapping[str, str]) -> str:
+        """The address with the values of the job's secrets in its fragment, which no request contains. So
+        they are where the address is, and neither in the bucket nor in a log."""
+        if not secrets:
+            return self.address
+        content = json.dumps(dict(secrets)).encode()
+        return f"{self.address}#{base64.urlsafe_b64encode(content).decode()}"
 
     @property
     def command(self) -> str:
@@ -92,7 +111,7 @@ class SentBundle:
 
 
 def send_bundle(
-    store: Store,
+    store: RunStore,
     bundle: Bundle,
     *,
     mailbox: Mailbox | None = None,
@@ -121,20 +140,27 @@ def send_bundle(
         store.put(layout.control, json.dumps(_NO_CONTROL).encode())
     if not store.has(layout.mailbox):
         mailbox.write(1)
-    addresses = store.addresses(
-        "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], life_seconds
-    )
-    start = Start(
-        job_id=bundle.spec.job_id,
-        attempt=bundle.spec.attempt,
-        mailbox=mailbox.address(),
-        files=[
-            StoredFile(role, name, digest, address, executable)
-            for (role, name, digest, executable), address in zip(stored, addresses, strict=True)
-        ],
-        **bundle.timing,
-    )
-    text = _START.format(start=start.to_json()).encode()
-    digest = hashlib.sha256(text).hexdigest()
-    store.put(layout.start(digest), text)
-    return SentBundle(store.addresses("GET", [layout.start(digest)], life_seconds)[0], digest)
+
+    def sign() -> SentBundle:
+        addresses = store.addresses(
+            "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], life_seconds
+        )
+        [report] = store.addresses("PUT", [layout.start_report], life_seconds)
+        start = Start(
+            job_id=bundle.spec.job_id,
+            attempt=bundle.spec.attempt,
+            mailbox=mailbox.address(),
+            files=[
+                StoredFile(role, name, digest, address, executable)
+                for (role, name, digest, executable), address in zip(stored, addresses, strict=True)
+            ],
+            report=report,
+            **bundle.timing,
+        )
+        text = _START.format(start=start.to_json()).encode()
+        digest = hashlib.sha256(text).hexdigest()
+        store.put(layout.start(digest), text)
+        [address] = store.addresses("GET", [layout.start(digest)], life_seconds)
+        return SentBundle(address, digest, report, sign)
+
+    return sign()

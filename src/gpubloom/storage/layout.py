@@ -34,6 +34,11 @@ class JobLayout:
         return f"{self._own}/control.json"
 
     @property
+    def start_report(self) -> str:
+        """What the machine says of its start, before its first batch."""
+        return f"{self._own}/start-report"
+
+    @property
     def batches(self) -> str:
         return f"{self._own}/in"
 

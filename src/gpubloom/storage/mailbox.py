@@ -5,12 +5,15 @@ import time
 from collections.abc import Callable
 
 from gpubloom.storage.layout import JobLayout
-from gpubloom.storage.store import Store
+from gpubloom.storage.run_store import LONGEST_LIFE_SECONDS, RunStore
 
-SLOTS = 256
-SLOT_LIFE_SECONDS = 3600.0
+# Enough for a week without a receiver (`agent.remote.outbox`).
+SLOTS = 1024
 # How long the receiver may be away. These addresses allow writing batches of one attempt, and no more.
-REACH_LIFE_SECONDS = 24 * 3600.0
+SLOT_LIFE_SECONDS = LONGEST_LIFE_SECONDS
+REACH_LIFE_SECONDS = LONGEST_LIFE_SECONDS
+# Whenever the receiver goes away, the addresses that are out there are at most so old.
+_RENEW_SECONDS = 6 * 3600.0
 
 
 class Mailbox:
@@ -21,7 +24,7 @@ class Mailbox:
 
     def __init__(
         self,
-        store: Store,
+        store: RunStore,
         layout: JobLayout,
         *,
         slots: int = SLOTS,
@@ -40,9 +43,9 @@ class Mailbox:
         return self._store.addresses("GET", [self._layout.mailbox], self._reach_life)[0]
 
     def renew(self, next_number: int) -> bool:
-        """Rewrites the mailbox if half of its slots, or half of its life, are used; True when it did."""
+        """Rewrites the mailbox if half of its slots are used or it has aged; True when it did."""
         is_used = next_number - self._first >= self._slots // 2
-        is_old = self._clock() - self._written_at >= self._slot_life / 2
+        is_old = self._clock() - self._written_at >= min(self._slot_life / 2, _RENEW_SECONDS)
         if self._first and not is_used and not is_old:
             return False
         self.write(next_number)

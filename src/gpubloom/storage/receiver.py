@@ -19,7 +19,8 @@ from gpubloom.agent import AgentFiles, ExitRecord
 from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import Mailbox
-from gpubloom.storage.store import StorageError, Store
+from gpubloom.storage.run_store import RunStore
+from gpubloom.storage.store import StorageError
 from gpubloom.traincard.safe_paths import read_json_beneath
 from gpubloom.traincard.sync.accepted import AcceptedPaths, Entry, Limits, RefusedEntryError
 from gpubloom.traincard.sync.apply import ARRIVING, RunFolder
@@ -29,7 +30,7 @@ from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untruste
 # An agent's own is below 4096 bytes.
 _LARGEST_EXIT_RECORD = 1 << 16
 
-ArrivalState = Literal["waiting", "running", "ended", "vanished"]
+ArrivalState = Literal["waiting", "running", "silent", "ended", "vanished"]
 
 
 class DamagedBatchError(Exception):
@@ -38,9 +39,10 @@ class DamagedBatchError(Exception):
 
 @dataclass(frozen=True)
 class Arrival:
-    """Where an attempt stands. waiting: nothing came yet. vanished: the agent broke its promise, or the end
-    came without a record. `waits`: more has come than may be applied now. `differences`: files that are not
-    as the other side has them, at the end. `left_out`: files that were sent and not accepted."""
+    """Where an attempt stands. waiting: nothing came yet. silent: the next batch is overdue; only the
+    provider knows whether the instance runs. vanished: the end came without a record. `waits`: more has come
+    than may be applied now. `differences`: files that are not as the other side has them, at the end.
+    `left_out`: files that were sent and not accepted."""
 
     state: ArrivalState
     applied: int
@@ -56,7 +58,7 @@ class Receiver:
 
     def __init__(
         self,
-        store: Store,
+        store: RunStore,
         job_id: str,
         attempt: int,
         run_dir: Path,
@@ -232,7 +234,7 @@ class Receiver:
         elif self._applied == 0:
             state = "waiting"
         elif self._silent > self._promise:
-            state = "vanished"
+            state = "silent"
         return Arrival(
             state,
             self._applied,

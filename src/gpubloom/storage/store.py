@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from gpubloom.errors import CodedError, InputError
+from gpubloom.storage.run_store import LONGEST_LIFE_SECONDS, Method
 
 _REQUEST_SECONDS = 60
-# The longest life that signatures of this kind can have.
-LONGEST_LIFE_SECONDS = 7 * 24 * 3600.0
 _SAID_IN_ERRORS = {
     "RequestTimeTooSkewed": "the clock of this machine differs from the bucket's clock; correct the clock",
     "SignatureDoesNotMatch": "the secret key does not belong to this access key",
@@ -122,9 +121,7 @@ class Store:
         """Everything in a folder: `JobLayout.folder` for all that a job left."""
         self.delete(list(self.sizes(folder)))
 
-    def addresses(
-        self, method: Literal["GET", "PUT"], names: Sequence[str], life_seconds: float
-    ) -> list[str]:
+    def addresses(self, method: Method, names: Sequence[str], life_seconds: float) -> list[str]:
         """Presigned addresses that work without a key for this method, this object and this time."""
         if not 0 < life_seconds <= LONGEST_LIFE_SECONDS:
             raise InputError(

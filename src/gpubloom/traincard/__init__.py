@@ -60,7 +60,13 @@ __all__ = [
 ]
 
 # For scripts that say `import gpubloom.traincard as wandb`.
-_WANDB_STYLE = frozenset({"config", "define_metric", "finish", "init", "log", "run", "summary"})
+_WANDB_STYLE = frozenset(
+    {
+        *("config", "define_metric", "finish", "init", "log", "run", "summary"),
+        *("login", "watch", "unwatch", "save", "log_artifact", "alert"),
+        *("Artifact", "Audio", "Histogram", "Html", "Image", "Table", "Video"),
+    }
+)
 
 
 def __getattr__(name: str) -> Any:

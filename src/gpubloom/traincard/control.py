@@ -111,9 +111,14 @@ class Control:
     """The trainer's view of control.json. Reads only; `poll` costs one `stat` while nothing changes."""
 
     def __init__(
-        self, run_dir: str | os.PathLike[str], complain: Callable[[str], None] = lambda sentence: None
+        self,
+        run_dir: str | os.PathLike[str],
+        complain: Callable[[str], None] = lambda sentence: None,
+        listening: Callable[[], None] | None = None,
     ) -> None:
+        """`listening` is called at the first `poll`: from then on a viewer may offer commands."""
         self._complain = complain
+        self._listening = listening
         self._path = RunFiles(run_dir).control
         self._seen: tuple[int, int, int] | None = None
         self._version = 0
@@ -126,6 +131,9 @@ class Control:
 
     def poll(self) -> Command | None:
         """The desired state if it changed since the last look, else None. Never raises: see `problem`."""
+        if (listening := self._listening) is not None:
+            self._listening = None
+            listening()
         try:
             found = self._path.stat()
             mark = (found.st_mtime_ns, found.st_ino, found.st_size)

@@ -14,7 +14,9 @@ from typing import Any
 # (kind, time, step, name or fields, value, tags): a tuple, because nothing is cheaper for a caller to make.
 Event = tuple[str, float, Any, Any, Any, Any]
 
-DROPPABLE = frozenset({"metric", "metrics", "progress", "system", "heartbeat", "log"})
+DROPPABLE = frozenset({"metric", "metrics", "progress", "system", "heartbeat", "log", "output"})
+
+_PUBLIC_KINDS = {"metrics": "metric", "output": "log"}
 
 
 class EventQueue:
@@ -70,5 +72,5 @@ def _take_all(events: deque[Event]) -> list[Event]:
 
 
 def public_kind(kind: str) -> str:
-    """The event kind of the protocol: `metrics` is only the queue's word for several metrics at once."""
-    return "metric" if kind == "metrics" else kind
+    """The event kind of the protocol. The queue's own: several metrics at once, and printed text."""
+    return _PUBLIC_KINDS.get(kind, kind)

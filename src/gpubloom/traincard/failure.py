@@ -43,7 +43,7 @@ def evidence_of(problem: BaseException) -> Iterator[Evidence]:
         number = getattr(current, "errno", None)
         yield Evidence(
             tuple(qualified(kind) for kind in kinds if kind not in {BaseException, Exception, object}),
-            _text(current)[:_MESSAGE_CHARACTERS],
+            error_text(current)[:_MESSAGE_CHARACTERS],
             number if isinstance(number, int) else None,
         )
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
@@ -54,7 +54,8 @@ def qualified(kind: type) -> str:
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
-def _text(problem: BaseException) -> str:
+def error_text(problem: BaseException) -> str:
+    """What an exception says, also when its own `__str__` fails."""
     try:
         return str(problem)
     except Exception:  # noqa: BLE001 - somebody else's __str__; the record matters more than its wording
@@ -280,7 +281,11 @@ def error_fields(problem: BaseException, *, loss_is_finite: bool = True) -> dict
     if len(trace) > _TRACEBACK_CHARACTERS:
         half = _TRACEBACK_CHARACTERS // 2
         trace = f"{trace[:half]}\n… {len(trace) - 2 * half} characters left out …\n{trace[-half:]}"
-    fields: dict[str, Any] = {"type": qualified(type(problem)), "message": _text(problem), "traceback": trace}
+    fields: dict[str, Any] = {
+        "type": qualified(type(problem)),
+        "message": error_text(problem),
+        "traceback": trace,
+    }
     if isinstance(problem, CodedError):
         fields["code"] = problem.code
     fields.update(cause_fields(list(evidence_of(problem)), loss_is_finite=loss_is_finite))
@@ -313,7 +318,7 @@ def _sentence(cause: Cause, evidence: Sequence[Evidence]) -> str:
             figures = f"It asked for {found['asked']} while {found['free']} of {found['total']} were free."
             return f"{figures} {cause.advice}"
         if cause.code == "host_out_of_memory" and (found := _HOST_ALLOCATION.search(each.message)):
-            size = found["words"] or f"{int(found['bytes']) / 1024**3:.1f} GiB"
+            size = found["words"] or f"{int(found['bytes']) / 1e9:.1f} GB"
             return f"It asked for {size} at once. {cause.advice}"
     return cause.advice
 

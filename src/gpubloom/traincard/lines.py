@@ -118,7 +118,8 @@ class PrintingReporter(Reporter):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._lines = RunLines()
-        super().__init__(*arguments, **options)
+        # What it prints is kept as its output already, and its lines say where the run is.
+        super().__init__(*arguments, **{"capture": False, "announce": False, **options})
 
     def metric(self, name: str, value: Any, step: int, tags: Mapping[str, object] | None = None) -> None:
         super().metric(name, value, step, tags)

@@ -23,10 +23,12 @@ from gpubloom.traincard.reader import Reader, RunEvent
 from gpubloom.traincard.safe_paths import open_plain
 from gpubloom.traincard.series import MOST_BUCKETS, Curve, Curves, points_by_series
 from gpubloom.traincard.state import RunState
+from gpubloom.traincard.what_ran import merge
 
 _BATCH_BYTES = 1 << 20
 _LOG_LINES = 1000
 _ERRORS = 20
+_WARNINGS = 20
 _REMOVED_CHECKPOINTS = 200
 _RECENT_POINTS = 256
 _RECENT_SERIES = 100
@@ -86,10 +88,13 @@ class Point:
 class Reading:
     """A run as it stands; `update` takes in what is new. Writes nothing."""
 
-    def __init__(self, run_dir: str | os.PathLike[str], *, most_buckets: int = MOST_BUCKETS) -> None:
+    def __init__(
+        self, run_dir: str | os.PathLike[str], *, most_buckets: int = MOST_BUCKETS, condensed: bool = True
+    ) -> None:
+        """`condensed`: read the history of long runs in buckets, at a fraction of the time."""
         self.run_dir = Path(run_dir)
         self._files = RunFiles(run_dir)
-        self._reader = Reader(run_dir, condensed=True)
+        self._reader = Reader(run_dir, condensed=condensed)
         self._begun_at = (time.time(), time.monotonic())
         self._is_first = True
         # By attempt and rank: the number of the last event that was taken in.
@@ -103,11 +108,15 @@ class Reading:
         self.log: deque[LogLine] = deque(maxlen=_LOG_LINES)
         self.log_total = 0
         self.log_errors = 0
+        self.warnings: dict[str, LogLine] = {}
+        """The first warnings and errors of the log by their text: a restart repeats them."""
         self.errors: deque[dict[str, Any]] = deque(maxlen=_ERRORS)
         self.recent: dict[str, deque[Point]] = {}
         """The last values of rank 0's losses, gradient norms and step times."""
         self.looks: dict[int, deque[tuple[float, Mapping[str, Any]]]] = {}
         """The last telemetry of each rank that tells any: time and values."""
+        self.what_ran: dict[str, Any] = {}
+        """Commit, command line, packages, machine, configs and datasets, as rank 0 recorded them."""
         self.facts: dict[int, dict[str, Any]] = {}
         """What each rank described; rank 0's is also in `state`."""
 
@@ -234,6 +243,8 @@ class Reading:
             self._add_to_attempt(event)
             if event.kind == "checkpoint":
                 self.saved.add(event.fields, event.attempt)
+            elif event.kind == "ran":
+                self.what_ran = merge(self.what_ran, event.fields)
             elif event.kind == "checkpoint_removed":
                 path = event.fields.get("path")
                 self.removed_checkpoints.extend(e for e in self.saved.entries if e["path"] == path)
@@ -244,6 +255,8 @@ class Reading:
             level = str(event.fields.get("level", "info"))
             line = str(event.fields.get("line", ""))
             self.log.append(LogLine(event.t, event.rank, event.attempt, level, line))
+            if level in {"warning", "error"} and len(self.warnings) < _WARNINGS:
+                self.warnings.setdefault(line, self.log[-1])
             self.log_total += 1
             self.log_errors += level == "error"
         elif event.kind == "error":
@@ -328,6 +341,7 @@ class Reading:
             self._reached(attempt, step)
             if self.state.step is None or step > self.state.step:
                 self.state.step = step
+            self.state.phase = self.state.phase or "train"
         rank = self.ranks[event.rank]
         rank.step = max(step, rank.step or 0)
         if name.endswith(_WATCHED):

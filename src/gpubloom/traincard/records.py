@@ -11,13 +11,23 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from gpubloom.traincard.capture import OutputLines
 from gpubloom.traincard.checkpoints import path_in_run, size_on_disk
 from gpubloom.traincard.event_queue import Event, public_kind
 from gpubloom.traincard.failure import cause_fields
-from gpubloom.traincard.number_encoding import NotANumberError, OnDevice, encode_number, number, plain
+from gpubloom.traincard.number_encoding import (
+    NotANumberError,
+    OnDevice,
+    encode_number,
+    number,
+    plain,
+    to_json,
+)
 
 _STATES = frozenset({"progress", "heartbeat"})
 _LOG_CHARACTERS = 16_384
+_FACT_CHARACTERS = 4_096
+_MESSAGE_CHARACTERS = 8_192
 _MOST_STEPS = 1 << 53
 
 
@@ -42,6 +52,7 @@ class RecordMaker:
         self._waiting: list[Event] = []
         self._device_events: dict[Any, Any] = {}
         self._losses_not_finite: set[str] = set()
+        self._output = OutputLines()
         self.unreadable: Counter[str] = Counter()
 
     def make(self, batch: Iterable[Event]) -> list[Record]:
@@ -61,12 +72,20 @@ class RecordMaker:
                 elif kind in _STATES:
                     states[kind] = Record(_fields(event))
                     records.append(states[kind])
+                elif kind == "output":
+                    records += _log_records(event[1], self._output.add(event[3], event[4], event[5]))
                 else:
+                    if kind == "end":
+                        records += self.rest_of_output(event[1])
                     records.append(Record(self._other(event)))
             except Exception as problem:  # noqa: BLE001 - somebody's odd object must cost one event, not the batch
                 self.unreadable[public_kind(kind)] += 1
                 self._complain(f"a {public_kind(kind)} event was not recorded: {problem!r}")
         return records
+
+    def rest_of_output(self, t: float) -> list[Record]:
+        """What was printed and not yet ended with a line: the last state of a progress bar, a prompt."""
+        return _log_records(t, self._output.rest())
 
     @property
     def is_waiting(self) -> bool:
@@ -143,6 +162,10 @@ class RecordMaker:
                 fields["values"] = _flat(fields["values"])
             case "log":
                 fields["line"] = _cut(str(fields["line"]))
+            case "describe":
+                fields["facts"] = {name: _cut_fact(value) for name, value in fields["facts"].items()}
+            case "end" if "message" in fields:
+                fields["message"] = _cut(str(fields["message"]), _MESSAGE_CHARACTERS)
             case "checkpoint":
                 path = fields["path"]
                 fields["path"] = path_in_run(path, self._run_dir)
@@ -150,8 +173,10 @@ class RecordMaker:
                     fields["size"] = size_on_disk(Path(path))
             case "checkpoint_removed":
                 fields["path"] = path_in_run(fields["path"], self._run_dir)
-            case "error" if "cause" not in fields and self._losses_not_finite:
-                fields.update(cause_fields([], loss_is_finite=False))
+            case "error":
+                fields["message"] = _cut(str(fields.get("message", "")), _MESSAGE_CHARACTERS)
+                if "cause" not in fields and self._losses_not_finite:
+                    fields.update(cause_fields([], loss_is_finite=False))
         return fields
 
 
@@ -181,10 +206,25 @@ def _tags(given: Any) -> Any:
     }
 
 
-def _cut(line: str) -> str:
-    if len(line) <= _LOG_CHARACTERS:
-        return line
-    return f"{line[:_LOG_CHARACTERS]} … (cut: the line has {len(line):,} characters)"
+def _cut(text: str, most: int = _LOG_CHARACTERS) -> str:
+    if len(text) <= most:
+        return text
+    return f"{text[:most]} … (cut: the text has {len(text):,} characters)"
+
+
+def _cut_fact(value: Any) -> Any:
+    """A fact is a line of a table; a whole config belongs to `Reporter.config`."""
+    if isinstance(value, str):
+        return _cut(value, _FACT_CHARACTERS)
+    if isinstance(value, (dict, list)) and len(text := to_json(value)) > _FACT_CHARACTERS:
+        return _cut(text, _FACT_CHARACTERS)
+    return value
+
+
+def _log_records(t: float, lines: list[dict[str, Any]]) -> list[Record]:
+    return [
+        Record({"t": round(t, 4), "kind": "log", **fields, "line": _cut(fields["line"])}) for fields in lines
+    ]
 
 
 def _name(given: Any) -> str:

@@ -1,5 +1,6 @@
 """All that a card shows, as plain JSON (docs/traincard.md, "The snapshot")."""
 
+import math
 import os
 import statistics
 from collections.abc import Mapping
@@ -9,12 +10,14 @@ from typing import Any
 
 from gpubloom.traincard.causes import CAUSES, FOLLOWS
 from gpubloom.traincard.diagnosis import Limits, diagnose
+from gpubloom.traincard.findings import has_no_best
 from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.reader import load_latest
 from gpubloom.traincard.reading import LogLine, Reading, last_output
 from gpubloom.traincard.series import Curve
 from gpubloom.traincard.system_series import shorter_or_same, system_section
 from gpubloom.traincard.thinning import line_of, shorter, shown
+from gpubloom.traincard.what_ran import with_train_config
 
 SNAPSHOT_VERSION = 1
 _MOST_METRICS = 400
@@ -22,6 +25,8 @@ _MOST_RANK_LINES = 16
 # All lines together: a snapshot is sent again every few seconds.
 _MOST_POINTS_TOGETHER = 120_000
 _FEWEST_POINTS = 50
+# Between two of them a run goes at an even pace, as far as a chart can show.
+_CLOCK_POINTS = 200
 
 # The last part of a series' name, and where a card shows it.
 _GROUPS = {
@@ -69,11 +74,12 @@ def snapshot(
         "findings": findings,
         "attempts": [_attempt(reading, number) for number in sorted(reading.attempts)],
         "discontinuities": [asdict(found) for found in reading.discontinuities],
+        "clock": _clock(reading),
         "metrics": metrics,
         "metrics_left_out": left_out + reading.curves.left_out,
         "system": system_section(reading, points),
         **rank_section(reading, moment),
-        "checkpoints": _checkpoints(reading),
+        "checkpoints": _checkpoints(reading, has_best=not has_no_best(each["kind"] for each in findings)),
         "logs": {
             "lines": [_log_line(line) for line in islice(reading.log, skipped, None)],
             "total": reading.log_total,
@@ -81,6 +87,7 @@ def snapshot(
             "output": last_output(reading.run_dir),
         },
         "failure": _failure(reading),
+        "what_ran": _without_nan(with_train_config(reading.what_ran, reading.run_dir)),
     }
 
 
@@ -147,7 +154,16 @@ def _attempt(reading: Reading, number: int) -> dict[str, Any]:
     status = attempt.status or (reading.status if number == max(reading.attempts) else "killed")
     found = asdict(attempt)
     last_t = found.pop("last_t")
-    return {**found, "status": status, "ended_at": None if status == "running" else last_t}
+    error = _first_error(reading, number)
+    said = {name: error.get(name) for name in ("type", "message", "traceback", "cause")} if error else None
+    ended_at = None if status == "running" else last_t
+    return {**found, "status": status, "ended_at": ended_at, "error": said}
+
+
+def _first_error(reading: Reading, attempt: int) -> dict[str, Any]:
+    """The first rank to fail is why the others did. One that only lost another rank is never the first."""
+    errors = [error for error in reading.errors if error["attempt"] == attempt]
+    return min(errors, key=lambda error: (error.get("cause") in FOLLOWS, error["t"]), default={})
 
 
 def _metrics(reading: Reading, points: int) -> tuple[list[dict[str, Any]], int]:
@@ -163,6 +179,26 @@ def _metrics(reading: Reading, points: int) -> tuple[list[dict[str, Any]], int]:
     count = sum(len(found) for found in lines.values())
     each = max(_FEWEST_POINTS, min(points, _MOST_POINTS_TOGETHER // max(1, count)))
     return [_metric(name, lines[name], each) for name in shown], len(ordered) - len(shown)
+
+
+def _clock(reading: Reading) -> list[dict[str, Any]]:
+    """When steps happened, for charts along time: of each attempt, pairs from the curve that tells most."""
+    longest: dict[int, Curve] = {}
+    for rank in reading.curves.ranks()[:1]:
+        for name in reading.curves.names(rank):
+            if name.startswith("system/"):
+                continue
+            for attempt, curve in reading.curves.attempts(name, rank).items():
+                if attempt not in longest or len(curve) > len(longest[attempt]):
+                    longest[attempt] = curve
+    return [{"attempt": attempt, **_times(longest[attempt])} for attempt in sorted(longest)]
+
+
+def _times(curve: Curve) -> dict[str, Any]:
+    every = max(1, math.ceil(len(curve) / _CLOCK_POINTS))
+    # Back from the newest, which has to be among them.
+    chosen = range(len(curve) - 1, -1, -every)[::-1]
+    return {"x": [int(curve.last[at]) for at in chosen], "t": [round(curve.time[at], 3) for at in chosen]}
 
 
 def _group(name: str) -> str:
@@ -267,8 +303,8 @@ def _variance(reading: Reading) -> list[dict[str, Any]]:
     return found
 
 
-def _checkpoints(reading: Reading) -> dict[str, Any]:
-    best = reading.best_checkpoint
+def _checkpoints(reading: Reading, *, has_best: bool) -> dict[str, Any]:
+    best = reading.best_checkpoint if has_best else None
     there = [
         {**plain(entry), "best": entry["path"] == best, "removed": False} for entry in reading.checkpoints
     ]
@@ -291,9 +327,7 @@ def _failure(reading: Reading) -> dict[str, Any] | None:
     if status not in _ENDED_BADLY:
         return None
     attempt = reading.attempts.get(reading.state.attempt)
-    of_this_attempt = [error for error in reading.errors if error["attempt"] == reading.state.attempt]
-    # The first rank to fail is why the others did. One that only lost another rank is never the first.
-    error = min(of_this_attempt, key=lambda error: (error.get("cause") in FOLLOWS, error["t"]), default={})
+    error = _first_error(reading, reading.state.attempt)
     cause = CAUSES.get(error.get("cause") or "")
     return _without_nan(
         {

@@ -47,6 +47,8 @@ class RunState:
         self.dropped: Counter[str] = Counter()
         self.error: dict[str, Any] | None = None
         self.expect_heartbeat_in: float | None = None
+        self.listens = False
+        """Whether the loop of this attempt looks for commands; most scripts never do."""
         self._speed: deque[tuple[float, int]] = deque(maxlen=_SPEED_SAMPLES)
 
     def apply(self, record: Mapping[str, Any]) -> None:
@@ -131,6 +133,7 @@ class RunState:
             self.started_at = record.get("t")
             self.control_version, self.refused_settings, self.expect_heartbeat_in = None, {}, None
             self.dropped.clear()
+            self.listens = False
         self.status = "running"
         self.attempt = record.get("attempt", 0)
         self.restart_count = record.get("restart_count", 0)
@@ -147,10 +150,20 @@ class RunState:
 
     def _metric(self, record: Mapping[str, Any]) -> None:
         step = record.get("step")
+        self._trains()
         if isinstance(step, int) and (self.step is None or step > self.step):
             self._reached(step, record["t"])
 
+    def _trains(self) -> None:
+        # A loop that reports steps and no phases trains.
+        if self.phase is None:
+            self.phase = "train"
+
+    def _listening(self, record: Mapping[str, Any]) -> None:
+        self.listens = True
+
     def _progress(self, record: Mapping[str, Any]) -> None:
+        self._trains()
         for name in ("total_steps", "epoch", "epochs"):
             if name in record:
                 setattr(self, name, record[name])
@@ -171,7 +184,7 @@ class RunState:
         self.checkpoint = {"step": record.get("step"), "path": record.get("path")}
 
     def _applied(self, record: Mapping[str, Any]) -> None:
-        self.control_version = record.get("version")
+        self.control_version, self.listens = record.get("version"), True
         self.refused_settings = dict(record.get("refused") or {})
 
     def _dropped(self, record: Mapping[str, Any]) -> None:
@@ -197,6 +210,7 @@ _TAKE: dict[str, Callable[[RunState, Mapping[str, Any]], None]] = {
     "heartbeat": RunState._heartbeat,
     "checkpoint": RunState._checkpoint,
     "applied": RunState._applied,
+    "listening": RunState._listening,
     "dropped": RunState._dropped,
     "error": RunState._error,
     "end": RunState._end,

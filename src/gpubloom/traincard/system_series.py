@@ -86,7 +86,7 @@ def _series(name: str, found: list[tuple[str, int | None, Curve]], points: int) 
 
 
 def _no_points() -> dict[str, Any]:
-    return {"x": [], "y": [], "low": [], "high": [], "last": None}
+    return {"x": [], "y": [], "low": [], "high": [], "n": [], "gaps": [], "last": None}
 
 
 def _append_line(line: dict[str, Any], drawn: dict[str, Any]) -> None:
@@ -98,6 +98,9 @@ def _append_line(line: dict[str, Any], drawn: dict[str, Any]) -> None:
         for name in ("low", "high"):
             before = line[name] or line["y"]
             line[name] = before + [None] * gap + (drawn[name] or drawn["y"])
+        ones = [1] * len(line["y"])
+        line["n"] = (line["n"] or ones) + [0] * gap + (drawn["n"] or [1] * len(drawn["y"]))
+    line["gaps"] += drawn["gaps"]
     line["x"] += drawn["x"][:gap] + drawn["x"]
     line["y"] += [None] * gap + drawn["y"]
     line["last"] = drawn["last"]

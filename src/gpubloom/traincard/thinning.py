@@ -22,14 +22,20 @@ class _Thinned:
     y: list[Any] = field(default_factory=list)
     low: list[Any] = field(default_factory=list)
     high: list[Any] = field(default_factory=list)
+    n: list[int] = field(default_factory=list)
     t: list[float] = field(default_factory=list)
+    gaps: list[Any] = field(default_factory=list)
+
+
+_LISTS = ("x", "y", "low", "high", "n", "t", "gaps")
 
 
 def line_of(curve: Curve, points: int) -> dict[str, Any]:
     """A line as the snapshot describes it, of at most `points` points.
 
     `y` is the mean of a bucket and `x` the middle of its steps, at both ends of the line the first and last
-    step; `low` and `high` are its extremes, and empty where every bucket is one value. `last` is the newest
+    step; `low` and `high` are its extremes and `n` the number of its finite values, all three empty where
+    every bucket is one value. `gaps` are the x at which a value was NaN or infinite. `last` is the newest
     value as it was reported.
     """
     # A thinned point is a mean and two extremes: half as many are the same amount of text.
@@ -43,23 +49,29 @@ def line_of(curve: Curve, points: int) -> dict[str, Any]:
     settled = max(0, (len(curve) - 1) // together - done.buckets // together)
     _draw(done, groups[:settled])
     done.buckets += settled * together
-    line = _Thinned(width, done.buckets, done.x[:], done.y[:], done.low[:], done.high[:], done.t[:])
+    line = _Thinned(width, done.buckets, *(getattr(done, column)[:] for column in _LISTS))
     _draw(line, groups[settled:])
     if line.x:
-        line.x[0], line.x[-1] = _whole(curve.first[0]), _whole(curve.last[-1])
+        for end, x in ((0, _whole(curve.first[0])), (-1, _whole(curve.last[-1]))):
+            if line.gaps and line.gaps[end] == line.x[end]:
+                line.gaps[end] = x
+            line.x[end] = x
     last = shown(curve.value[-1]) if len(curve) else None
-    return {"x": line.x, "y": line.y, "low": line.low, "high": line.high, "t": line.t, "last": last}
+    return {**{column: getattr(line, column) for column in _LISTS}, "last": last}
 
 
 def _draw(line: _Thinned, buckets: Iterable[tuple[float, ...]]) -> None:
     is_thinned = line.width != (1, 1)
-    for first, last, low, high, total, finite, time in buckets:
-        line.x.append(_whole((first + last) / 2))
+    for first, last, low, high, total, count, finite, time in buckets:
+        line.x.append(x := _whole((first + last) / 2))
+        if finite < count:
+            line.gaps.append(x)
         line.y.append(shorter(total / finite if finite else math.nan))
         line.t.append(round(time, 1))
         if is_thinned:
             line.low.append(shorter(low))
             line.high.append(shorter(high))
+            line.n.append(int(finite))
 
 
 def means_of(curve: Curve) -> Iterator[tuple[float, float]]:
@@ -73,9 +85,9 @@ def _joined(curve: Curve, begin: int, together: int) -> Iterator[tuple[float, ..
     """The buckets of a curve from `begin` on, so many at a time as one, without changing it."""
     first, last = curve.first[begin::together], curve.last[begin:]
     low, high, total, time = (column[begin:] for column in (curve.low, curve.high, curve.total, curve.time))
-    finite = curve.finite[begin:]
+    count, finite = curve.count[begin:], curve.finite[begin:]
     if together == 1:
-        return zip(first, last, low, high, total, finite, time, strict=True)
+        return zip(first, last, low, high, total, count, finite, time, strict=True)
     starts = range(0, len(last), together)
     # A sum is NaN as soon as one of its numbers is: then each is looked at.
     lowest, highest = (min, max) if (lows := sum(low)) == lows else (_lowest, _highest)
@@ -86,6 +98,7 @@ def _joined(curve: Curve, begin: int, together: int) -> Iterator[tuple[float, ..
         [lowest(low[start : start + together]) for start in starts],
         [highest(high[start : start + together]) for start in starts],
         [sum(total[start : start + together]) for start in starts],
+        [sum(count[start : start + together]) for start in starts],
         [sum(finite[start : start + together]) for start in starts],
         [time[index] for index in ends],
         strict=True,

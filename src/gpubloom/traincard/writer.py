@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -95,6 +96,8 @@ class Writer:
         self._unsynced = False
         self._spoke_at = time.monotonic()
         # A SimpleQueue because its put may be called from a signal handler that interrupted another put.
+        self.on_written: Callable[[list[dict[str, Any]]], None] | None = None
+        """Called by the writer thread with what is on file now; rank 0 only."""
         self._requests: SimpleQueue[_FlushRequest | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="traincard-writer", daemon=True)
 
@@ -306,6 +309,8 @@ class Writer:
         if self._rank != 0:
             return
         self._state.apply_all(written)
+        if self.on_written is not None:
+            self.on_written(written)
         assert self._index is not None
         for fields in written:
             if fields["kind"] == "checkpoint":
@@ -344,6 +349,9 @@ class Writer:
         threading.Thread(target=self._segments.sync_copy(), name="traincard-sync", daemon=True).start()
 
     def _finish(self) -> None:
+        if rest := self._maker.rest_of_output(time.time()):
+            self._pending.extend(rest)
+            self._turn(at_once=True)
         if lost_on_device := self._maker.give_up_waiting():
             self._drop(_DEVICE, lost_on_device)
             self._turn(at_once=True)

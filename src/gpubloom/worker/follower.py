@@ -9,15 +9,13 @@ files cannot be read or stored is ended, and its job fails with a sentence.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import DataError
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.agent.spec import ExitRecord, JobSpec
 from gpubloom.errors import CodedError
@@ -27,23 +25,22 @@ from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.ingest import Batch, store_checkpoints, store_points
 from gpubloom.server.jobs.lease import RENEW_EVERY_SECONDS, LeaseLost, holding, release, renew
+from gpubloom.server.jobs.recording import Piece, read_latest, read_piece, store_piece
 from gpubloom.server.jobs.service import list_checkpoints
 from gpubloom.server.jobs.states import ENDED, MODEL_TASK_KINDS, TOP_LEVEL_KINDS, after
 from gpubloom.server.jobs.summary import (
-    Finding,
     Processes,
-    add_marks,
-    add_warnings,
     read_summary,
     storable,
     summarize,
     with_waiting,
 )
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.schema import Finding
+from gpubloom.server.secrets.service import SecretUnavailable, job_secrets
 from gpubloom.server.settings import Settings
-from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
+from gpubloom.traincard import Reader, Reading, RunEvent, diagnose
 from gpubloom.traincard.number_encoding import plain
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.traincard.safe_paths import is_file_beneath
@@ -59,6 +56,7 @@ from gpubloom.worker.attempt_outcome import (
 )
 from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
+from gpubloom.worker.failover import take_next_offer, was_taken_away
 from gpubloom.worker.launcher import LaunchFailed
 from gpubloom.worker.lost_machines import stop_lost_run
 from gpubloom.worker.retries import is_outage, persist
@@ -75,15 +73,15 @@ log = structlog.get_logger("bloom.worker")
 LOOP_SECONDS = 0.2
 LOOK_EVERY_SECONDS = 5.0
 SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)
-# Stored in one transaction: some thousand points, so that the lock is held for a small part of a second.
-_PIECE_BYTES = 1 << 17
 _PIECES_AT_ONCE = 16
 # A job's page shows so many; the run directory holds all.
 _MOST_RANKS = 128
 _MOST_NODES = 32
 # The worker draws nothing: curves only as fine as Reading needs them to be.
 _BUCKETS = 64
-_OF_ENDED_RUNS = frozenset({"diverging"})
+_OF_ENDED_RUNS = frozenset(
+    {"diverging", "few_rows_used", "overfitting", "no_learning", "run_warning", "run_error"}
+)
 
 Result = TypeVar("Result")
 
@@ -141,18 +139,6 @@ class RunWatch:
             "left_out": max(0, count - _MOST_RANKS),
         }
         return Processes.model_validate(plain(shown, text=storable))
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Events that are stored together, and the cursors before and behind them."""
-
-    before: dict[str, int]
-    after: dict[str, int]
-    events: list[RunEvent]
-    batch: Batch
-    latest: dict[str, Any] | None
-    damaged_lines: int
 
 
 class Follower:
@@ -263,6 +249,7 @@ class Follower:
         try:
             return await self._provider.status(self._run_dir, self._job.attempt)
         except LaunchFailed as failure:
+            await self._fail_over(failure)
             await self._end(failure.kind, str(failure))
 
     async def _is_to_start(self) -> bool:
@@ -279,8 +266,14 @@ class Follower:
             self._reservation = await self._wait_for_device()
             if self._reservation is None:
                 return
-        token, confinement = await self._hub_token(), await self._confinement()
-        work = asyncio.to_thread(prepare_attempt, self._run_dir, job, self._reservation, token, confinement)
+        token, confinement, secrets = (
+            await self._hub_token(),
+            await self._confinement(),
+            await self._secrets(),
+        )
+        work = asyncio.to_thread(
+            prepare_attempt, self._run_dir, job, self._reservation, token, confinement, secrets
+        )
         try:
             spec = await self._meanwhile(work)
         except ProviderError as problem:
@@ -360,6 +353,14 @@ class Follower:
         async with self._database.read() as session:
             return await open_hub_token(session, self._settings, self._job.user_id)
 
+    async def _secrets(self) -> Mapping[str, str]:
+        """The values of the job's secrets; a job that misses one ends with a sentence."""
+        try:
+            async with self._database.read() as session:
+                return await job_secrets(session, self._settings, self._job)
+        except SecretUnavailable as problem:
+            await self._end(problem.code, str(problem))
+
     async def _wait_for_device(self) -> Reservation | None:
         """None: it runs by now. Whoever lost the lease while starting it went on, and it has the device."""
         side_slot = self._job.kind in MODEL_TASK_KINDS
@@ -423,6 +424,28 @@ class Follower:
             # Others may fit where this one does not: they are not kept waiting behind it.
             row.queued_at = now()
 
+    async def _fail_over(self, failure: LaunchFailed) -> None:
+        """Queue the job again for its next offer; returns if there is none."""
+
+        async def moved() -> bool:
+            async with self._database.write() as session:
+                row = await holding(session, self._job.id, self._token)
+                if row.status not in {"provisioning", "running"}:
+                    return False
+                if not take_next_offer(row, failure.kind, now()):
+                    return False
+                row.status = after("retry", row.status)
+                offer = row.offer or {}
+                sentence = f"{failure} Next: {offer.get('gpu')} at {offer.get('title')}."
+                row.summary = with_waiting(row.summary, message_of(sentence))
+                release(row)
+                await announce(session, row)
+                return True
+
+        if await self._persist(moved):
+            self.log.info("the job goes on with its next offer", reason=str(failure))
+            raise LeaseLost("queued the job for its next offer")
+
     async def _end(self, code: str | None, message: str | None) -> NoReturn:
         """End a job of which nothing runs: as its owner asked, or as failed."""
         await asyncio.to_thread(remove_secrets, self._run_dir)
@@ -463,21 +486,17 @@ class Follower:
                 reading = ahead or self._start_reading()
         return True
 
-    def _start_reading(self) -> asyncio.Future[_Piece | None]:
+    def _start_reading(self) -> asyncio.Future[Piece | None]:
         return asyncio.ensure_future(self._look_at_run(self._next_piece))
 
-    def _next_piece(self) -> _Piece | None:
+    def _next_piece(self) -> Piece | None:
         """What comes next in the run directory, ready to be stored; None: nothing is new."""
-        before = self._reader.cursor
-        events = self._reader.read_new(_PIECE_BYTES)
-        after = self._reader.cursor
-        if not events and after == before:
-            return None
-        self._watch.take_in(events)
-        latest = _latest(self._run_dir)
-        return _Piece(before, after, events, Batch(events), latest, self._reader.damaged_lines)
+        piece = read_piece(self._reader, self._run_dir)
+        if piece is not None:
+            self._watch.take_in(piece.events)
+        return piece
 
-    async def _store_piece(self, piece: _Piece) -> dict[str, Any] | None:
+    async def _store_piece(self, piece: Piece) -> dict[str, Any] | None:
         """Store it, exactly once; where the database does not have what came before: its cursor."""
 
         async def stored() -> dict[str, Any] | None:
@@ -487,7 +506,7 @@ class Follower:
                     behind_at = None if row.cursor in (piece.before, piece.after) else row.cursor
                     # Otherwise an earlier try was committed, but its answer was lost on the way.
                     if row.cursor == piece.before:
-                        await self._store(session, row, piece)
+                        await store_piece(session, row, piece)
             except (DataError, ValueError, TypeError, OverflowError, RecursionError) as problem:
                 # A name or a number that no database holds.
                 raise UnreadableRun(f"a value cannot be stored ({type(problem).__name__})") from problem
@@ -517,16 +536,6 @@ class Follower:
         """The database forgot what it had committed (a crash, a backup): the run directory has not."""
         self.log.warning("the database is behind the run directory, reading the run again")
         self._reader = Reader(self._run_dir, cursor=cursor)
-
-    async def _store(self, session: AsyncSession, row: TrainingJob, piece: _Piece) -> None:
-        points = await store_points(session, row, piece.batch)
-        changed = await store_checkpoints(session, row, piece.events)
-        row.cursor = piece.after
-        summary = summarize(read_summary(row.summary), piece.latest, piece.damaged_lines)
-        add_marks(summary, piece.events, row.settings)
-        add_warnings(summary, piece.events)
-        row.summary = summary.dump()
-        await announce(session, row, points=points, checkpoints=changed)
 
     async def _refresh(self) -> None:
         """See what people asked for, and keep the lease."""
@@ -596,7 +605,7 @@ class Follower:
     async def _conclude(self, status: AgentStatus) -> bool:
         """The attempt is over. Says whether everything it said was stored, so that this could be, too."""
         exists = await asyncio.to_thread(self._run_dir.is_dir)
-        latest = await asyncio.to_thread(_latest, self._run_dir) if exists else None
+        latest = await asyncio.to_thread(read_latest, self._run_dir) if exists else None
         own = latest is not None and latest.get("attempt") == self._job.attempt
         last_line = await asyncio.to_thread(last_output_line, self._run_dir)
         if self._job.kind in TOP_LEVEL_KINDS:
@@ -641,6 +650,9 @@ class Follower:
                     )
                 )
                 row.status = after(verdict.action, row.status)
+                if verdict.action == "retry" and await was_taken_away(session, row):
+                    # A spot machine: the next offer resumes from the newest checkpoint.
+                    take_next_offer(row, "lost", now())
                 row.newest_checkpoint = newest
                 row.attempts_without_progress = verdict.attempts_without_progress
                 if verdict.action != "stop":
@@ -695,14 +707,6 @@ def _reading(work: Callable[[], Result]) -> Result:
         raise UnreadableRun(str(problem).rstrip(".")) from problem
     except Exception as problem:
         raise UnreadableRun(f"a line is not as any run writes it ({type(problem).__name__})") from problem
-
-
-def _latest(run_dir: Path) -> dict[str, Any] | None:
-    """latest.json repeats what the events say: one that cannot be read says nothing."""
-    try:
-        return load_latest(run_dir)
-    except ValueError:
-        return None
 
 
 def _may_start_later(problem: Exception) -> bool:

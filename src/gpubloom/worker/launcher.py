@@ -5,14 +5,13 @@ cancelled. The rental row exists before the provider is asked, so a crash betwee
 the reconciler to find.
 """
 
-import asyncio
 import hashlib
 import re
 import sys
-import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from uuid import uuid4
@@ -26,10 +25,13 @@ from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Fault, Instance, Launch, Prefetch
 from gpubloom.providers.skypilot.task import region_of
 from gpubloom.scripts.task import script_task
+from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.secrets.service import SecretUnavailable
 from gpubloom.storage import Bundle, SentBundle, StorageError, send_bundle
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.disk import fault_of
+from gpubloom.worker.failover import has_next_offer
 from gpubloom.worker.remote_attempt import PollIntervals, RemoteAttempt
 
 # The training process imports none of these packages.
@@ -49,6 +51,8 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 _OPTIONAL = re.compile(r"""(?P<what>[^;]+?)\s*;.*\bextra\s*==\s*['"](?P<extra>[\w-]+)['"]""")
 _OWN = re.compile(r"gpubloom\[(?P<extras>[\w,-]+)\]")
 _IS_OWN = re.compile(r"gpubloom(?![\w.-])")
+# A machine whose job ends while this server is off keeps the results and waits for the server.
+_TIMING: dict[str, dict[str, float]] = {"server": {"deliver": 12 * 3600.0}}
 # Beside gpubloom in its wheel; a script may import the Reporter from it.
 _METAFLOW_NAMES = "metaflow_traincard"
 
@@ -77,10 +81,11 @@ async def launch(attempt: RemoteAttempt, spec: JobSpec, is_cancelled: Callable[[
         raise LaunchCancelled(was_asked=False)
     try:
         dependencies = await _package(attempt, spec, is_cancelled)
-        request = await _upload(attempt, spec, dependencies, allowance.seconds, is_cancelled)
-        return await _submit(attempt, request, is_cancelled)
-    except (ValueError, OSError, ProviderError) as problem:
+        request, renewed = await _upload(attempt, spec, dependencies, allowance.seconds, is_cancelled)
+        return await _submit(attempt, request, renewed, is_cancelled)
+    except (ValueError, OSError, ProviderError, SecretUnavailable) as problem:
         kind = "refused" if isinstance(problem, ProviderError) else "not_started"
+        kind = problem.code if isinstance(problem, SecretUnavailable) else kind
         await attempt.spending.end(rental_id, str(problem))
         raise LaunchFailed(problem.kind if isinstance(problem, Fault) else kind, str(problem)) from problem
 
@@ -118,12 +123,13 @@ async def _upload(
     dependencies: "PackageDependencies",
     affordable_seconds: float,
     is_cancelled: Callable[[], bool],
-) -> Launch:
-    """Upload the job's files to the bucket; returns what the provider is asked for."""
+) -> tuple[Launch, Callable[[], Launch]]:
+    """Upload the job's files to the store; returns what the provider is asked for, now and later."""
     job, intervals, longest_life = attempt.job, attempt.poll_intervals, attempt.instance.longest_seconds
     time_limit = _time_limit(affordable_seconds, longest_life, intervals)
     spec = replace(spec, command=_remote_command(spec.command), time_limit_seconds=time_limit)
-    bundle = Bundle(spec, attempt.run_dir, dependencies.package, timing=intervals.agent)
+    timing = {**_TIMING.get(attempt.instance.store_name, {}), **intervals.agent}
+    bundle = Bundle(spec, attempt.run_dir, dependencies.package, timing=timing)
 
     async def send() -> SentBundle:
         if is_cancelled():
@@ -131,9 +137,7 @@ async def _upload(
         return await attempt.in_thread(lambda: send_bundle(attempt.store, bundle))
 
     async def wait(problem: Exception, pause: float) -> None:
-        await _wait(
-            attempt, f"The job's files cannot be uploaded to the bucket now: {problem}", pause, is_cancelled
-        )
+        await _wait(attempt, f"The job's files cannot be stored now: {problem}", pause, is_cancelled)
 
     sent = await retry_async(
         send,
@@ -142,24 +146,46 @@ async def _upload(
         wait=wait,
     )
     offer = job.offer or {}
-    return Launch(
+    secrets, prefetch = await attempt.instance.secrets(), prefetch_of(job)
+    request = Launch(
         key=attempt.instance.key,
         gpu=str(offer["gpu"]),
         gpus=int(offer["gpus"]),
         command=sent.command,
-        start_address=sent.address,
+        start_address=sent.address_with(secrets),
+        report_address=sent.report_address,
         region=_region(job),
         spot=offer.get("kind") == "spot",
         disk_gb=int(offer.get("disk_gb") or 50),
         packages=dependencies.packages,
-        prefetch=prefetch_of(job),
-        secrets=await attempt.instance.download_secrets(),
+        prefetch=prefetch,
+        # An image is built before the job starts: only downloads need something there.
+        secrets={name: secrets[name] for name in ("HF_TOKEN",) if name in secrets and prefetch},
         longest_seconds=_longest_life(time_limit, longest_life, intervals),
+    )
+    return request, partial(_renewed, request, sent, secrets)
+
+
+def _renewed(request: Launch, sent: SentBundle, secrets: Mapping[str, str]) -> Launch:
+    """The same request with addresses that are signed again. StorageError: the store is away."""
+    if sent.renew is None:
+        return request
+    again = sent.renew()
+    return replace(
+        request,
+        command=again.command,
+        start_address=again.address_with(secrets),
+        report_address=again.report_address,
     )
 
 
-async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callable[[], bool]) -> Instance:
-    """Ask the provider until it has an instance."""
+async def _submit(
+    attempt: RemoteAttempt,
+    request: Launch,
+    renewed: Callable[[], Launch],
+    is_cancelled: Callable[[], bool],
+) -> Instance:
+    """Ask the provider until it has an instance. Each try has new addresses: capacity may take days."""
     was_asked = is_uncertain = False
 
     async def submit() -> Instance:
@@ -169,23 +195,36 @@ async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callabl
             return attempt.instance.unseen()
         if is_cancelled():
             raise LaunchCancelled(was_asked=was_asked)
+        if not await attempt.spending.check_rate(attempt.instance.rental_id, attempt.prices):
+            raise LaunchCancelled(was_asked=was_asked)
+        current = await attempt.in_thread(renewed) if was_asked else request
         was_asked, is_uncertain = True, False
-        return await attempt.instance.submit(request)
+        return await attempt.instance.submit(current)
 
     async def wait(problem: Exception, pause: float) -> None:
         nonlocal is_uncertain
-        assert isinstance(problem, Fault)
-        is_uncertain = problem.uncertain
-        seconds = max(pause, problem.retry_after_seconds or 0.0)
+        seconds = pause
+        if isinstance(problem, Fault):
+            is_uncertain = problem.uncertain
+            if problem.kind == "no_capacity" and not is_uncertain and has_next_offer(attempt.job, now()):
+                await attempt.spending.end(attempt.instance.rental_id, str(problem))
+                raise LaunchFailed("no_capacity", str(problem)) from problem
+            seconds = max(pause, problem.retry_after_seconds or 0.0)
         await _wait(attempt, f"{problem} The worker retries automatically.", seconds, is_cancelled)
 
     intervals = attempt.poll_intervals
     return await retry_async(
         submit,
         RetryPolicy(intervals.first_pause, intervals.longest_pause),
-        is_transient=lambda problem: isinstance(problem, Fault) and (problem.passes or problem.uncertain),
+        is_transient=_may_pass,
         wait=wait,
     )
+
+
+def _may_pass(problem: Exception) -> bool:
+    if isinstance(problem, Fault):
+        return problem.passes or problem.uncertain
+    return isinstance(problem, StorageError)
 
 
 async def _wait(
@@ -194,11 +233,12 @@ async def _wait(
     """Store why the job is waiting, and pause. The pause ends early when the job is cancelled."""
     await attempt.spending.wait(sentence)
     attempt.log.warning("no instance yet", reason=sentence)
-    until = time.monotonic() + seconds
+    clock = attempt.clock
+    until = clock.now() + seconds
     for _ in range(1 + int(seconds)):
-        if is_cancelled() or time.monotonic() >= until:
+        if is_cancelled() or clock.now() >= until:
             return
-        await asyncio.sleep(min(1.0, seconds))
+        await clock.sleep(min(1.0, seconds))
 
 
 def _region(job: TrainingJob) -> str | None:

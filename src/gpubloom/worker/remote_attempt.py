@@ -4,7 +4,8 @@ Launching (`launcher.py`) and following (`remote_provider.py`) share what is her
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,16 +17,19 @@ import structlog
 from sqlalchemy import select
 
 from gpubloom.providers import registry
-from gpubloom.providers.cloud import CloudProvider, Fault, Instance, Launch
-from gpubloom.server.accounts.hub_tokens import open_hub_token
+from gpubloom.providers.cloud import CloudProvider, ConsoleReader, Fault, Instance, Launch
 from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.launch import set_default_limits
 from gpubloom.server.jobs.lease import holding
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.credentials import find_sealed, open_provider
 from gpubloom.server.rentals.keys import MachineKey
+from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.rentals.tables import Rental
+from gpubloom.server.secrets.service import job_secrets
 from gpubloom.server.settings import Settings
-from gpubloom.storage import StorageError, Store
+from gpubloom.server.storage.run_stores import StoreName
+from gpubloom.storage import RunStore, StorageError
 from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard.safe_paths import is_file_beneath
 from gpubloom.traincard.sync.apply import ARRIVING
@@ -40,9 +44,10 @@ Result = TypeVar("Result")
 class PollIntervals:
     """How often to look for news, and how long to wait; seconds.
 
-    `margin`: how long before the end of an instance's longest life the job is stopped, so that everything is
-    uploaded. `last_resort`: how long after the job's time limit an instance ends itself; it had to boot, save
-    and upload. `agent`: fields of `agent.remote.start.Start` that set the agent's own intervals.
+    `first_word`: how long a machine may run before its agent reports; `starting`: how long the provider may
+    take to start it. `margin`: how long before the end of an instance's longest life the job is stopped, so
+    that everything is uploaded. `last_resort`: how long after the job's time limit an instance ends itself;
+    it had to boot, save and upload. `agent`: fields of `agent.remote.start.Start`, the agent's own intervals.
     """
 
     # As often as an agent sends; each look is a request that the bucket's provider bills.
@@ -50,13 +55,24 @@ class PollIntervals:
     look: float = 10.0
     meter: float = 3.0
     checkpoint: float = 120.0
-    first_word: float = 1800.0
+    first_word: float = 600.0
+    # How long an instance may be silent while its provider says that it runs.
+    silence: float = 900.0
+    starting: float = 1800.0
     first_pause: float = 5.0
     longest_pause: float = 300.0
     margin: float = 900.0
     terminate: float = 30.0
-    last_resort: float = 7200.0
+    last_resort: float = 1800.0
     agent: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time that waiting is measured by; a simulation puts its own here."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
 class RentedInstance:
@@ -66,9 +82,16 @@ class RentedInstance:
     """
 
     def __init__(
-        self, database: Database, settings: Settings, job: TrainingJob, token: UUID, installation: str
+        self,
+        database: Database,
+        settings: Settings,
+        job: TrainingJob,
+        token: UUID,
+        installation: str,
+        store_name: StoreName = "bucket",
     ) -> None:
         self._database, self._settings, self._job, self._token = database, settings, job, token
+        self.store_name = store_name
         self._provider: CloudProvider | None = None
         self._instance_id: str | None = None
         self._rental: Rental | None = None
@@ -95,6 +118,9 @@ class RentedInstance:
         offer = self._job.offer or {}
         async with self._database.write() as session:
             job = await holding(session, self._job.id, self._token)
+            job.offer = {**offer, "store": self.store_name}
+            # Jobs of earlier versions may have none.
+            set_default_limits(job)
             rental = Rental(
                 user_id=job.user_id,
                 project_id=job.project_id,
@@ -111,6 +137,7 @@ class RentedInstance:
                 hourly=float(offer["hourly"]),
                 billing=offer.get("billing") or "second",
                 minimum_seconds=float(offer.get("minimum_seconds") or 0.0),
+                store=self.store_name,
             )
             session.add(rental)
             await session.flush()
@@ -121,14 +148,10 @@ class RentedInstance:
         assert self._rental is not None
         return self._rental.id
 
-    async def download_secrets(self) -> dict[str, str]:
-        """What downloads from hubs need: the owner's token, for a script that loads something from there."""
-        config = self._job.config
-        if self._job.kind != "script" or not (config.get("hub_models") or config.get("hub_datasets")):
-            return {}
+    async def secrets(self) -> Mapping[str, str]:
+        """The values of the job's secrets. SecretUnavailable: one is gone."""
         async with self._database.read() as session:
-            token = await open_hub_token(session, self._settings, self._job.user_id)
-        return {} if token is None else {"HF_TOKEN": token}
+            return await job_secrets(session, self._settings, self._job)
 
     async def submit(self, launch: Launch) -> Instance:
         provider = await self._open()
@@ -173,6 +196,15 @@ class RentedInstance:
             await self._drop_if_refused(fault)
             raise
 
+    async def console(self) -> Sequence[str]:
+        """What the instance printed, where the provider shows it; before, what is built for it."""
+        provider = await self._open()
+        return (
+            await provider.console(self._instance_id or self.key)
+            if isinstance(provider, ConsoleReader)
+            else ()
+        )
+
     async def close(self) -> None:
         if self._provider is not None:
             provider, self._provider = self._provider, None
@@ -204,12 +236,14 @@ class RemoteAttempt:
 
     job: TrainingJob
     run_dir: Path
-    store: Store
+    store: RunStore
     instance: RentedInstance
     spending: Spending
     poll_intervals: PollIntervals
     # What the run directory may hold in all: as much as the quota of its owner leaves (`room_for`).
     most_bytes: int
+    prices: PriceBook
+    clock: Clock = field(default_factory=Clock)
     # A thread of its own: a bucket that does not answer must not delay other jobs.
     _thread: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="bucket")

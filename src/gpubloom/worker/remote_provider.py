@@ -4,14 +4,14 @@ Calls to the bucket and to the cloud provider can take minutes, and the follower
 happen in a task of their own, and the follower is always told what is known by now. The receiver applies what
 arrives to the run directory of this machine, so everything else reads it as that of a local run.
 
-Silence proves nothing while the bucket is away. The instance is terminated before its attempt counts as over.
+Silence proves nothing while the store is away, nor while the provider says that the instance runs: it may
+have lost its network, and is waited for. The instance is terminated before its attempt counts as over.
 
 What the instance sends is not trusted. Data that cannot be accepted, or that makes anything here fail, ends
 the attempt and the instance: it is neither tried again for ever nor paid for.
 """
 
 import asyncio
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,10 +34,40 @@ from gpubloom.traincard.sync.accepted import (
 )
 from gpubloom.worker.disk import fault_of
 from gpubloom.worker.launcher import LaunchCancelled, LaunchFailed, launch, longest_run
-from gpubloom.worker.remote_attempt import RemoteAttempt
+from gpubloom.worker.remote_attempt import PollIntervals, RemoteAttempt
 from gpubloom.worker.retries import is_outage
+from gpubloom.worker.start_progress import StartProgress
 
 _GONE = {"ended", "lost"}
+
+
+class Silence:
+    """Since when an instance has not reported, of one that never has."""
+
+    def __init__(self, intervals: PollIntervals, now: float) -> None:
+        self._intervals, self._asked = intervals, now
+        # A provider that does not answer counts as one that runs the instance: it may bill it.
+        self._running: float | None = now
+
+    def why_hopeless(self, instance: Instance | None, now: float) -> str | None:
+        """A sentence for the owner when waiting longer would only cost more. `instance`: if it was seen."""
+        if instance is not None and instance.state == "starting":
+            self._running = None
+        elif instance is not None and self._running is None:
+            self._running = now
+        if self._running is not None and now - self._running > self._intervals.first_word:
+            minutes = round(self._intervals.first_word / 60)
+            return (
+                f"The machine ran for {minutes} minutes, but the job on it never reported. The machine was "
+                "terminated. Choose another offer, or look at the log of the start."
+            )
+        if self._running is None and now - self._asked > self._intervals.starting:
+            minutes = round(self._intervals.starting / 60)
+            return (
+                f"The provider did not start the machine within {minutes} minutes. The machine was "
+                "terminated. Choose another offer."
+            )
+        return None
 
 
 class RemoteProvider:
@@ -48,14 +78,16 @@ class RemoteProvider:
         self.grace_period = GracePeriod(stop_seconds=600.0, force_seconds=900.0)
         self._attempt, self.log = attempt, attempt.log
         self._instance, self._spending = attempt.instance, attempt.spending
-        self._intervals = attempt.poll_intervals
+        self._intervals, self._clock = attempt.poll_intervals, attempt.clock
         self._task: asyncio.Task[None] | None = None
-        self._has_reported = self._must_end = self._over = False
+        self._has_reported = self._must_end = self._over = self._heard = False
         self._bucket_answers = True
         self._left_out: set[str] = set()
         self._exit: ExitRecord | None = None
         self._refused: str | None = None
         self._failure: LaunchFailed | None = None
+        self._silence = Silence(self._intervals, self._clock.now())
+        self._progress = StartProgress(attempt, self._intervals.first_word)
 
     async def open(self) -> None:
         """Find what an earlier worker rented for this attempt."""
@@ -110,6 +142,7 @@ class RemoteProvider:
             if spec is None or await self._launch(spec):
                 await self._follow()
         except LaunchFailed as failure:
+            await self._progress.fail(failure.kind, str(failure))
             self._failure = failure
         except LeaseLost:
             self.log.warning("this worker no longer follows the rented instance")
@@ -122,6 +155,8 @@ class RemoteProvider:
             await self._finish(None)
 
     async def _launch(self, spec: JobSpec) -> bool:
+        await self._progress.requested()
+        building = asyncio.create_task(self._watch_build())
         try:
             instance = await launch(self._attempt, spec, self._is_cancelled)
         except LaunchCancelled as cancelled:
@@ -134,9 +169,19 @@ class RemoteProvider:
                 )
             self._over = True
             return False
+        finally:
+            building.cancel()
+            await asyncio.gather(building, return_exceptions=True)
         await self._spending.note(self._instance.rental_id, instance)
+        await self._progress.look(instance)
         self.log.info("rented an instance", instance=instance.id, attempt=self._attempt.job.attempt)
         return True
+
+    async def _watch_build(self) -> None:
+        """Some providers build an image first, which takes minutes: its log is shown meanwhile."""
+        while True:
+            await asyncio.sleep(self._intervals.receive)
+            await self._progress.look_at_build()
 
     def _is_cancelled(self) -> bool:
         return self._must_end or ControlFile(self._attempt.run_dir).read().want != "run"
@@ -151,38 +196,39 @@ class RemoteProvider:
                 run_dir,
                 accepted=accepted_paths(job, run_dir),
                 limits=Limits(run_bytes=self._attempt.most_bytes),
+                clock=self._clock.now,
             )
         )
         looked = metered = -1e9
         stop_by: float | None = None
-        silent_since = time.monotonic()
+        self._silence = Silence(self._intervals, self._clock.now())
+        overdue = _OverdueBatch(self._intervals.silence)
         while True:
             arrival = await self._receive(receiver)
-            if arrival is not None and arrival.state in {"ended", "vanished"}:
-                return await self._finish(arrival.exit)
-            if arrival is not None and arrival.applied:
-                self._has_reported = True
+            if arrival is not None:
+                await self._note_first_batch(arrival)
+                if arrival.state in {"ended", "vanished"}:
+                    return await self._finish(arrival.exit)
             if self._must_end or (not self._has_reported and self._is_cancelled()):
                 return await self._finish(None)
-            clock, instance = time.monotonic(), None
-            if clock - looked >= self._intervals.look:
+            clock, instance = self._clock.now(), None
+            if overdue.began(arrival, clock) or clock - looked >= self._intervals.look:
                 looked = clock
                 instance = await self._look()
+            if await self._start_failed(instance):
+                return await self._end_start()
             if instance is not None and instance.state in _GONE:
                 return await self._finish(await self._receive_rest(receiver))
             if instance is not None or clock - metered >= self._intervals.meter:
                 metered = clock
                 if await self._reached_limit(instance) and stop_by is None:
                     stop_by = clock + self._intervals.checkpoint
-            if stop_by is not None and clock > stop_by:
-                self.log.warning("the job did not stop in time at its limit: terminating its instance")
+            if overdue.is_too_long(clock) or (stop_by is not None and clock > stop_by):
+                self.log.warning("the instance neither reports nor stops in time: terminating it")
                 return await self._finish(None)
-            if self._has_reported or (instance is not None and instance.state == "starting"):
-                silent_since = clock
-            elif clock - silent_since > self._intervals.first_word:
-                self.log.warning("the instance runs but its agent never reported: terminating it")
-                return await self._finish(None)
-            await asyncio.sleep(self._intervals.receive)
+            if (sentence := self._why_hopeless(arrival, instance, clock)) is not None:
+                return await self._give_up(sentence)
+            await self._clock.sleep(self._intervals.receive)
 
     async def _receive(self, receiver: Receiver) -> Arrival | None:
         """None: the bucket is away, this machine's disk cannot be written, or a batch is damaged."""
@@ -218,7 +264,7 @@ class RemoteProvider:
             if arrival is not None and (arrival.state == "ended" or not (arrival.news or arrival.waits)):
                 return arrival.exit
             if arrival is None or arrival.waits:
-                await asyncio.sleep(self._intervals.first_pause)
+                await self._clock.sleep(self._intervals.first_pause)
         return None
 
     async def _look(self) -> Instance | None:
@@ -246,6 +292,43 @@ class RemoteProvider:
                 await self._spending.note(self._instance.rental_id, None, is_over=True)
         self._exit = ended
         self._over = True
+
+    def _why_hopeless(self, arrival: Arrival | None, instance: Instance | None, now: float) -> str | None:
+        if arrival is None or self._has_reported or self._heard:
+            # Without the bucket nothing can be heard at the moment.
+            self._silence = Silence(self._intervals, now)
+            return None
+        return self._silence.why_hopeless(instance, now)
+
+    async def _note_first_batch(self, arrival: Arrival) -> None:
+        if arrival.applied and not self._has_reported:
+            self._has_reported = True
+            await self._progress.done()
+
+    async def _start_failed(self, instance: Instance | None) -> bool:
+        """Whether the machine said that it cannot run the job, before its agent has reported."""
+        if self._has_reported:
+            return False
+        self._heard = await self._progress.look(instance)
+        return self._progress.failure is not None
+
+    async def _end_start(self) -> None:
+        """The machine said why it cannot run the job."""
+        failure = self._progress.failure
+        assert failure is not None
+        self.log.warning("the start of the instance failed", code=failure.code, reason=failure.sentence)
+        if self._progress.tries_again:
+            await self._finish(None)
+            return
+        await self._terminate()
+        self._failure = LaunchFailed(failure.code, failure.sentence)
+
+    async def _give_up(self, sentence: str) -> None:
+        """The machine never reported: another one like it would not either, and would be paid for again."""
+        self.log.warning("the agent of the instance never reported: terminating the instance")
+        await self._terminate()
+        await self._progress.fail("agent_silent", sentence)
+        self._failure = LaunchFailed("agent_silent", sentence)
 
     async def _terminate(self) -> None:
         """Terminate the instance and end its bill. The reconciler ends what cannot be terminated now."""
@@ -276,7 +359,28 @@ class RemoteProvider:
     async def _wait_to_terminate(self, problem: Exception, pause: float) -> None:
         if isinstance(problem, ProviderError):
             self.log.warning("could not terminate the instance yet", reason=str(problem))
-        await asyncio.sleep(pause)
+        await self._clock.sleep(pause)
+
+
+class _OverdueBatch:
+    """The time since the next batch of an instance is overdue. It is waited for `longest` seconds."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._since: float | None = None
+
+    def began(self, arrival: Arrival | None, now: float) -> bool:
+        """Whether the instance fell silent since the last call: a reason to ask its provider at once."""
+        if arrival is None:
+            # The store is away: nobody could be heard.
+            return False
+        was_silent, is_silent = self._since is not None, arrival.state == "silent"
+        if is_silent != was_silent:
+            self._since = now if is_silent else None
+        return is_silent and not was_silent
+
+    def is_too_long(self, now: float) -> bool:
+        return self._since is not None and now - self._since > self._longest
 
 
 class _StillBilled(Exception):

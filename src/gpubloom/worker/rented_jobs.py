@@ -1,26 +1,33 @@
-"""Jobs on rented instances, as one worker claims and follows them. They need a bucket and no device here.
+"""Jobs on rented instances, as one worker claims and follows them. They need a store and no device here.
 
 At its start and every few minutes the worker also terminates rented instances that no job owns, and removes
 artifacts from the bucket whose time is over.
 """
 
 import asyncio
+from typing import cast
 
 import structlog
 from sqlalchemy import exists, select
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.offers import load_prices
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.lease import Claimant, claim_remote, waiting_for_remote
 from gpubloom.server.jobs.states import ENDED
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.rentals.keys import installation_name
+from gpubloom.server.rentals.keys import MachineKey, installation_name
+from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.rentals.reconciling import reconcile
+from gpubloom.server.rentals.store_choice import NO_STORE, Stores, read_stores
 from gpubloom.server.rentals.stored_artifacts import remove_expired, store_artifacts
+from gpubloom.server.rentals.tables import Rental
 from gpubloom.server.settings import Settings
+from gpubloom.server.storage.run_stores import StoreName
 from gpubloom.server.storage.service import room_for
-from gpubloom.storage import StorageError, Store
+from gpubloom.storage import RunStore, StorageError, Store
 from gpubloom.storage.layout import JobLayout
 from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.follower import Follower
@@ -57,9 +64,19 @@ async def keep_reconciling(settings: Settings, database: Database, stopping: asy
             continue
 
 
-def _delete_transport(store: Store, layout: JobLayout) -> None:
+def _delete_transport(store: RunStore, layout: JobLayout) -> None:
     kept = f"{layout.artifacts}/"
     store.delete([name for name in store.sizes(layout.folder) if not name.startswith(kept)])
+
+
+async def _store_of(session: AsyncSession, stores: Stores, key: str) -> StoreName:
+    """The store of an attempt: the one that it began with, or the best one now."""
+    rental = await session.scalar(select(Rental).where(Rental.key == key))
+    if rental is not None:
+        return cast("StoreName", rental.store or "bucket")
+    if not (names := stores.names()):
+        raise StorageError("no_store", NO_STORE)
+    return names[0]
 
 
 class RentedJobs:
@@ -80,16 +97,18 @@ class RentedJobs:
             poll_intervals,
         )
         self._disk = disk
-        self._store: Store | None = None
+        self._prices = PriceBook(load_prices(settings.prices))
         self._following = 0
 
     async def claim(self) -> TrainingJob | None:
-        """The next job, if this installation has a bucket and this worker follows fewer than it can."""
-        if self._settings.storage is None or self._following >= MOST_AT_ONCE:
+        """The next job, if this installation has a store and this worker follows fewer than it can."""
+        if self._following >= MOST_AT_ONCE:
             return None
         # A read first: an idle worker takes no write lock.
         async with self._database.read() as session:
             if not await session.scalar(select(exists().where(*waiting_for_remote(self._claimant)))):
+                return None
+            if not (await read_stores(session, self._settings)).names():
                 return None
         async with self._database.write() as session:
             return await claim_remote(session, self._claimant)
@@ -101,17 +120,21 @@ class RentedJobs:
         try:
             async with self._database.read() as session:
                 installation = await installation_name(session)
+                stores = await read_stores(session, self._settings)
+                name = await _store_of(session, stores, str(MachineKey(installation, job.id, job.attempt)))
                 most_bytes = await room_for(session, self._settings, job.user_id, job.id)
             checkpoint_seconds = self._poll_intervals.checkpoint
             token = job.lease_token
+            store = await asyncio.to_thread(stores.open, name)
             attempt = RemoteAttempt(
                 job,
                 run_directory(self._settings, job.id),
-                self._open_store(),
-                RentedInstance(self._database, self._settings, job, token, installation),
+                store,
+                RentedInstance(self._database, self._settings, job, token, installation, name),
                 Spending(self._database, job.id, token, checkpoint_seconds=checkpoint_seconds),
                 self._poll_intervals,
                 most_bytes=most_bytes,
+                prices=self._prices,
             )
             provider = RemoteProvider(attempt)
             try:
@@ -119,36 +142,24 @@ class RentedJobs:
                 await Follower(self._database, self._settings, provider, job, None, self._disk).follow()
             finally:
                 await provider.close()
-            await self._clear_away(job)
+            await self._clear_away(job, store)
         finally:
             self._following -= 1
 
-    def _open_store(self) -> Store:
-        if self._store is None:
-            found = self._settings.storage
-            if found is None:
-                raise StorageError(
-                    "no_bucket",
-                    "The storage bucket is no longer configured. Ask the operator to set "
-                    "BLOOM_STORAGE_BUCKET again.",
-                )
-            self._store = Store(found)
-        return self._store
-
-    async def _clear_away(self, job: TrainingJob) -> None:
-        """Keep what a job that has ended made, and delete the rest of what it left in the bucket; its run
-        directory is complete here."""
+    async def _clear_away(self, job: TrainingJob, store: RunStore) -> None:
+        """Keep in the bucket what a job that has ended made, and delete the rest of what it left in its
+        store; its run directory is complete here."""
         async with self._database.read() as session:
             row = await session.get(TrainingJob, job.id)
         if row is not None and row.status not in ENDED:
             return
         try:
-            store = self._open_store()
-            await store_artifacts(self._database, self._settings, store, job)
+            if isinstance(store, Store):
+                await store_artifacts(self._database, self._settings, store, job)
             await asyncio.to_thread(_delete_transport, store, JobLayout(str(job.id), job.attempt))
         except StorageError as problem:
             log.warning(
-                "could not put the files of an ended job in order in the bucket",
+                "could not put the files of an ended job in order in its store",
                 job=str(job.id),
                 reason=str(problem),
             )

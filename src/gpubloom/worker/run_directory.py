@@ -14,10 +14,14 @@ import os
 import shutil
 import stat
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import gpubloom
+from gpubloom.agent import AgentFiles
 from gpubloom.agent.progress.files import Saved, find_saved
 from gpubloom.agent.spec import JobSpec
 from gpubloom.datasets.downloading import FetchProblem
@@ -28,7 +32,7 @@ from gpubloom.plan.backends import interpreter_for
 from gpubloom.plan.tasks import RESULT_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.providers.base import ProviderError, Reservation
 from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
-from gpubloom.server.jobs.files import note_brought, read_brought, was_brought
+from gpubloom.server.jobs.files import folder_files, note_brought, read_brought, was_brought
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.states import Kind
 from gpubloom.server.jobs.summary import storable
@@ -272,12 +276,12 @@ def newest_checkpoint(run_dir: Path, task: ScriptTask) -> Saved | None:
     return saved[-1] if saved else None
 
 
-def command_of(kind: Kind, config: dict[str, Any], attempt: int) -> tuple[str, ...]:
+def command_of(kind: Kind, config: dict[str, Any], *, resumes: bool) -> tuple[str, ...]:
     """What an agent runs in the job's directory."""
     if kind != "train":
         return (sys.executable, TASK_SCRIPT)
     python = interpreter_for(TrainConfig.model_validate(config)) or sys.executable
-    return (python, "train.py", *(("--resume",) if attempt > 1 else ()))
+    return (python, "train.py", *(("--resume",) if resumes else ()))
 
 
 def prepare_task(run_dir: Path, config: dict[str, Any], hub_token: str | None) -> None:
@@ -302,8 +306,13 @@ def _write_secret(path: Path, secret: str) -> None:
 
 def remove_secrets(run_dir: Path) -> None:
     """Called while nothing of the task lives: what only a living process needs must not lie around."""
-    for name in (_TOKEN_FILE, SERVE_FILE, SOCKET_FILE):
-        (run_dir / name).unlink(missing_ok=True)
+    for path in (
+        run_dir / _TOKEN_FILE,
+        run_dir / SERVE_FILE,
+        run_dir / SOCKET_FILE,
+        AgentFiles(run_dir).secrets,
+    ):
+        path.unlink(missing_ok=True)
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
@@ -329,22 +338,69 @@ def _only_noted(sentence: str) -> dict[str, Any]:
 
 
 def prepare_attempt(
+    run_dir: Path,
+    job: TrainingJob,
+    reservation: Reservation,
+    hub_token: str | None,
+    confinement: Confinement,
+    secrets: Mapping[str, str],
+) -> JobSpec:
+    """Makes the run directory ready. ProviderError with a sentence: the job cannot run here.
+
+    `secrets` go to the agent on this machine through a file that it removes; to a rented instance they travel
+    with its start address (`SentBundle.address_with`).
+    """
+    spec = replace(
+        _prepared(run_dir, job, reservation, hub_token, confinement), secrets=tuple(sorted(secrets))
+    )
+    if secrets and job.target == "local":
+        AgentFiles(run_dir).write_secrets(secrets)
+    return spec
+
+
+def _prepared(
     run_dir: Path, job: TrainingJob, reservation: Reservation, hub_token: str | None, confinement: Confinement
 ) -> JobSpec:
-    """Makes the run directory ready. ProviderError with a sentence: the job cannot run here."""
     if job.target == "local":
         _remove_inputs(run_dir)
     if job.kind == "script":
         return prepare_script(run_dir, job, reservation, confinement)
     if job.kind == "train":
+        _bring_checkpoint(run_dir, job)
         prepare_run(run_dir, _config(run_dir, job), job.plan, job.attempt)
     else:
         prepare_task(run_dir, job.config, hub_token)
-    command = command_of(job.kind, job.config, job.attempt)
+    resumes = job.attempt > 1 or job.branch is not None
+    command = command_of(job.kind, job.config, resumes=resumes)
     spec = JobSpec(job_id=str(job.id), run_dir=run_dir, attempt=job.attempt, command=command)
     if job.target != "local":
         return spec
     return confinement.of_a_training(spec, job, reservation, network=hub_token is not None)
+
+
+def _bring_checkpoint(run_dir: Path, job: TrainingJob) -> None:
+    """Copies the checkpoint that a branch begins with. It is whole or absent: the folder is renamed."""
+    if job.branch is None or job.attempt > 1:
+        return
+    name = Path(str(job.branch["checkpoint"])).name
+    source = run_dir.parent / str(UUID(str(job.branch["job_id"])))
+    files = folder_files(source, f"checkpoints/{name}")
+    if not files:
+        raise ProviderError(
+            "checkpoint_removed",
+            f"The checkpoint of step {job.branch['step']:,} was deleted before the branch started. "
+            "Choose another checkpoint.",
+        )
+    target = run_dir / "checkpoints" / name
+    if target.exists():
+        return
+    partial = run_dir / "checkpoints" / f".{name}.copy"
+    shutil.rmtree(partial, ignore_errors=True)
+    for file in files:
+        (partial / file.name).parent.mkdir(parents=True, exist_ok=True)
+        with file.open() as original, (partial / file.name).open("wb") as copy:
+            shutil.copyfileobj(original, copy, 1 << 20)
+    partial.rename(target)
 
 
 def _config(run_dir: Path, job: TrainingJob) -> dict[str, Any]:

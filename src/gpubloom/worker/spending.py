@@ -19,12 +19,13 @@ from gpubloom.offers import Attempt, Decision, Meter, decide, warnings_due
 from gpubloom.offers.budget import BudgetWarning
 from gpubloom.providers.cloud import Instance
 from gpubloom.server.audit import record
+from gpubloom.server.clock import now
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.lease import holding
 from gpubloom.server.jobs.states import after, can
-from gpubloom.server.jobs.summary import Cost, add_mark, read_summary, with_waiting
+from gpubloom.server.jobs.summary import Cost, StartState, add_mark, read_summary, with_waiting
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.budgets import Limit, limits_of
 from gpubloom.server.rentals.metering import (
@@ -36,6 +37,7 @@ from gpubloom.server.rentals.metering import (
     rate_of,
     rentals_of,
 )
+from gpubloom.server.rentals.price_book import PriceBook, current_rate
 from gpubloom.server.rentals.tables import BILLED, Rental
 from gpubloom.worker.retries import persist
 
@@ -43,7 +45,11 @@ log = structlog.get_logger("bloom.worker")
 
 Result = TypeVar("Result")
 
-_CODES = {"budget": "budget", "time": "time_limit"}
+_CODES = {"budget": "budget", "time": "time_limit", "price": "price_rose"}
+# Seconds of money or time that must be left to rent another machine for.
+_WORTH_ANOTHER_MACHINE = 600.0
+# A rate that differs by less is a rounding.
+_SAME_RATE = 1.01
 
 
 @dataclass(frozen=True)
@@ -71,13 +77,16 @@ class Spending:
             at = await read_database_time(session)
             others = meter_of([each for each in rentals if each.id != rental_id])
             start = Meter((*others.attempts, Attempt(rental.provider, rate_of(rental), at.timestamp())))
-            limits = await limits_of(session, job, _told(job), at)
+            limits = await limits_of(session, job, _told(job), at, lock=True)
             decision = self._decide(start, limits, job, at)
+            seconds = decision.seconds + self._checkpoint_seconds
             if decision.action == "stop":
                 _ask_to_pause(job, decision)
                 end_rental(rental, at, decision.reason)
                 await self._tell(session, job, rentals, limits, at)
-            return Allowance(decision, decision.seconds + self._checkpoint_seconds)
+            elif math.isfinite(seconds):
+                rental.reserved = rate_of(rental).cost(seconds)
+            return Allowance(decision, seconds)
 
         return await self._transaction(allowed)
 
@@ -97,12 +106,35 @@ class Spending:
                     meter(rental, at)
             limits = await limits_of(session, job, _told(job), at)
             decision = self._decide(meter_of(rentals), limits, job, at)
-            if (decision.action == "stop" or is_over) and can("pause", job.status):
+            # Money that other jobs had reserved may be free again: then the job goes on with a new machine.
+            is_spent = is_over and decision.seconds < _WORTH_ANOTHER_MACHINE
+            if (decision.action == "stop" or is_spent) and can("pause", job.status):
                 _ask_to_pause(job, decision)
             await self._tell(session, job, rentals, limits, at)
             return decision
 
         return await self._transaction(noted)
+
+    async def check_rate(self, rental_id: UUID, prices: PriceBook) -> bool:
+        """Whether the machine still costs at most what the owner agreed to; otherwise the job is paused."""
+
+        async def checked(session: AsyncSession, job: TrainingJob) -> bool:
+            offer = job.offer or {}
+            hourly = current_rate(offer, await prices.current(session), now())
+            if hourly is None or hourly <= float(offer["hourly"]) * _SAME_RATE:
+                return True
+            job.offer = {**offer, "new_hourly": hourly}
+            reason = (
+                f"The price rose from ${offer['hourly']:.2f} to ${hourly:.2f} per hour while the job waited."
+            )
+            _pause(job, _CODES["price"], f"{reason} Resume the job to accept the new price, or move it.")
+            for rental in await rentals_of(session, job.id):
+                if rental.id == rental_id:
+                    end_rental(rental, await read_database_time(session), reason)
+            await announce(session, job)
+            return False
+
+        return await self._transaction(checked)
 
     async def wait(self, sentence: str) -> None:
         """Store why the job is waiting."""
@@ -113,6 +145,18 @@ class Spending:
                 await announce(session, job)
 
         await self._transaction(waiting)
+
+    async def note_start(self, start: StartState) -> None:
+        """Store how the machine starts."""
+
+        async def noted(session: AsyncSession, job: TrainingJob) -> None:
+            summary = read_summary(job.summary)
+            if summary.start != start:
+                summary.start = start
+                job.summary = summary.dump()
+                await announce(session, job)
+
+        await self._transaction(noted)
 
     async def end(self, rental_id: UUID, detail: str) -> None:
         """End the rental: no instance was rented, or its fate is unknown."""
@@ -202,16 +246,21 @@ def _told(job: TrainingJob) -> list[int]:
 
 
 def _ask_to_pause(job: TrainingJob, decision: Decision) -> None:
+    _pause(
+        job,
+        _CODES[decision.limit],
+        f"{decision.reason} The job was paused. Raise the limit, then resume the job here or on "
+        "another machine.",
+    )
+
+
+def _pause(job: TrainingJob, code: str, sentence: str) -> None:
     if not can("pause", job.status):
         return
     job.status = after("pause", job.status)
     job.want = "pause"
     job.control_version += 1
-    job.error_code = _CODES[decision.limit]
-    job.error_message = (
-        f"{decision.reason} The job was paused. Raise the limit, then resume the job here or on "
-        "another machine."
-    )
+    job.error_code, job.error_message = code, sentence
 
 
 def _mark(job: TrainingJob, warning: BudgetWarning) -> dict[str, Any]:

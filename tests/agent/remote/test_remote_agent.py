@@ -132,7 +132,7 @@ def test_a_killed_agent_is_missed_and_goes_on_when_it_is_started_again(instance:
     one.start()
     one.until("running")
     one.kill()
-    gone = one.until("vanished")
+    gone = one.until("silent")
     assert gone.exit is None
     (one.there / ".go").touch()
     one.again()

@@ -10,12 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpubloom.datasets import ModelFiles, Source, render, to_example
+from gpubloom.datasets import (
+    ChatTemplate,
+    ExampleFile,
+    ModelFiles,
+    Source,
+    example_reader,
+    mapping_of,
+    render,
+    to_example,
+)
 from gpubloom.engine import Dataset
-from gpubloom.engine.data import examples as reading
-from gpubloom.engine.data.examples import mapping_of
 from gpubloom.engine.data.packing import PackedRows
-from gpubloom.plan import DataConfig, TrainConfig
+from gpubloom.plan import TrainConfig
 from tests.errors import raises
 from tests.tiny_models import make_tiny_model
 
@@ -109,7 +116,7 @@ def test_what_is_trained_is_what_the_preview_marks(model: Path, tmp_path: Path) 
     files, source = ModelFiles.load(model), Source.open(path)
     row = next(iter(source.rows()))
     assert row.values is not None
-    shown = render(to_example(row.values, mapping_of(source, DataConfig(kind="examples"))), files.template)
+    shown = render(to_example(row.values, mapping_of(source, ExampleFile(path))), files.template)
     assert texts(dataset) == [(shown.text, "".join(piece.text for piece in shown.pieces() if piece.trained))]
 
 
@@ -236,7 +243,7 @@ def test_a_second_opening_reads_what_the_first_one_kept(
     def never(*_: object) -> None:
         raise AssertionError("it was tokenized again")
 
-    monkeypatch.setattr(reading, "render", never)
+    monkeypatch.setattr(example_reader, "render", never)
     again = open_file(model, path, cache=tmp_path / ".examples")
     assert again.fingerprint() == first.fingerprint()
     assert (again.notes, again.turn_end) == (first.notes, first.turn_end)
@@ -270,8 +277,48 @@ def test_an_interrupted_opening_leaves_nothing_that_looks_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "render", interrupt)
+        patch.setattr(example_reader, "render", interrupt)
         with pytest.raises(KeyboardInterrupt):
             open_file(model, path, cache=tmp_path / "cache" / ".examples")
     assert list((tmp_path / "cache").iterdir()) == []
     assert texts(open_file(model, path, cache=tmp_path / "cache" / ".examples"))[0][0] == CHAT
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ("chatml", CHAT),
+        ("alpaca", f"### Instruction:\n{QUESTION}\n\n### Response:\n{ANSWER}<|endoftext|>\n\n"),
+        ("plain", f"user: {QUESTION}\nassistant: {ANSWER}<|endoftext|>\n"),
+    ],
+)
+def test_a_template_can_be_chosen_and_is_saved_with_the_tokenizer(
+    tmp_path: Path, chosen: str, expected: str
+) -> None:
+    bare = make_tiny_model(tmp_path / "bare", chat_template=False)
+    path = write_lines(tmp_path / "data.jsonl", {"prompt": QUESTION, "completion": ANSWER})
+    for cache in (None, tmp_path / ".examples", tmp_path / ".examples"):
+        dataset = open_file(bare, path, cache=cache, chat_template=chosen)
+        [(text, trained)] = texts(dataset)
+        assert text == expected
+        assert trained.startswith(ANSWER)
+        assert dataset.notes == ()
+        target = tmp_path / f"out-{cache}".replace("/", "-")
+        target.mkdir(exist_ok=True)
+        dataset.tokenizer.save(target, 64)
+        saved = ChatTemplate.from_folder(target)
+        assert not saved.is_fallback
+        turns = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]
+        assert saved.render(turns) == expected
+
+
+def test_the_template_in_place_of_a_missing_one_is_saved_and_plain_text_gets_none(
+    tmp_path: Path,
+) -> None:
+    bare = make_tiny_model(tmp_path / "bare", chat_template=False)
+    chats = write_lines(tmp_path / "data.jsonl", {"prompt": QUESTION, "completion": ANSWER})
+    plain = write_lines(tmp_path / "text.jsonl", {"text": QUESTION * 3})
+    for name, path, is_saved in (("chats", chats, True), ("plain", plain, False)):
+        (tmp_path / name).mkdir()
+        open_file(bare, path).tokenizer.save(tmp_path / name, 64)
+        assert ChatTemplate.from_folder(tmp_path / name).is_fallback is not is_saved

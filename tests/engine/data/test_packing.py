@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from gpubloom.datasets.packing import best_fit
 from gpubloom.engine.data.loader import Loader, eval_batches
-from gpubloom.engine.data.packing import Examples, best_fit, pack
+from gpubloom.engine.data.packing import Examples, pack
 from gpubloom.engine.data.rows import IGNORED
 
 

@@ -34,7 +34,7 @@ class TrainingFlow(FlowSpec):
             number += 1
             time.sleep(0.02)
         reporter.log("one more batch, then it happens")
-        if self.fail == "always" or (self.fail == "once" and first):
+        if (self.fail == "always" and "HEALED" not in os.environ) or (self.fail == "once" and first):
             raise MemoryError("cannot allocate memory for the batch")
         self.by_id = current.card["traincard"] is not None
         self.next(self.end)

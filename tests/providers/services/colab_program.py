@@ -87,6 +87,8 @@ def execute(session: Path, words: list[str]) -> int:
         capture_output=True,
         text=True,
         check=False,
+        # The real program gives up after so many seconds without output.
+        timeout=float(words[words.index("--timeout") + 1]) if "--timeout" in words else 0.0,
     )
     print(done.stdout, done.stderr)
     return done.returncode

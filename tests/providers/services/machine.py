@@ -23,7 +23,11 @@ _STUBS = {
     "shutdown": '#!/bin/sh\necho "$@" >"$HOME/powered-off"\nkill -KILL "$RENTED_INIT"\n',
     "apt-get": "#!/bin/sh\nexit 1\n",
     "systemd-run": "#!/bin/sh\nexit 1\n",
+    "nvidia-smi": "#!/bin/sh\nfor gpu in 1 2 3 4 5 6 7 8; do echo 'NVIDIA A10, 580.95.05, 8.6, 23028 MiB'\n"
+    "done\n",
 }
+# The machines of these tests have no GPU: the check of CUDA is tested by itself.
+_CUDA_WORKS = "print('PyTorch 2.11.0 computes on NVIDIA A10 (8.6)')\n"
 _INIT = 'export RENTED_INIT=$$; bash "$1"; exec sleep infinity'
 
 
@@ -160,19 +164,27 @@ def plain_machine(
     clock: Callable[[], float] = time.time,
 ) -> Machine:
     """One that runs a script when it boots, and stays until it is switched off. `stubs`: further programs."""
+    environment = image(folder, stubs)
+    (folder / "boot.sh").write_text(script)
+    return Machine(
+        folder,
+        ["bash", "-c", _INIT, "init", str(folder / "boot.sh")],
+        environment,
+        clock=clock,
+    )
+
+
+def image(folder: Path, stubs: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Puts the programs of a machine into its folder; returns the environment in which they are found."""
     programs = folder / "stubs"
     programs.mkdir(parents=True)
     for program, text in {**_STUBS, **(stubs or {})}.items():
         (programs / program).write_text(text)
         (programs / program).chmod(0o700)
-    (folder / "boot.sh").write_text(script)
-    return Machine(
-        folder,
-        ["bash", "-c", _INIT, "init", str(folder / "boot.sh")],
-        {
-            "BLOOM_HOME": str(folder / "bloom"),
-            # Without the folders that have the real shutdown: tests that are killed leave machines behind.
-            "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
-        },
-        clock=clock,
-    )
+    (programs / "cuda_works.py").write_text(_CUDA_WORKS)
+    return {
+        "BLOOM_HOME": str(folder / "bloom"),
+        "BLOOM_CUDA_CHECK": str(programs / "cuda_works.py"),
+        # Without the folders that have the real shutdown: tests that are killed leave machines behind.
+        "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+    }

@@ -135,7 +135,18 @@ class ModalCalls(_Others):  # type: ignore[misc, valid-type]
                 del self.service.layers[made_of]
                 result.status = api_pb2.GenericResult.GENERIC_STATUS_FAILURE
                 result.exception = said
+        if self.service.build_output and result.status == api_pb2.GenericResult.GENERIC_STATUS_SUCCESS:
+            # It takes a while: whoever asked listens until it is built.
+            result = api_pb2.GenericResult()
         await stream.send_message(api_pb2.ImageGetOrCreateResponse(image_id=image_id, result=result))
+
+    async def ImageJoinStreaming(self, stream: Stream[Any, Any]) -> None:
+        await stream.recv_message()
+        for line in self.service.build_output:
+            log = api_pb2.TaskLogs(data=f"{line}\n", file_descriptor=api_pb2.FILE_DESCRIPTOR_STDOUT)
+            await stream.send_message(api_pb2.ImageJoinStreamingResponse(task_logs=[log]))
+        done = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_SUCCESS)
+        await stream.send_message(api_pb2.ImageJoinStreamingResponse(result=done, eof=True))
 
     async def SecretGetOrCreate(self, stream: Stream[Any, Any]) -> None:
         request = await stream.recv_message()

@@ -89,6 +89,8 @@ class ModalService:
         self.secrets: dict[str, dict[str, str]] = {}
         self.images: dict[str, list[str]] = {}
         self.layers: dict[tuple[str, ...], str] = {}
+        # What each build of an image prints; empty: images are there at once.
+        self.build_output: list[str] = []
         self.bases: dict[str, list[str]] = {}
         self.image_secrets: dict[str, list[dict[str, str]]] = {}
         # The names of all calls, in their order.

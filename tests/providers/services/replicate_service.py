@@ -48,15 +48,23 @@ def Input(description="", default=None): return default
 class BaseModel:
     def __init__(self, **fields): self.__dict__.update(fields)
 """
-# What Cog does with a training: calls it, and raises in it when it is cancelled.
+# What Cog does with a training: calls it, keeps what this process itself prints, and raises in it when it is
+# cancelled: from another thread, so between two instructions, and not while a call blocks.
 _RUN = """
-import json, os, signal
+import ctypes, json, os, signal, sys, threading, time
 from pathlib import Path
 import cog, train
 
 class Cancelled(BaseException): pass
-def cancel(*_): raise Cancelled
-signal.signal(signal.SIGTERM, cancel)
+main = threading.get_ident()
+def interrupt():
+    time.sleep(0.2)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(Cancelled))
+signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=interrupt).start())
+sys.stdout = os.fdopen(os.dup(1), "w", buffering=1)
+nowhere = os.open(os.devnull, os.O_WRONLY)
+os.dup2(nowhere, 1)
+os.dup2(nowhere, 2)
 Path("pid").write_text(str(os.getpid()))
 given = json.loads(Path("input.json").read_text())
 given["start"] = cog.Secret(given["start"])

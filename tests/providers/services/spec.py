@@ -5,12 +5,13 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
-from openapi_core import OpenAPI
+from openapi_core import Config, OpenAPI
 from openapi_core.exceptions import OpenAPIError
 from openapi_core.testing import MockRequest, MockResponse
 
@@ -34,7 +35,11 @@ def published(name: str) -> OpenAPI | None:
     for operations in found["paths"].values():
         # A method that the format does not have yet; nobody here calls it.
         operations.pop("query", None)
-    return OpenAPI.from_dict(found)
+    readers: dict[str, Callable[[bytes], Any]] = {
+        "application/problem+json": json.loads,
+        "text/event-stream": bytes.decode,
+    }
+    return OpenAPI.from_dict(found, config=Config(extra_media_type_deserializers=readers))
 
 
 def misfits(spec: OpenAPI, host: str, exchange: Exchange) -> Iterator[str]:
@@ -56,7 +61,10 @@ def misfits(spec: OpenAPI, host: str, exchange: Exchange) -> Iterator[str]:
         return
     try:
         spec.validate_response(
-            request, MockResponse(json.dumps(exchange.reply.body).encode(), exchange.reply.status)
+            request,
+            MockResponse(
+                exchange.reply.content, exchange.reply.status, content_type=exchange.reply.content_type
+            ),
         )
     except OpenAPIError as problem:
         yield f"the answer does not fit the published description: {_reason(problem)}"

@@ -59,6 +59,15 @@ class Reply:
     status: int
     body: Any
     headers: tuple[tuple[str, str], ...] = ()
+    content_type: str = "application/json"
+    # The connection is kept after what was said, as by a stream of events.
+    stays_open: bool = False
+
+    @property
+    def content(self) -> bytes:
+        if self.status == HTTPStatus.NO_CONTENT:
+            return b""
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
 
 
 @dataclass(frozen=True)
@@ -226,6 +235,9 @@ class WebService:
             if due and rental.machine.started_at is None:
                 rental.machine.start()
 
+    def wait_until_closed(self, seconds: float) -> None:
+        self._closing.wait(seconds)
+
     # What the handler calls.
 
     def serve(self, request: Request) -> Reply | None:
@@ -283,13 +295,18 @@ def _handler_of(service: WebService) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
-            text = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
             self.send_response(reply.status, HTTPStatus(reply.status).phrase)
-            for name, value in (("Content-Type", "application/json"), *reply.headers):
+            for name, value in (("Content-Type", reply.content_type), *reply.headers):
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(text)))
+            if reply.stays_open:
+                self.close_connection = True
+            elif reply.status != HTTPStatus.NO_CONTENT:
+                self.send_header("Content-Length", str(len(reply.content)))
             self.end_headers()
-            self.wfile.write(text)
+            self.wfile.write(reply.content)
+            if reply.stays_open:
+                self.wfile.flush()
+                service.wait_until_closed(30)
 
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
         setattr(Handler, f"do_{method}", Handler.serve)

@@ -214,7 +214,7 @@ def test_names_are_only_shown_and_lead_nowhere(server: Server, member: User) -> 
 @on_sqlite
 def test_other_endings_are_refused_with_those_that_are_read(server: Server, member: User) -> None:
     browser = server.signed_in(member)
-    for filename in ("data.zip", "data", "data.csv.gz", "model.bin", "csv"):
+    for filename in ("data.rar", "data", "data.gz", "model.bin", "csv"):
         answer = browser.post("/api/datasets", json={"filename": filename, "size": 10})
         assert answer.status_code == 422
         assert ".jsonl .json .csv .tsv .txt .parquet" in answer.json()["detail"]

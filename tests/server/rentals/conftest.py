@@ -12,7 +12,7 @@ from tests.server.installation import Installation, Server
 from tests.worker.remote.toy_provider import SERVICE, ToyService
 
 SECRET = "bucket-secret-93"
-_FACTS = {
+FACTS = {
     "title": "Toy",
     "source": "this test",
     "read_on": "2026-11-15",
@@ -23,7 +23,7 @@ _FACTS = {
     "egress_gb": [0, 0, 0],
     "reliability": 0.9,
 }
-_ROW = {
+ROW = {
     "provider": "toy",
     "gpu": "A100",
     "memory_gb": 80,
@@ -45,7 +45,9 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToyServ
 @pytest.fixture
 def renting(installation: Installation, service: ToyService, tmp_path: Path) -> Iterator[Server]:
     prices = tmp_path / "prices.json"
-    prices.write_text(json.dumps({"providers": {"toy": _FACTS}, "rows": [_ROW]}))
+    larger = {**ROW, "gpu": "H200", "memory_gb": 141, "hourly": 4.0}
+    smaller = {**ROW, "gpu": "T4", "memory_gb": 16, "hourly": 0.5}
+    prices.write_text(json.dumps({"providers": {"toy": FACTS}, "rows": [ROW, larger, smaller]}))
     bucket = {"storage_bucket": "b", "storage_key": "k", "storage_secret": SecretStr(SECRET)}
     with installation.serve(prices=prices, **bucket) as server:
         yield server

@@ -1,9 +1,12 @@
 """What was rented, what it cost, budgets, and where a job goes."""
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from gpubloom.providers.cloud import Fault
 from gpubloom.server.accounts.tables import User
@@ -15,6 +18,7 @@ from gpubloom.server.rentals.tables import Budget
 from gpubloom.server.rentals.tables import Installation as InstallationRow
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job
+from tests.server.rentals.conftest import FACTS, ROW
 from tests.server.rentals.machines import add_rental
 from tests.worker.remote.toy_provider import KEY, ToyService
 
@@ -155,6 +159,12 @@ def test_a_job_takes_an_offer_only_where_it_can_be_had(
     ada = _connected(renting, member)
     unknown = ada.post("/api/jobs", json={**body, "offer": {**OFFER, "gpu": "H100"}})
     assert unknown.status_code == 422
+    unlimited = ada.post("/api/jobs", json=body).json()
+    # Twice the estimate, and at least half an hour of the machine.
+    assert unlimited["budget"] == max(0.75, round(2 * unlimited["offer"]["estimate"]["likely"], 2))
+    assert unlimited["max_hours"] >= 0.5
+    kept = ada.delete(f"/api/budgets/{unlimited['id']}")
+    assert (kept.status_code, kept.json()["code"]) == (409, "budget_required")
     made = ada.post("/api/jobs", json={**body, "budget": 4.0, "max_hours": 2.0})
     assert made.status_code == 201, made.text
     job = made.json()
@@ -189,15 +199,57 @@ def test_a_job_that_does_not_run_moves_to_another_machine_and_back_as_the_same_j
     assert installation.actions().count("training_job.moved") == 2
 
 
-def test_without_a_bucket_nothing_can_be_sent_anywhere(
+def test_without_a_store_nothing_can_be_sent_and_the_next_step_is_told(
     installation: Installation, server: Server, member: User
 ) -> None:
     ada = server.signed_in(member)
     storage = ada.get("/api/providers").json()["storage"]
     assert storage["ready"] is False
-    assert "BLOOM_STORAGE_BUCKET" in storage["reason"]
+    assert "bloom providers storage set" in storage["reason"]
     body = {
         "project": {"name": "P", "model_architecture": "transformer", "model_size": 0.001},
         "offer": {"provider": "modal", "gpu": "T4", "kind": "per_second"},
     }
     assert ada.post("/api/jobs", json=body).json()["detail"] == storage["reason"]
+
+
+def test_a_job_keeps_the_offers_that_it_goes_to_next(renting: Server, member: User) -> None:
+    ada = _connected(renting, member)
+    body = {
+        "project": {"name": "P", "model_architecture": "transformer", "model_size": 0.001},
+        "offer": OFFER,
+    }
+    assert ada.post("/api/jobs", json=body).json()["failover"] == []
+    body["project"] = {**body["project"], "name": "Q"}
+    small = ada.post("/api/jobs", json={**body, "failover": [{"provider": "toy", "gpu": "T4"}]})
+    assert (small.status_code, small.json()["errors"][0]["code"]) == (422, "failover_too_small")
+    made = ada.post("/api/jobs", json={**body, "failover": [{"provider": "toy", "gpu": "H200"}]}).json()
+    [following] = made["failover"]
+    likely = made["offer"]["estimate"]["likely"]
+    assert following["gpu"] == "H200"
+    assert following["estimate"]["likely"] == pytest.approx(likely * 4.0 / 1.5, rel=0.01)
+
+
+def test_by_default_the_same_gpu_at_other_connected_providers_comes_next_by_price(
+    installation: Installation, service: ToyService, member: User, tmp_path: Path
+) -> None:
+    shops = {"a": 3.0, "b": 2.0, "c": 2.5, "d": 9.0}
+    facts = {"toy": FACTS} | {name: {**FACTS, "title": name, "through": "toy"} for name in shops}
+    rows = [ROW, *({**ROW, "provider": name, "hourly": hourly} for name, hourly in shops.items())]
+    prices = tmp_path / "many.json"
+    prices.write_text(
+        json.dumps({"providers": facts, "rows": [*rows, {**ROW, "provider": "b", "gpu": "T4"}]})
+    )
+    bucket = {"storage_bucket": "b", "storage_key": "k", "storage_secret": SecretStr("s")}
+    with installation.serve(prices=prices, **bucket) as server:
+        ada = _connected(server, member)
+        project = {"name": "P", "model_architecture": "transformer", "model_size": 0.001}
+        made = ada.post("/api/jobs", json={"project": project, "offer": OFFER})
+        assert made.status_code == 201, made.text
+        assert [(each["provider"], each["gpu"]) for each in made.json()["failover"]] == [
+            ("b", "A100"),
+            ("c", "A100"),
+            ("a", "A100"),
+        ]
+        without = {"project": {**project, "name": "Q"}, "offer": OFFER, "failover": []}
+        assert ada.post("/api/jobs", json=without).json()["failover"] == []

@@ -27,6 +27,7 @@ POLL_INTERVALS = PollIntervals(
     checkpoint=4.0,
     first_pause=0.1,
     longest_pause=0.4,
+    silence=1.0,
     terminate=2.0,
     margin=3.0,
     agent=QUICK,
@@ -38,9 +39,14 @@ class Renter(Machine):
 
     poll_intervals = POLL_INTERVALS
 
-    def __init__(self, installation: Installation, bucket: S3Server, service: ToyService) -> None:
+    def __init__(self, installation: Installation, bucket: S3Server | None, service: ToyService) -> None:
         super().__init__(installation)
         self.service = service
+        if bucket is not None:
+            self._use(bucket)
+        self.connect("toy", {"key": KEY})
+
+    def _use(self, bucket: S3Server) -> None:
         self.settings = self.settings.model_copy(
             update={
                 "storage_bucket": "bucket",
@@ -50,7 +56,6 @@ class Renter(Machine):
                 "storage_prefix": uuid4().hex,
             }
         )
-        self.connect("toy", {"key": KEY})
 
     def connect(self, provider: str, values: dict[str, str]) -> None:
         sealed = seal(self.settings, self.user.id, provider, values)

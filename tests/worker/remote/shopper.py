@@ -14,6 +14,7 @@ from gpubloom.server.jobs.tables import TrainingJob
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.modal_service import ModalService
 from tests.providers.services.paperspace_service import PaperspaceService
+from tests.providers.services.runpod_service import RunPodService
 from tests.server.installation import Browser, Installation
 from tests.traincard_mirror.conftest import S3Server
 from tests.worker.remote.renter import Renter
@@ -24,11 +25,13 @@ SERVICES: dict[str, Any] = {
     "lambda": LambdaService,
     "modal": ModalService,
     "paperspace": PaperspaceService,
+    "runpod": RunPodService,
 }
 OFFERS: dict[str, dict[str, Any]] = {
     "lambda": {"provider": "lambda", "gpu": "A10"},
     "modal": {"provider": "modal", "gpu": "T4", "kind": "per_second"},
     "paperspace": {"provider": "paperspace", "gpu": "RTX A4000"},
+    "runpod": {"provider": "runpod", "gpu": "RTX 4090"},
 }
 
 

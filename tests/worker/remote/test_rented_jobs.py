@@ -1,11 +1,13 @@
 """Jobs on rented machines: they arrive, cost what they cost, end as asked, and leave nothing running."""
 
 import asyncio
+import hashlib
 import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,7 +16,10 @@ from gpubloom.providers.cloud import Capability, Fault
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.reconciling import reconcile
+from gpubloom.server.secrets.tables import Secret
+from gpubloom.server.security.secrets import Vault
 from tests.small_disk import fill, small_disk
+from tests.traincard_mirror.conftest import S3Server
 from tests.worker.remote import toy_provider
 from tests.worker.remote.renter import POLL_INTERVALS, Renter
 
@@ -199,3 +204,24 @@ def test_a_full_disk_of_the_worker_delays_what_a_rented_machine_sends_and_loses_
     assert not [line for line in lines if line["event"] == "following a job failed"]
     assert sorted(renter.losses(job_id)) == list(range(1, 61))
     assert [rental.state for rental in renter.rentals(job_id)] == ["ended"]
+
+
+def test_secrets_reach_the_script_on_the_machine_and_stay_out_of_bucket_and_logs(
+    renter: Renter, bucket: S3Server
+) -> None:
+    value = "a-secret-value-77"
+    sealed = Vault.of(renter.settings.home).seal(value, f"secret:{renter.user.id}::WANDB_API_KEY")
+    renter.installation.add(Secret(id=uuid4(), user_id=renter.user.id, name="WANDB_API_KEY", sealed=sealed))
+    script = "import hashlib, os\nprint(hashlib.sha256(os.environ['WANDB_API_KEY'].encode()).hexdigest())\n"
+    job_id = renter.rent_script({"train.py": script})
+    renter.installation.change(renter.job(job_id), secrets=["WANDB_API_KEY"])
+    [job] = _finished(renter, job_id)
+    assert job.status == "completed", job.error_message
+    output = (renter.run_dir(job_id) / "logs" / "output.log").read_text()
+    assert hashlib.sha256(value.encode()).hexdigest() in output
+    [rented] = renter.service.rented.values()
+    assert value not in rented.launch.command
+    folders = [renter.run_dir(job_id), renter.service.folder, bucket.folder]
+    kept = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert len(kept) > 5
+    assert not [path for path in kept if value.encode() in path.read_bytes()]

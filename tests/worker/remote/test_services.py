@@ -43,7 +43,7 @@ def shopper(
 
 @pytest.fixture
 def services(shopper: Shopper, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """All three, connected."""
+    """All of them, connected."""
     monkeypatch.setattr("tests.worker.machine.TIMEOUT_SECONDS", 400)
     with ExitStack() as stack:
         opened = {name: stack.enter_context(kind()) for name, kind in SERVICES.items()}
@@ -59,7 +59,7 @@ def _instances(service: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("where", ["local", "lambda", "paperspace", "modal"])
+@pytest.mark.parametrize("where", ["local", "lambda", "runpod", "paperspace", "modal"])
 def test_a_folder_as_people_bring_it_trains_there_and_everything_arrives(
     shopper: Shopper, services: dict[str, Any], where: str
 ) -> None:
@@ -93,7 +93,9 @@ def test_a_folder_as_people_bring_it_trains_there_and_everything_arrives(
     assert rental.billed_to is not None
     # By the service's own clock: what is told is what would be billed, within one percent.
     seconds = (rental.billed_to - rental.billed_from).total_seconds()
-    assert seconds == pytest.approx(service.billed_seconds(instance_id), rel=0.01, abs=0.5)
+    # A pod deletes itself before anybody looks.
+    looks = 3.0 if where == "runpod" else 0.5
+    assert seconds == pytest.approx(service.billed_seconds(instance_id), rel=0.01, abs=looks)
     assert rental.cost == pytest.approx(rental.billed_seconds * rental.hourly / 3600, rel=0.01)
     assert rental.billed_seconds == pytest.approx(seconds, abs=1.0)
     assert job.summary["cost"]["so_far"] == pytest.approx(rental.cost, rel=0.01)
@@ -101,7 +103,7 @@ def test_a_folder_as_people_bring_it_trains_there_and_everything_arrives(
     assert spending["by_provider"] == [{"provider": where, "cost": pytest.approx(rental.cost)}]
 
 
-@pytest.mark.parametrize("where", ["lambda", "paperspace", "modal"])
+@pytest.mark.parametrize("where", ["lambda", "runpod", "paperspace", "modal"])
 def test_cancel_ends_script_and_machine_and_one_reconcile_leaves_nothing(
     shopper: Shopper, services: dict[str, Any], where: str
 ) -> None:
@@ -175,7 +177,7 @@ def test_troubles_that_pass_cost_no_second_machine(
 @pytest.mark.parametrize(
     ("trouble", "code"), [("quota", "quota"), ("refused", "refused"), ("revoked", "bad_credentials")]
 )
-@pytest.mark.parametrize("where", ["lambda", "modal", "paperspace"])
+@pytest.mark.parametrize("where", ["lambda", "runpod", "modal", "paperspace"])
 def test_troubles_that_do_not_pass_fail_the_job_with_a_sentence(
     shopper: Shopper, services: dict[str, Any], where: str, trouble: str, code: str
 ) -> None:
@@ -190,6 +192,9 @@ def test_troubles_that_do_not_pass_fail_the_job_with_a_sentence(
             return await shopper.until(job_id, "completed", "failed")
 
     job = asyncio.run(scenario())
+    if (where, trouble) == ("runpod", "quota"):
+        # RunPod's only limit is the balance.
+        code = "inactive_account"
     assert (job.status, job.error_code) == ("failed", code), job.error_message
     assert (job.error_message or "").endswith(".")
     assert not services[where].running

@@ -5,11 +5,12 @@
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpubloom.agent.remote.link import HttpLink
 from gpubloom.offers import PriceRow
 from gpubloom.providers.cloud import (
     Capabilities,
@@ -45,6 +46,10 @@ class ToyService:
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     # Calls that are carried out, and whose answer is lost all the same.
     cuts: set[str] = field(default_factory=set)
+    # What machines report of their start, instead of running their command.
+    start_report: bytes | None = None
+    # What the service shows of what its machines printed.
+    printed: list[str] = field(default_factory=list)
     # Whether machines that have ended are not found by their key any more.
     forgets: bool = False
     # Whether a machine reports nothing before its key was submitted twice.
@@ -118,9 +123,12 @@ class ToyProvider:
         if found is None:
             found = f"toy-{next(service.numbers)}"
             wait = "until [ -e again ]; do sleep 0.05; done; " if service.begins_when_asked_again else ""
+            command = launch.command if service.start_report is None else "true"
+            if service.start_report is not None:
+                HttpLink().put(launch.report_address, service.start_report)
             machine = Machine(
                 service.folder / found,
-                ["sh", "-c", f"{wait}{launch.command}; exec sleep {0 if service.forgets else 600}"],
+                ["sh", "-c", f"{wait}{command}; exec sleep {0 if service.forgets else 600}"],
                 {"BLOOM_START": launch.start_address},
             )
             machine.start()
@@ -146,6 +154,9 @@ class ToyProvider:
     async def list(self) -> list[Instance]:
         self._call("list")
         return [self._instance(name) for name, each in self._service.rented.items() if each.machine.running]
+
+    async def console(self, instance_id: str) -> Sequence[str]:
+        return self._service.printed
 
     async def close(self) -> None:
         self._service.calls.append("close")

@@ -2,7 +2,7 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient } from "./client";
 import { pollInterval } from "./problem";
-import type { Curves, Extension, Job, JobListItem, JobStatus, LiveSettings, Move, NewJob, PlanRequest, QueryOf } from "./types";
+import type { Curves, Extension, Job, JobListItem, JobStatus, LiveSettings, Move, NewBranch, NewJob, PlanRequest, QueryOf } from "./types";
 
 /** States in which nothing happens until somebody asks for it. */
 const RESTING: readonly JobStatus[] = ["completed", "failed", "cancelled", "paused"];
@@ -61,6 +61,12 @@ export const scriptQuery = (id: string) =>
     queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/script", { params: at(id), signal })),
   });
 
+export const whatRanQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["jobs", "what-ran", id],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/what-ran", { params: at(id), signal })),
+  });
+
 const inPath = (path: string) => path.split("/").map(encodeURIComponent).join("/");
 
 /** What a script wrote or changed in its folder; fetched again with every state that its job enters. */
@@ -97,6 +103,16 @@ export const planQuery = (body: PlanRequest) =>
     queryFn: ({ signal }) => answerOf(api.POST("/api/plan", { body, signal })),
     placeholderData: keepPreviousData,
     staleTime: 60_000,
+  });
+
+/** What a job would train on, counted with its model. */
+export const preflightQuery = (body: PlanRequest) =>
+  queryOptions({
+    queryKey: ["preflight", body],
+    queryFn: ({ signal }) => answerOf(api.POST("/api/preflight", { body, signal })),
+    placeholderData: keepPreviousData,
+    staleTime: 60_000,
+    retry: false,
   });
 
 /** The script that a job would run; fetched when somebody opens it. */
@@ -139,6 +155,31 @@ export const extendJob = async (id: string, body: Extension) =>
 export const changeSettings = async (id: string, body: LiveSettings) =>
   keep(await answerOf(api.PATCH("/api/jobs/{job_id}/settings", { params: at(id), body })));
 
+const atCheckpoint = (id: string, checkpoint: string) => ({ path: { job_id: id, checkpoint_id: checkpoint } });
+
+export const checkpointArchiveAddress = (id: string, checkpoint: string) => `/api/jobs/${id}/checkpoints/${checkpoint}/archive`;
+
+function forgetCheckpoints(id: string) {
+  void queryClient.invalidateQueries({ queryKey: ["checkpoints"] });
+  return queryClient.invalidateQueries({ queryKey: checkpointsQuery(id).queryKey });
+}
+
+/** The job goes back to this checkpoint; later ones are deleted. */
+export async function resumeFromCheckpoint(id: string, checkpoint: string) {
+  const job = keep(await answerOf(api.POST("/api/jobs/{job_id}/checkpoints/{checkpoint_id}/resume", { params: atCheckpoint(id, checkpoint) })));
+  void forgetCheckpoints(id);
+  return job;
+}
+
+/** A new job that continues from this checkpoint. */
+export const branchFromCheckpoint = async (id: string, checkpoint: string, body: NewBranch) =>
+  keep(await answerOf(api.POST("/api/jobs/{job_id}/checkpoints/{checkpoint_id}/branch", { params: atCheckpoint(id, checkpoint), body })));
+
+export async function deleteCheckpoint(id: string, checkpoint: string) {
+  await answerOf(api.DELETE("/api/jobs/{job_id}/checkpoints/{checkpoint_id}", { params: atCheckpoint(id, checkpoint) }));
+  await forgetCheckpoints(id);
+}
+
 export async function deleteJob(id: string) {
   await answerOf(api.DELETE("/api/jobs/{job_id}", { params: at(id) }));
   void forgetLists();
@@ -165,28 +206,6 @@ export const backendsQuery = queryOptions({
   queryFn: async ({ signal }) => (await answerOf(api.GET("/api/backends", { signal }))).items,
   staleTime: 5 * 60_000,
 });
-
-export const FEWEST = 2;
-export const MOST = 8;
-
-const MOVING_EVERY = 3_000;
-
-export const comparisonQuery = (ids: readonly string[]) =>
-  queryOptions({
-    queryKey: ["compare", ids],
-    queryFn: ({ signal }) => answerOf(api.GET("/api/compare", { params: { query: { job: [...ids] } }, signal })),
-    enabled: ids.length >= FEWEST,
-    refetchInterval: (query) => (query.state.data?.jobs.some((job) => !isResting(job.status)) ? MOVING_EVERY : false),
-  });
-
-/** The curves of each run, in the order of the ids. */
-export const comparedCurvesQuery = (ids: readonly string[], series: string[], live: boolean) =>
-  queryOptions({
-    queryKey: ["compare", "curves", ids],
-    queryFn: ({ signal }) => Promise.all(ids.map((id) => fetchCurves(id, { series }, signal))),
-    enabled: ids.length >= FEWEST,
-    refetchInterval: live ? MOVING_EVERY : false,
-  });
 
 export const sharesQuery = (jobId: string) =>
   queryOptions({

@@ -26,6 +26,14 @@ export const rentalsQuery = (running: boolean) =>
     refetchInterval: MOVING_EVERY,
   });
 
+/** Every machine that was rented for a job, the newest first. */
+export const jobRentalsQuery = (jobId: string) =>
+  queryOptions({
+    queryKey: ["rentals", { jobId }],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/rentals", { params: { query: { job_id: jobId, limit: 100 } }, signal })),
+    refetchInterval: MOVING_EVERY,
+  });
+
 export const spendingQuery = queryOptions({
   queryKey: ["spending"],
   queryFn: ({ signal }) => answerOf(api.GET("/api/spending", { signal })),

@@ -1,5 +1,15 @@
 // Made from openapi.json by `make api`; a change here is lost.
 
+export const BucketIn = {
+  "kind": {"type":"string","enum":["s3","gcs","azure"],"default":"s3"},
+  "bucket": {"type":"string","minLength":1,"maxLength":200},
+  "access_key": {"type":"string","maxLength":300,"default":""},
+  "secret_key": {"type":"string","minLength":1,"maxLength":8000},
+  "endpoint": {"type":"string","maxLength":300,"default":""},
+  "region": {"type":"string","maxLength":300,"default":"us-east-1"},
+  "prefix": {"type":"string","maxLength":300,"default":""},
+} as const;
+
 export const BudgetIn = {
   "scope": {"type":"string","enum":["user","project","job"]},
   "project_id": {"type":"string"},
@@ -26,9 +36,9 @@ export const CreditIn = {
 } as const;
 
 export const DatasetChange = {
-  "format": {"type":"string","enum":["text","prompt_completion","alpaca","sharegpt","messages"]},
+  "format": {"type":"string","enum":["text","prompt_completion","alpaca","sharegpt","messages","oasst"]},
   "columns": {"type":"object","maxProperties":10,"items":{"type":"string","minLength":1,"maxLength":500}},
-  "encoding": {"type":"string","enum":["utf-8","utf-16","utf-16-le","utf-16-be","latin-1"]},
+  "encoding": {"type":"string","enum":["utf-8","utf-16","utf-16-le","utf-16-be","windows-1252","latin-1"]},
   "name": {"type":"string","minLength":1,"maxLength":200},
 } as const;
 
@@ -41,6 +51,14 @@ export const DatasetFromHub = {
 } as const;
 
 export const Extension = {
+  "epochs": {"type":"integer","minimum":1,"maximum":100000},
+  "max_steps": {"type":"integer","minimum":1,"maximum":1000000000},
+} as const;
+
+export const NewBranch = {
+  "name": {"type":"string","minLength":1,"maxLength":120},
+  "learning_rate": {"type":"number","exclusiveMinimum":0,"maximum":10},
+  "weight_decay": {"type":"number","minimum":0,"maximum":1000},
   "epochs": {"type":"integer","minimum":1,"maximum":100000},
   "max_steps": {"type":"integer","minimum":1,"maximum":1000000000},
 } as const;
@@ -106,9 +124,14 @@ export const NewHubToken = {
   "token": {"type":"string","minLength":8,"maxLength":500},
 } as const;
 
+export const SecretIn = {
+  "value": {"type":"string","minLength":1,"maxLength":8000},
+} as const;
+
 export const NewJob = {
   "project_id": {"type":"string"},
   "dataset_id": {"type":"string"},
+  "eval_dataset_id": {"type":"string"},
   "model_id": {"type":"string"},
   "gpu_type": {"type":"string","minLength":1,"maxLength":64},
   "host_memory": {"type":"integer","exclusiveMinimum":0,"maximum":1000000},
@@ -117,6 +140,8 @@ export const NewJob = {
   "max_attempts": {"type":"integer","minimum":1,"maximum":1000,"default":5},
   "budget": {"type":"number","minimum":0,"maximum":1000000},
   "max_hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "failover": {"type":"array","maxItems":5,"items":{"type":"object"}},
+  "secrets": {"type":"array","maxItems":100,"items":{"type":"string","maxLength":64}},
 } as const;
 
 export const NewModel = {
@@ -165,6 +190,8 @@ export const NewMlJob = {
   "datasets": {"type":"array","maxItems":20,"default":[],"items":{"type":"string","minLength":1,"maxLength":100}},
   "budget": {"type":"number","minimum":0,"maximum":1000000},
   "max_hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "failover": {"type":"array","maxItems":5,"items":{"type":"object"}},
+  "secrets": {"type":"array","maxItems":100,"items":{"type":"string","maxLength":64}},
   "network": {"type":"boolean","default":false},
   "confirmed": {"type":"boolean","default":false},
 } as const;

@@ -350,6 +350,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/run-files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Run File
+         * @description Download a file of a job to its rented machine. Only signed addresses work.
+         */
+        get: operations["download_run_file_api_run_files__path__get"];
+        /**
+         * Upload Run File
+         * @description Upload a batch of a run from its rented machine. Only signed addresses work.
+         */
+        put: operations["upload_run_file_api_run_files__path__put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/sign-out": {
         parameters: {
             query?: never;
@@ -1260,6 +1284,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/preflight": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preflight Job
+         * @description Render the dataset with the model and count rows, tokens and steps of the job. Nothing is started.
+         */
+        post: operations["preflight_job_api_preflight_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/totals": {
         parameters: {
             query?: never;
@@ -1548,6 +1592,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{job_id}/what-ran": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read What Ran
+         * @description Return what ran: commit and changes, command line, packages, machine, configs and datasets.
+         */
+        get: operations["read_what_ran_api_jobs__job_id__what_ran_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}/evaluations": {
         parameters: {
             query?: never;
@@ -1602,6 +1666,86 @@ export interface paths {
         get: operations["list_all_checkpoints_api_checkpoints_get"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/checkpoints/{checkpoint_id}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Checkpoint
+         * @description Download a checkpoint as one tar archive. A Range header continues an interrupted download.
+         */
+        get: operations["download_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__archive_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/checkpoints/{checkpoint_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Checkpoint
+         * @description Delete a checkpoint and its files. A job that runs keeps its checkpoints itself.
+         */
+        delete: operations["delete_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/checkpoints/{checkpoint_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume From Checkpoint
+         * @description Resume a job from one of its checkpoints. Checkpoints of later steps are deleted.
+         */
+        post: operations["resume_from_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/checkpoints/{checkpoint_id}/branch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Branch
+         * @description Start a new job that continues from a checkpoint, with changed settings. The first job stays.
+         */
+        post: operations["branch_api_jobs__job_id__checkpoints__checkpoint_id__branch_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1944,7 +2088,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/compare": {
+    "/api/runs": {
         parameters: {
             query?: never;
             header?: never;
@@ -1952,12 +2096,160 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Compare
-         * @description Compare training jobs: how their configs differ and which results they reached.
+         * List Runs
+         * @description List runs: those that match the filter, grouped, sorted, with the chosen columns.
          */
-        get: operations["compare_api_compare_get"];
+        get: operations["list_runs_api_runs_get"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/overlay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Overlay
+         * @description Return one metric of several groups of runs: the mean of each group and how far its runs lie apart.
+         */
+        get: operations["read_overlay_api_runs_overlay_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare Runs
+         * @description Compare runs: how their configs differ and which results they reached.
+         */
+        get: operations["compare_runs_api_runs_compare_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change Run
+         * @description Change the tags and notes of a run.
+         */
+        patch: operations["change_run_api_runs__run_id__patch"];
+        trace?: never;
+    };
+    "/api/run-views": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Views
+         * @description List the saved views of the run list.
+         */
+        get: operations["list_views_api_run_views_get"];
+        put?: never;
+        /**
+         * Create View
+         * @description Save a view of the run list.
+         */
+        post: operations["create_view_api_run_views_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/run-views/{view_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change View
+         * @description Replace a saved view.
+         */
+        put: operations["change_view_api_run_views__view_id__put"];
+        post?: never;
+        /**
+         * Delete View
+         * @description Delete a saved view.
+         */
+        delete: operations["delete_view_api_run_views__view_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sent-runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Announce Run
+         * @description Announce a run that is sent from another machine. Repeating it returns the same run.
+         */
+        put: operations["announce_run_api_sent_runs_put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sent-runs/batches": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Receive Batch
+         * @description Take in one batch of a run. A batch that came before changes nothing.
+         */
+        post: operations["receive_batch_api_sent_runs_batches_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2249,6 +2541,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/storage-bucket": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Storage Bucket
+         * @description Return the storage bucket of rented jobs, and how to create one.
+         */
+        get: operations["read_storage_bucket_api_storage_bucket_get"];
+        /**
+         * Set Storage Bucket
+         * @description Test a bucket and save it if every step succeeds. The next job uses it, without a restart.
+         */
+        put: operations["set_storage_bucket_api_storage_bucket_put"];
+        post?: never;
+        /**
+         * Remove Storage Bucket
+         * @description Forget the bucket. Nothing is deleted in it. Not possible while rented jobs use it.
+         */
+        delete: operations["remove_storage_bucket_api_storage_bucket_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/storage-bucket/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Storage Bucket
+         * @description Test the bucket in use.
+         */
+        post: operations["check_storage_bucket_api_storage_bucket_check_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/rentals": {
         parameters: {
             query?: never;
@@ -2434,6 +2774,50 @@ export interface paths {
          */
         post: operations["move_job_api_jobs__job_id__move_post"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Secrets
+         * @description List your secrets, or those of a project, without their values.
+         */
+        get: operations["list_secrets_api_secrets_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/secrets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Store Secret
+         * @description Store a secret. Replaces an earlier value; jobs that run keep the value that they started with.
+         */
+        put: operations["store_secret_api_secrets__name__put"];
+        post?: never;
+        /**
+         * Delete Secret
+         * @description Delete a secret. Jobs that need it and have not started fail with a sentence.
+         */
+        delete: operations["delete_secret_api_secrets__name__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2930,6 +3314,106 @@ export interface components {
             keep?: boolean;
         };
         /**
+         * Branch
+         * @description The checkpoint of another job that a job continues from. That job may have been deleted since.
+         */
+        Branch: {
+            /**
+             * Job Id
+             * Format: uuid
+             */
+            job_id: string;
+            /** Step */
+            step: number;
+        };
+        /**
+         * BucketIn
+         * @description Where the bucket is, and a key that may read, write, list and delete in it.
+         */
+        BucketIn: {
+            /**
+             * Kind
+             * @description s3 for every S3-compatible service, gcs for Google Cloud Storage, azure.
+             * @default s3
+             * @enum {string}
+             */
+            kind?: "s3" | "gcs" | "azure";
+            /** Bucket */
+            bucket: string;
+            /**
+             * Access Key
+             * @description At Azure the storage account; at Google empty.
+             * @default
+             */
+            access_key?: string;
+            /**
+             * Secret Key
+             * Format: password
+             */
+            secret_key: string;
+            /**
+             * Endpoint
+             * @description Address of the service without the bucket. If empty: that of Amazon, Google or Azure.
+             * @default
+             */
+            endpoint?: string;
+            /**
+             * Region
+             * @default us-east-1
+             */
+            region?: string;
+            /**
+             * Prefix
+             * @description A folder in the bucket.
+             * @default
+             */
+            prefix?: string;
+        };
+        /**
+         * BucketOut
+         * @description The bucket of rented jobs. The secret key is never returned.
+         */
+        BucketOut: {
+            /**
+             * Source
+             * @description Who set the bucket up: the operator with BLOOM_STORAGE_*, or an admin. None: nobody.
+             */
+            source: ("environment" | "settings") | null;
+            /** Kind */
+            kind: ("s3" | "gcs" | "azure") | null;
+            /** Bucket */
+            bucket: string | null;
+            /** Access Key */
+            access_key: string | null;
+            /** Endpoint */
+            endpoint: string | null;
+            /** Region */
+            region: string | null;
+            /** Prefix */
+            prefix: string | null;
+            /** Set At */
+            set_at: string | null;
+            /**
+             * Server Store
+             * @description Whether this server itself can be the store.
+             */
+            server_store: boolean;
+            /** Server Store Reason */
+            server_store_reason: string | null;
+            /** Guides */
+            guides: components["schemas"]["GuideOut"][];
+        };
+        /**
+         * BucketTest
+         * @description The result of a live test. A new bucket is saved only if every step succeeded.
+         */
+        BucketTest: {
+            /** Ok */
+            ok: boolean;
+            /** Steps */
+            steps: components["schemas"]["StepOut"][];
+        };
+        /**
          * BudgetIn
          * @description A budget for the whole account, a project, or a job. Replaces its earlier budget.
          */
@@ -3074,6 +3558,11 @@ export interface components {
              */
             datasetId?: string | null;
             /**
+             * Evaldatasetid
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            evalDatasetId?: string | null;
+            /**
              * Modelid
              * @description One of your models, instead of model.path.
              */
@@ -3108,14 +3597,24 @@ export interface components {
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a job on a rented machine gets twice the estimated cost.
              */
             budget?: number | null;
             /**
              * Maxhours
-             * @description The job is paused after this number of billed hours.
+             * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             maxHours?: number | null;
+            /**
+             * Failover
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             */
+            failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
+             * Secrets
+             * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+             */
+            secrets?: string[] | null;
         };
         /**
          * CamelProjectIn
@@ -3206,6 +3705,8 @@ export interface components {
             spot: components["schemas"]["CapabilityOut"];
             /** Longest Seconds */
             longest_seconds: number | null;
+            /** @description Whether a machine ends its own bill at its time limit, also without the server. */
+            switch_off: components["schemas"]["CapabilityOut"];
         };
         /**
          * CapabilityOut
@@ -3499,6 +4000,18 @@ export interface components {
             };
         };
         /**
+         * ClockOut
+         * @description When the steps of an attempt happened: pairs of step and seconds since 1970.
+         */
+        ClockOut: {
+            /** Attempt */
+            attempt: number;
+            /** X */
+            x: number[];
+            /** Time */
+            time: number[];
+        };
+        /**
          * ColabNotebookIn
          * @description A script for Colab. If `packages` is null, the packages are derived from the script.
          */
@@ -3548,15 +4061,26 @@ export interface components {
         };
         /**
          * Comparison
-         * @description Several jobs side by side. `GET /jobs/{id}/metrics` returns the curves of each job.
+         * @description Runs side by side.
          */
         Comparison: {
-            /** Jobs */
-            jobs: components["schemas"]["JobOut"][];
-            /** Differences */
-            differences: components["schemas"]["Difference"][];
             /** Outcomes */
             outcomes: components["schemas"]["Outcome"][];
+            /**
+             * Differences
+             * @description Config fields that differ.
+             */
+            differences: components["schemas"]["Difference"][];
+            /**
+             * Fact Differences
+             * @description Facts that differ, such as the GPU or a version. They are not part of the config.
+             */
+            fact_differences: components["schemas"]["Difference"][];
+            /**
+             * Equal
+             * @description Config fields that are the same in all runs.
+             */
+            equal: components["schemas"]["Difference"][];
         };
         /**
          * ConfirmMethods
@@ -3618,6 +4142,8 @@ export interface components {
             /** Fields */
             fields: components["schemas"]["CredentialFieldOut"][];
             capabilities: components["schemas"]["CapabilitiesOut"];
+            /** @description What the files of jobs at this provider go through. None: jobs cannot start yet. */
+            store: components["schemas"]["StoreOut"] | null;
         };
         /** Connections */
         Connections: {
@@ -3893,8 +4419,8 @@ export interface components {
         };
         /**
          * CurveOut
-         * @description One curve. Where points were thinned, `value` is their mean, `low` their minimum and `high` their
-         *     maximum.
+         * @description One curve. Where points were thinned, `value` is the mean of `count` values, `low` their minimum and
+         *     `high` their maximum.
          */
         CurveOut: {
             /** Name */
@@ -3914,8 +4440,11 @@ export interface components {
             low: number[];
             /** High */
             high: number[];
+            /** Count */
+            count: number[];
             /** Attempt */
             attempt: number[];
+            gaps: components["schemas"]["GapsOut"];
             last: components["schemas"]["LastPoint"] | null;
         };
         /**
@@ -3927,6 +4456,12 @@ export interface components {
             position: number;
             /** Series */
             series: components["schemas"]["CurveOut"][];
+            /**
+             * Clock
+             * @description Whole run; empty where only a range was asked for.
+             * @default []
+             */
+            clock: components["schemas"]["ClockOut"][];
         };
         /**
          * DataConfig
@@ -3951,13 +4486,31 @@ export interface components {
              */
             eval_path?: string | null;
             /**
+             * Evaluation format
+             * @description Format of eval_path, where it differs from format.
+             */
+            eval_format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Evaluation columns
+             * @description Columns of eval_path, where they differ from columns.
+             * @default {}
+             */
+            eval_columns?: {
+                [key: string]: string;
+            };
+            /**
+             * Evaluation encoding
+             * @description Text encoding of eval_path, where it differs from encoding.
+             */
+            eval_encoding?: string | null;
+            /**
              * Format
              * @description Format of the examples; detected unless it is set.
              */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
-             * @description Which column holds each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question; a path such as instances[0].output leads into lists and objects.
              * @default {}
              */
             columns?: {
@@ -3968,6 +4521,13 @@ export interface components {
              * @description Text encoding of the file of examples; detected unless it is set.
              */
             encoding?: string | null;
+            /**
+             * Chat template
+             * @description How conversations are written; every export of the run gets the template that it was trained with.
+             * @default model
+             * @enum {string}
+             */
+            chat_template?: "model" | "chatml" | "alpaca" | "plain";
             /**
              * Train on
              * @description Tokens that count in the loss: the completions only, or the prompts as well.
@@ -4032,13 +4592,31 @@ export interface components {
              */
             eval_path: string | null;
             /**
+             * Evaluation format
+             * @description Format of eval_path, where it differs from format.
+             */
+            eval_format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Evaluation columns
+             * @description Columns of eval_path, where they differ from columns.
+             * @default {}
+             */
+            eval_columns: {
+                [key: string]: string;
+            };
+            /**
+             * Evaluation encoding
+             * @description Text encoding of eval_path, where it differs from encoding.
+             */
+            eval_encoding: string | null;
+            /**
              * Format
              * @description Format of the examples; detected unless it is set.
              */
-            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
-             * @description Which column holds each field of the format, such as prompt: question.
+             * @description Which column holds each field of the format, such as prompt: question; a path such as instances[0].output leads into lists and objects.
              * @default {}
              */
             columns: {
@@ -4049,6 +4627,13 @@ export interface components {
              * @description Text encoding of the file of examples; detected unless it is set.
              */
             encoding: string | null;
+            /**
+             * Chat template
+             * @description How conversations are written; every export of the run gets the template that it was trained with.
+             * @default model
+             * @enum {string}
+             */
+            chat_template: "model" | "chatml" | "alpaca" | "plain";
             /**
              * Train on
              * @description Tokens that count in the loss: the completions only, or the prompts as well.
@@ -4096,7 +4681,7 @@ export interface components {
          */
         DatasetChange: {
             /** Format */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
              * @description The column for each field, as {field: column}.
@@ -4105,7 +4690,7 @@ export interface components {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             /** Name */
             name?: string | null;
         };
@@ -4151,13 +4736,13 @@ export interface components {
              */
             source: "upload" | "hub";
             /** Format */
-            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /** Columns */
             columns: {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             origin: components["schemas"]["OriginOut"] | null;
             report: components["schemas"]["ReportOut"] | null;
             /** Problem */
@@ -4169,6 +4754,24 @@ export interface components {
              * Format: date-time
              */
             created_at: string;
+        };
+        /**
+         * DatasetUsed
+         * @description A dataset that the run used.
+         */
+        DatasetUsed: {
+            /** Name */
+            name: string;
+            /** Fingerprint */
+            fingerprint: string | null;
+            /** Rows */
+            rows: number | null;
+            /** Path */
+            path: string | null;
+            /** Source */
+            source: string | null;
+            /** Split */
+            split: string | null;
         };
         /** Datasets */
         Datasets: {
@@ -4470,7 +5073,7 @@ export interface components {
         };
         /**
          * Difference
-         * @description A config field that differs between the jobs, with one value per job in the order of the jobs.
+         * @description A config field or fact, with one value per run in the order of the runs.
          */
         Difference: {
             /** Path */
@@ -4806,6 +5409,20 @@ export interface components {
             /** Passkeys Unavailable */
             passkeys_unavailable: string | null;
         };
+        /**
+         * FailedCurve
+         * @description The curve of a run that failed. It is not part of the mean.
+         */
+        FailedCurve: {
+            /** Run Id */
+            run_id: string;
+            /** Name */
+            name: string;
+            /** X */
+            x: number[];
+            /** Y */
+            y: number[];
+        };
         /** FamilyOut */
         FamilyOut: {
             /** Name */
@@ -4824,6 +5441,32 @@ export interface components {
             code: string;
             /** Message */
             message: string;
+        };
+        /**
+         * FilePreflightOut
+         * @description What would become of the rows of one dataset.
+         */
+        FilePreflightOut: {
+            /** Name */
+            name: string;
+            /** Rows */
+            rows: number;
+            /** Used */
+            used: number;
+            /** Unusable */
+            unusable: number;
+            /** Rejected By Template */
+            rejected_by_template: number;
+            /** Truncated */
+            truncated: number;
+            /** Skipped Too Long */
+            skipped_too_long: number;
+            /** Tokens Removed */
+            tokens_removed: number;
+            /** Unused Columns */
+            unused_columns: string[];
+            /** Problems */
+            problems: components["schemas"]["RowProblemOut"][];
         };
         /**
          * FindLearningRateTask
@@ -4904,27 +5547,34 @@ export interface components {
         };
         /**
          * Finding
-         * @description A problem that the diagnosis found in the run.
+         * @description Something about a run, its data or its settings that a person should know.
          */
         Finding: {
             /**
              * Kind
-             * @description The rule that found the problem, such as diverging or stalled.
+             * @description What was found, such as diverging or few_rows_used.
              * @default
              */
             kind: string;
             /**
              * Severity
-             * @description critical, warning or info.
+             * @description How much it matters.
              * @default info
+             * @enum {string}
              */
-            severity: string;
+            severity: "critical" | "warning" | "info";
             /**
              * Sentence
-             * @description What is wrong, and what to do about it.
+             * @description What is wrong, with its figures.
              * @default
              */
             sentence: string;
+            /**
+             * Next Step
+             * @description What to do about it. May be empty.
+             * @default
+             */
+            next_step: string;
             /**
              * Evidence
              * @description The numbers behind the finding.
@@ -4938,6 +5588,16 @@ export interface components {
              * @description Start of the problem, in seconds since 1970. None if unknown.
              */
             since: number | null;
+            /**
+             * Title
+             * @description The kind in words.
+             */
+            readonly title: string;
+            /**
+             * Without Best
+             * @description Whether this finding forbids to call any step of the run the best.
+             */
+            readonly without_best: boolean;
         };
         /**
          * FindingOut
@@ -4953,6 +5613,65 @@ export interface components {
             severity: "error" | "warning" | "note";
             /** Sentence */
             sentence: string;
+        };
+        /**
+         * GapsOut
+         * @description Where values were NaN or infinite.
+         */
+        GapsOut: {
+            /** X */
+            x: number[];
+            /** Attempt */
+            attempt: number[];
+        };
+        /**
+         * GitState
+         * @description The checkout that the script ran in.
+         */
+        GitState: {
+            /** Commit */
+            commit: string;
+            /** Branch */
+            branch: string | null;
+            /** Remote */
+            remote: string | null;
+            /**
+             * Changed
+             * @description Whether files differed from the commit.
+             * @default false
+             */
+            changed: boolean;
+            /**
+             * Untracked
+             * @description Files that git does not know; names only.
+             * @default []
+             */
+            untracked: string[];
+            /**
+             * Diff
+             * @description Changes since the commit; cut if long.
+             */
+            diff: string | null;
+            /**
+             * Diff Characters Left Out
+             * @default 0
+             */
+            diff_characters_left_out: number;
+        };
+        /** GuideOut */
+        GuideOut: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /** Page */
+            page: string;
+            /** Endpoint */
+            endpoint: string;
+            /** Region */
+            region: string;
+            /** Steps */
+            steps: string[];
         };
         /**
          * Health
@@ -5118,6 +5837,10 @@ export interface components {
             start_time?: string | null;
             /** End Time */
             end_time?: string | null;
+            /** Active Seconds */
+            active_seconds?: number;
+            /** Active Since */
+            active_since?: string | null;
             summary?: components["schemas"]["SummaryDelta"] | null;
         };
         /**
@@ -5134,7 +5857,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run";
             /** Parent Id */
             parent_id: string | null;
             /**
@@ -5204,6 +5927,16 @@ export interface components {
             /** End Time */
             end_time: string | null;
             /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
+            /**
              * Created At
              * Format: date-time
              */
@@ -5250,6 +5983,8 @@ export interface components {
             billing: "second" | "minute" | "hour";
             /** Start Up Seconds */
             start_up_seconds: number;
+            /** @description The store that the files of the job go through. */
+            store: components["schemas"]["StoreOut"] | null;
             /** @description Estimated cost of the whole job. */
             estimate: components["schemas"]["Span"] | null;
         };
@@ -5267,7 +6002,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run";
             /** Parent Id */
             parent_id: string | null;
             /** Checkpoint Id */
@@ -5276,6 +6011,10 @@ export interface components {
             dataset_id: string | null;
             /** Dataset Name */
             dataset_name: string | null;
+            /** Eval Dataset Id */
+            eval_dataset_id: string | null;
+            /** Eval Dataset Name */
+            eval_dataset_name: string | null;
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -5325,6 +6064,11 @@ export interface components {
             target: string;
             /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
+            /**
+             * Failover
+             * @description The offers that the job takes next, if its own has no machine or loses it.
+             */
+            failover: components["schemas"]["JobOffer"][];
             /** Budget */
             budget: number | null;
             /** Max Hours */
@@ -5357,6 +6101,8 @@ export interface components {
              * @description Number of further warnings that are only in the job's output.
              */
             warnings_left_out: number;
+            /** @description The checkpoint that the job continues from. */
+            branch: components["schemas"]["Branch"] | null;
             /**
              * Result
              * @description The result of a task, once available.
@@ -5372,10 +6118,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -5464,7 +6225,10 @@ export interface components {
             /** Value */
             value: number | ("NaN" | "Infinity" | "-Infinity");
         };
-        /** LengthsOut */
+        /**
+         * LengthsOut
+         * @description How long the rows are. Reports of earlier versions have no median.
+         */
         LengthsOut: {
             /** Unit */
             unit: string;
@@ -5480,19 +6244,37 @@ export interface components {
                 number,
                 number
             ][];
-            /** Half Below */
-            half_below: number;
             /**
-             * Most Below
-             * @description 95 % of the rows are shorter than this length.
+             * Median
+             * @description 50 % of the rows are no longer than this.
+             * @default 0
              */
-            most_below: number;
+            median: number;
+            /**
+             * Percentile 95
+             * @description 95 % of the rows are no longer than this.
+             * @default 0
+             */
+            percentile_95: number;
             /** Histogram */
             histogram: components["schemas"]["Bar"][];
             /** Too Long */
             too_long: number;
             /** First Too Long */
             first_too_long: number[];
+        };
+        /**
+         * LimitsOut
+         * @description What a rented machine may cost and take, unless its owner sets other limits.
+         */
+        LimitsOut: {
+            /**
+             * Budget
+             * @description US dollars. None: the machine costs nothing.
+             */
+            budget: number | null;
+            /** Max Hours */
+            max_hours: number;
         };
         /**
          * LinkStart
@@ -5731,7 +6513,7 @@ export interface components {
              * Format
              * @enum {string}
              */
-            format: "text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages";
+            format: "text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst";
             /** Columns */
             columns: {
                 [key: string]: string;
@@ -6212,7 +6994,7 @@ export interface components {
         };
         /**
          * Move
-         * @description The new machine. Limits that are left out keep their values.
+         * @description The new machine. Limits that are left out keep their values; a rented machine always has limits.
          */
         Move: {
             /** @description The offer to rent. None: a machine of this server. */
@@ -6372,12 +7154,28 @@ export interface components {
             expires_in_days?: number;
         };
         /**
+         * NewBranch
+         * @description A new job that continues from a checkpoint. Fields that are left out are those of the first job.
+         */
+        NewBranch: {
+            /** Name */
+            name?: string | null;
+            /** Learning Rate */
+            learning_rate?: number | null;
+            /** Weight Decay */
+            weight_decay?: number | null;
+            /** Epochs */
+            epochs?: number | null;
+            /** Max Steps */
+            max_steps?: number | null;
+        };
+        /**
          * NewDataset
          * @description A file to upload.
          */
         NewDataset: {
             /** Format */
-            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /**
              * Columns
              * @description The column for each field, as {field: column}.
@@ -6386,7 +7184,7 @@ export interface components {
                 [key: string]: string;
             };
             /** Encoding */
-            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             /** Name */
             name?: string | null;
             /** Filename */
@@ -6483,6 +7281,11 @@ export interface components {
              */
             dataset_id?: string | null;
             /**
+             * Eval Dataset Id
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            eval_dataset_id?: string | null;
+            /**
              * Model Id
              * @description One of your models, instead of model.path.
              */
@@ -6517,14 +7320,24 @@ export interface components {
             offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
-             * @description Budget in US dollars. The job is paused before its cost exceeds the budget.
+             * @description Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a job on a rented machine gets twice the estimated cost.
              */
             budget?: number | null;
             /**
              * Max Hours
-             * @description The job is paused after this number of billed hours.
+             * @description The job is paused after this number of billed hours. If empty, a job on a rented machine gets twice the estimated time.
              */
             max_hours?: number | null;
+            /**
+             * Failover
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             */
+            failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
+             * Secrets
+             * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+             */
+            secrets?: string[] | null;
         };
         /** NewLink */
         NewLink: {
@@ -6687,6 +7500,10 @@ export interface components {
             recommended: boolean;
             /** Reasons */
             reasons: string[];
+            /** @description What the files of the job would go through. None: nothing is set up for it yet. */
+            store: components["schemas"]["StoreOut"] | null;
+            /** @description The limits of a job that takes this offer and sets none itself. */
+            limits: components["schemas"]["LimitsOut"];
         };
         /**
          * OfferTaken
@@ -6903,14 +7720,15 @@ export interface components {
          * @description The result of a run. For each loss series: the last value and the best value.
          */
         Outcome: {
-            /**
-             * Job Id
-             * Format: uuid
-             */
-            job_id: string;
+            /** Run Id */
+            run_id: string;
+            /** Name */
+            name: string;
+            /** Status */
+            status: string;
             /** Final */
             final: {
-                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+                [key: string]: number | string;
             };
             /** Best Eval Loss */
             best_eval_loss: number | null;
@@ -6924,10 +7742,39 @@ export interface components {
             tokens_per_second: number | null;
             /** Seconds */
             seconds: number | null;
-            /** Facts */
-            facts: {
-                [key: string]: components["schemas"]["JsonValue"];
-            };
+        };
+        /**
+         * Overlay
+         * @description One metric of several groups of runs, in the order of the request.
+         */
+        Overlay: {
+            /** Series */
+            series: string;
+            /** Groups */
+            groups: components["schemas"]["OverlayGroup"][];
+        };
+        /**
+         * OverlayGroup
+         * @description The mean over the runs of a group, in columns, and how far the runs lie apart.
+         */
+        OverlayGroup: {
+            /**
+             * Runs
+             * @description Number of runs in the mean.
+             */
+            runs: number;
+            /** X */
+            x: number[];
+            /** Mean */
+            mean: number[];
+            /** Low */
+            low: number[];
+            /** High */
+            high: number[];
+            /** Deviation */
+            deviation: number[];
+            /** Failed */
+            failed: components["schemas"]["FailedCurve"][];
         };
         /** PasskeyChange */
         PasskeyChange: {
@@ -7261,6 +8108,11 @@ export interface components {
              */
             dataset_id?: string | null;
             /**
+             * Eval Dataset Id
+             * @description One of your datasets to evaluate on, instead of an eval split of the data.
+             */
+            eval_dataset_id?: string | null;
+            /**
              * Model Id
              * @description One of your models, instead of model.path.
              */
@@ -7300,6 +8152,37 @@ export interface components {
         Playgrounds: {
             /** Items */
             items: components["schemas"]["PlaygroundOut"][];
+        };
+        /**
+         * PreflightOut
+         * @description What a job would train and evaluate on: exact counts, and findings about them.
+         */
+        PreflightOut: {
+            train: components["schemas"]["SideCountsOut"];
+            eval: components["schemas"]["SideCountsOut"] | null;
+            train_file: components["schemas"]["FilePreflightOut"];
+            eval_file: components["schemas"]["FilePreflightOut"] | null;
+            /** Sequence Length */
+            sequence_length: number;
+            /** Truncated Share */
+            truncated_share: number;
+            /**
+             * Duplicates
+             * @description Examples that repeat an earlier one of their dataset.
+             */
+            duplicates: number;
+            /**
+             * Overlap
+             * @description Validation examples that are also in the training data.
+             */
+            overlap: number;
+            /**
+             * Steps
+             * @description Optimizer steps of the whole run.
+             */
+            steps: number;
+            /** Findings */
+            findings: components["schemas"]["Finding"][];
         };
         /**
          * Preset
@@ -7640,7 +8523,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run";
             /** Parent Id */
             parent_id: string | null;
             /** Checkpoint Id */
@@ -7649,6 +8532,10 @@ export interface components {
             dataset_id: string | null;
             /** Dataset Name */
             dataset_name: string | null;
+            /** Eval Dataset Id */
+            eval_dataset_id: string | null;
+            /** Eval Dataset Name */
+            eval_dataset_name: string | null;
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -7698,6 +8585,11 @@ export interface components {
             target: string;
             /** @description The offer that the job uses. */
             offer: components["schemas"]["JobOffer"] | null;
+            /**
+             * Failover
+             * @description The offers that the job takes next, if its own has no machine or loses it.
+             */
+            failover: components["schemas"]["JobOffer"][];
             /** Budget */
             budget: number | null;
             /** Max Hours */
@@ -7730,6 +8622,8 @@ export interface components {
              * @description Number of further warnings that are only in the job's output.
              */
             warnings_left_out: number;
+            /** @description The checkpoint that the job continues from. */
+            branch: components["schemas"]["Branch"] | null;
             /**
              * Result
              * @description The result of a task, once available.
@@ -7745,10 +8639,25 @@ export interface components {
             error_code: string | null;
             /** Error Message */
             error_message: string | null;
+            /**
+             * Failed On Data
+             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             */
+            failed_on_data: boolean;
             /** Start Time */
             start_time: string | null;
             /** End Time */
             end_time: string | null;
+            /**
+             * Active Seconds
+             * @description Time on a machine in seconds, without queue and pauses, up to `active_since`.
+             */
+            active_seconds: number;
+            /**
+             * Active Since
+             * @description Since when the job holds a machine. None if it holds none.
+             */
+            active_since: string | null;
             /**
              * Created At
              * Format: date-time
@@ -7775,8 +8684,19 @@ export interface components {
             provider: string;
             offer: components["schemas"]["OfferTaken-Output"] | null;
             estimated_cost: components["schemas"]["Span"];
+            /** @description The limits that the job would have. None: the server's machine. */
+            limits: components["schemas"]["LimitsOut"] | null;
+            /** @description Whether the rented machine ends its own bill if the server never comes back. */
+            switch_off: components["schemas"]["CapabilityOut"] | null;
             /** Reasons */
             reasons: string[];
+            /** @description What the files of the job would go through. */
+            store: components["schemas"]["StoreOut"] | null;
+            /**
+             * Problem
+             * @description What has to be done before the job can start there.
+             */
+            problem: string | null;
             /**
              * Ignored
              * @description Fields of the request that have no effect.
@@ -7918,8 +8838,16 @@ export interface components {
             hourly: number;
             /** Billed Seconds */
             billed_seconds: number;
-            /** Cost */
+            /**
+             * Cost
+             * @description Billed time times the hourly rate.
+             */
             cost: number;
+            /**
+             * Bill
+             * @description The cost by the provider's own bill. None: its API has no bill, or not yet.
+             */
+            bill: number | null;
             /** Started At */
             started_at: string | null;
             /** Ended At */
@@ -7977,6 +8905,18 @@ export interface components {
             blank_lines: number;
             /** Columns */
             columns: components["schemas"]["ColumnOut"][];
+            /**
+             * Paths
+             * @description Paths into lists and objects, such as instances[0].output.
+             * @default []
+             */
+            paths: string[];
+            /**
+             * Unused Columns
+             * @description Columns that the mapping does not use.
+             * @default []
+             */
+            unused_columns: string[];
             detection: components["schemas"]["DetectionOut"];
             mapping: components["schemas"]["MappingOut"] | null;
             /** Examples */
@@ -8157,6 +9097,8 @@ export interface components {
             reason: string;
             /** Fatal */
             fatal: boolean;
+            /** Code */
+            code: string | null;
         };
         /**
          * RowProblems
@@ -8169,6 +9111,16 @@ export interface components {
             total: number;
             /** Kept */
             kept: number;
+        };
+        /**
+         * RunChange
+         * @description The fields of a run to change. Fields that are left out keep their values.
+         */
+        RunChange: {
+            /** Tags */
+            tags?: string[] | null;
+            /** Notes */
+            notes?: string | null;
         };
         /**
          * RunError
@@ -8205,6 +9157,181 @@ export interface components {
              * @description The likely cause in words.
              */
             readonly cause_title: string | null;
+        };
+        /**
+         * RunLabels
+         * @description The tags and notes of a run.
+         */
+        RunLabels: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Tags */
+            tags: string[];
+            /** Notes */
+            notes: string;
+        };
+        /**
+         * RunList
+         * @description A page of the run list.
+         */
+        RunList: {
+            /**
+             * Total
+             * @description Number of runs without the filter.
+             */
+            total: number;
+            /**
+             * Matched
+             * @description Number of runs that match the filter.
+             */
+            matched: number;
+            /**
+             * Rows
+             * @description Number of rows on all pages.
+             */
+            rows: number;
+            /**
+             * Columns
+             * @description The full names of the columns of this answer.
+             */
+            columns: string[];
+            /** Sections */
+            sections: components["schemas"]["RunSection"][];
+            /**
+             * Sources
+             * @description Where the matching runs come from.
+             */
+            sources: components["schemas"]["RunSource"][];
+            /** Statuses */
+            statuses: {
+                [key: string]: number;
+            };
+            /**
+             * Config Columns
+             * @description Config fields that can be columns, most common first.
+             */
+            config_columns: string[];
+            /**
+             * Metric Columns
+             * @description Metrics that can be columns: the name alone is the last value; with .min, .max or .mean it is the lowest, highest or mean value.
+             */
+            metric_columns: string[];
+        };
+        /**
+         * RunRow
+         * @description A run, or several runs that differ only in their seed.
+         */
+        RunRow: {
+            /**
+             * Id
+             * @description The id of the run. A row of several runs has an id of its own.
+             */
+            id: string;
+            /**
+             * Run Ids
+             * @description The runs of this row.
+             */
+            run_ids: string[];
+            /** Name */
+            name: string;
+            /** Project Id */
+            project_id: string | null;
+            /** Project */
+            project: string;
+            /**
+             * Kind
+             * @description train, script, or run: a run that was sent here.
+             */
+            kind: string;
+            /**
+             * Status
+             * @description The status of the run. Of several: the one that needs attention most.
+             */
+            status: string;
+            /**
+             * Statuses
+             * @description Number of runs in each status.
+             */
+            statuses: {
+                [key: string]: number;
+            };
+            /**
+             * Source
+             * @description "local", the provider, or the machine that sent the run.
+             */
+            source: string;
+            seed: components["schemas"]["JsonValue"];
+            /** Tags */
+            tags: string[];
+            /** Notes */
+            notes: string;
+            /**
+             * Error
+             * @description Why the run failed, in one sentence.
+             */
+            error: string | null;
+            /** Step */
+            step: number | null;
+            /** Total Steps */
+            total_steps: number | null;
+            /** Eta Seconds */
+            eta_seconds: number | null;
+            /**
+             * Created
+             * @description Seconds since 1970.
+             */
+            created: number;
+            /**
+             * Seen
+             * @description Time of the last event, in seconds since 1970.
+             */
+            seen: number | null;
+            /**
+             * Cells
+             * @description The value of each column. Of several runs: the mean.
+             */
+            cells: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Spread
+             * @description Standard deviation over the runs of the row, by column.
+             */
+            spread: {
+                [key: string]: number;
+            };
+            /**
+             * Members
+             * @description Only for a row of several runs: one row for each.
+             */
+            members: components["schemas"]["RunRow"][];
+        };
+        /**
+         * RunSection
+         * @description Rows with the same values in the columns of the grouping.
+         */
+        RunSection: {
+            /** Title */
+            title: string;
+            /** Runs */
+            runs: number;
+            /** Rows */
+            rows: components["schemas"]["RunRow"][];
+        };
+        /** RunSource */
+        RunSource: {
+            /** Name */
+            name: string;
+            /** Runs */
+            runs: number;
+            /**
+             * Seen
+             * @description When this source last sent something, in seconds since 1970.
+             */
+            seen: number | null;
         };
         /**
          * RunSummary
@@ -8320,6 +9447,8 @@ export interface components {
             processes: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost: components["schemas"]["Cost"] | null;
+            /** @description The start of the newest rented machine. None if nothing was rented. */
+            start: components["schemas"]["StartState"] | null;
             /**
              * Values
              * @description The newest value of each series of rank 0.
@@ -8599,12 +9728,100 @@ export interface components {
             /** Second Factors */
             second_factors: ("totp" | "passkey" | "recovery_code")[];
         };
+        /**
+         * SecretIn
+         * @description The value of a secret. Jobs get it in their environment.
+         */
+        SecretIn: {
+            /**
+             * Value
+             * Format: password
+             */
+            value: string;
+        };
+        /**
+         * SecretOut
+         * @description A stored secret. Its value never leaves the server, except to the jobs that use it.
+         */
+        SecretOut: {
+            /** Name */
+            name: string;
+            /** Project Id */
+            project_id: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+        };
+        /** Secrets */
+        Secrets: {
+            /** Items */
+            items: components["schemas"]["SecretOut"][];
+        };
         /** SellerOut */
         SellerOut: {
             /** Name */
             name: string;
             /** Title */
             title: string;
+        };
+        /**
+         * SentRun
+         * @description Where the server stands with a run that is sent.
+         */
+        SentRun: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Project Id
+             * Format: uuid
+             */
+            project_id: string;
+            /**
+             * Next
+             * @description The number of the batch that the server expects.
+             */
+            next: number;
+        };
+        /**
+         * SentRunIn
+         * @description A run that a Reporter sends. The sender chooses the id, so that asking twice is asking once.
+         */
+        SentRunIn: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Project
+             * @description Name of a project. A new one is created.
+             */
+            project: string;
+            /** Name */
+            name: string;
+            /**
+             * Host
+             * @description The machine that sends the run.
+             * @default
+             */
+            host?: string;
+            /**
+             * Config
+             * @description The config of the run, if it has one.
+             */
+            config?: {
+                [key: string]: components["schemas"]["JsonValue"];
+            } | null;
         };
         /**
          * ServeResult
@@ -8762,6 +9979,25 @@ export interface components {
         Shares: {
             /** Items */
             items: components["schemas"]["ShareOut"][];
+        };
+        /**
+         * SideCountsOut
+         * @description One side of the split. A sequence is a row of the trainer; it holds one or more packed examples.
+         */
+        SideCountsOut: {
+            /** Examples */
+            examples: number;
+            /** Tokens */
+            tokens: number;
+            /** Trained Tokens */
+            trained_tokens: number;
+            /** Sequences */
+            sequences: number;
+            /**
+             * Longest
+             * @description Tokens of the longest example.
+             */
+            longest: number;
         };
         /** SignIn */
         SignIn: {
@@ -8929,6 +10165,119 @@ export interface components {
             by_provider: components["schemas"]["ProviderSpending"][];
         };
         /**
+         * StartLine
+         * @description One line of the log of a start.
+         */
+        StartLine: {
+            /**
+             * Seconds
+             * @description Seconds since the machine was requested.
+             * @default 0
+             */
+            seconds: number;
+            /**
+             * Stage
+             * @description The step that printed the line; console: the provider's own log.
+             * @default
+             */
+            stage: string;
+            /**
+             * Text
+             * @default
+             */
+            text: string;
+        };
+        /**
+         * StartStage
+         * @description One step of the start of a rented machine.
+         */
+        StartStage: {
+            /**
+             * Name
+             * @description requested, machine, packages, data or start.
+             * @default
+             */
+            name: string;
+            /**
+             * State
+             * @description waiting, running, done or failed.
+             * @default waiting
+             */
+            state: string;
+            /**
+             * Began At
+             * @description Start of the step, in seconds since 1970.
+             */
+            began_at: number | null;
+            /**
+             * Seconds
+             * @description How long the step took. None while it runs.
+             */
+            seconds: number | null;
+            /**
+             * Text
+             * @description What the machine said of the step.
+             * @default
+             */
+            text: string;
+        };
+        /**
+         * StartState
+         * @description How the newest attempt on a rented machine starts, or started.
+         */
+        StartState: {
+            /**
+             * Attempt
+             * @default 1
+             */
+            attempt: number;
+            /**
+             * Provider
+             * @description The provider that was asked for the machine.
+             * @default
+             */
+            provider: string;
+            /**
+             * State
+             * @description starting, running (the job reports) or failed.
+             * @default starting
+             */
+            state: string;
+            /**
+             * Began At
+             * @description When the machine was requested, in seconds since 1970.
+             * @default 0
+             */
+            began_at: number;
+            /**
+             * Timeout Seconds
+             * @description A machine that runs without a sign for so long is terminated.
+             * @default 600
+             */
+            timeout_seconds: number;
+            /**
+             * Stages
+             * @default []
+             */
+            stages: components["schemas"]["StartStage"][];
+            /**
+             * Log
+             * @description The newest lines, oldest first.
+             * @default []
+             */
+            log: components["schemas"]["StartLine"][];
+            /**
+             * Failure Code
+             * @description Why the start failed, as a code.
+             */
+            failure_code: string | null;
+            /**
+             * Failure
+             * @description Why the start failed, and what to do.
+             */
+            failure: string | null;
+        };
+        /**
          * StartedMlJob
          * @description A queued script job. `reasons`: why this provider was chosen, and warnings.
          */
@@ -8981,6 +10330,23 @@ export interface components {
             gpus: number | null;
         };
         /**
+         * StepOut
+         * @description A step of the test. `ok` is null if an earlier step failed.
+         */
+        StepOut: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "write" | "list" | "upload" | "delete";
+            /** Title */
+            title: string;
+            /** Ok */
+            ok: boolean | null;
+            /** Problem */
+            problem: string | null;
+        };
+        /**
          * StorageOut
          * @description Bytes by kind. The files of jobs are measured about once a minute while the jobs run.
          */
@@ -9002,13 +10368,28 @@ export interface components {
         };
         /**
          * StorageReady
-         * @description Whether a storage bucket is configured. Jobs on rented machines need one.
+         * @description Whether the files of jobs on rented machines can be exchanged. If not, `reason` says what to do.
          */
         StorageReady: {
             /** Ready */
             ready: boolean;
             /** Reason */
             reason: string | null;
+        };
+        /**
+         * StoreOut
+         * @description What the files of a job on a rented machine go through.
+         */
+        StoreOut: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "bucket" | "server";
+            /** Title */
+            title: string;
+            /** Note */
+            note: string;
         };
         /**
          * StoredArtifactOut
@@ -9142,6 +10523,8 @@ export interface components {
             processes?: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
             cost?: components["schemas"]["Cost"] | null;
+            /** @description The start of the newest rented machine. None if nothing was rented. */
+            start?: components["schemas"]["StartState"] | null;
             /**
              * Values
              * @description Series with a new value.
@@ -9384,7 +10767,9 @@ export interface components {
             /**
              * @default {
              *       "kind": "text",
+             *       "eval_columns": {},
              *       "columns": {},
+             *       "chat_template": "model",
              *       "train_on": "completions",
              *       "packing": true,
              *       "too_long": "cut",
@@ -9564,7 +10949,9 @@ export interface components {
             /**
              * @default {
              *       "kind": "text",
+             *       "eval_columns": {},
              *       "columns": {},
+             *       "chat_template": "model",
              *       "train_on": "completions",
              *       "packing": true,
              *       "too_long": "cut",
@@ -9668,6 +11055,139 @@ export interface components {
         Verify: {
             /** Token */
             token: string;
+        };
+        /**
+         * ViewIn
+         * @description A view of the run list: what it filters, shows, groups and sorts.
+         */
+        ViewIn: {
+            /** Name */
+            name: string;
+            /**
+             * Query
+             * @default
+             */
+            query?: string;
+            /**
+             * Columns
+             * @default [
+             *       "learning_rate",
+             *       "eval/loss.min",
+             *       "train/loss",
+             *       "train/tokens_per_second.mean",
+             *       "time",
+             *       "cost"
+             *     ]
+             */
+            columns?: string[];
+            /**
+             * Group
+             * @default [
+             *       "seeds"
+             *     ]
+             */
+            group?: string[];
+            /**
+             * Sort
+             * @default -created
+             */
+            sort?: string;
+        };
+        /** ViewOut */
+        ViewOut: {
+            /** Name */
+            name: string;
+            /**
+             * Query
+             * @default
+             */
+            query: string;
+            /**
+             * Columns
+             * @default [
+             *       "learning_rate",
+             *       "eval/loss.min",
+             *       "train/loss",
+             *       "train/tokens_per_second.mean",
+             *       "time",
+             *       "cost"
+             *     ]
+             */
+            columns: string[];
+            /**
+             * Group
+             * @default [
+             *       "seeds"
+             *     ]
+             */
+            group: string[];
+            /**
+             * Sort
+             * @default -created
+             */
+            sort: string;
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+        };
+        /** Views */
+        Views: {
+            /** Items */
+            items: components["schemas"]["ViewOut"][];
+        };
+        /**
+         * WhatRan
+         * @description What a run recorded about itself at its start. Parts that nobody recorded are empty.
+         */
+        WhatRan: {
+            /**
+             * Command
+             * @description The command line, without secrets.
+             * @default []
+             */
+            command: string[];
+            /**
+             * Folder
+             * @description The working directory.
+             */
+            folder: string | null;
+            git: components["schemas"]["GitState"] | null;
+            /**
+             * Machine
+             * @description Host, system, Python, CPU, memory.
+             * @default {}
+             */
+            machine: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Packages
+             * @description Installed packages and their versions.
+             * @default {}
+             */
+            packages: {
+                [key: string]: string;
+            };
+            /**
+             * Configs
+             * @description Configs by name, such as TrainingArguments.
+             * @default {}
+             */
+            configs: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Datasets
+             * @default []
+             */
+            datasets: components["schemas"]["DatasetUsed"][];
         };
         /** ModelFile */
         gpubloom__server__jobs__schemas__ModelFile: {
@@ -10290,6 +11810,74 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Curves"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_run_file_api_run_files__path__get: {
+        parameters: {
+            query?: {
+                expires?: string;
+                most?: string;
+                signature?: string;
+            };
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    upload_run_file_api_run_files__path__put: {
+        parameters: {
+            query?: {
+                expires?: string;
+                most?: string;
+                signature?: string;
+            };
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {
@@ -12273,7 +13861,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Kind of job. Default: training jobs and scripts. If parent_id is set, the default is tasks of every kind. */
-                kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script")[] | null;
+                kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script" | "run")[] | null;
                 /** @description Return only the tasks that belong to this job. */
                 parent_id?: string | null;
                 project_id?: string | null;
@@ -12332,6 +13920,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["QueuedJob"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    preflight_job_api_preflight_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreflightOut"];
                 };
             };
             /** @description Error */
@@ -12849,6 +14471,38 @@ export interface operations {
             };
         };
     };
+    read_what_ran_api_jobs__job_id__what_ran_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhatRan"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     evaluate_api_jobs__job_id__evaluations_post: {
         parameters: {
             query?: never;
@@ -12950,6 +14604,143 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CheckpointPage"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__archive_get: {
+        parameters: {
+            query?: never;
+            header?: {
+                Range?: string | null;
+            };
+            path: {
+                job_id: string;
+                checkpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+                checkpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    resume_from_checkpoint_api_jobs__job_id__checkpoints__checkpoint_id__resume_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+                checkpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    branch_api_jobs__job_id__checkpoints__checkpoint_id__branch_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                job_id: string;
+                checkpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewBranch"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
                 };
             };
             /** @description Error */
@@ -13595,11 +15386,90 @@ export interface operations {
             };
         };
     };
-    compare_api_compare_get: {
+    list_runs_api_runs_get: {
+        parameters: {
+            query?: {
+                /** @description A filter, such as `lr > 1e-4 and status = failed`. */
+                query?: string;
+                /** @description Config fields and metrics to return. */
+                column?: string[] | null;
+                /** @description Columns to group by. `seeds` puts runs that differ in it together. */
+                group?: string[] | null;
+                /** @description Columns, descending with a -. */
+                sort?: string;
+                source?: string | null;
+                project_id?: string | null;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunList"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_overlay_api_runs_overlay_get: {
         parameters: {
             query: {
-                /** @description IDs of two to eight training jobs. */
-                job: string[];
+                series: string;
+                /** @description The ids of the runs of one group, with commas between them. Repeat it for each group. */
+                group: string[];
+                along?: string;
+                points?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Overlay"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    compare_runs_api_runs_compare_get: {
+        parameters: {
+            query: {
+                /** @description Ids of the runs. */
+                run: string[];
             };
             header?: never;
             path?: never;
@@ -13614,6 +15484,240 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Comparison"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    change_run_api_runs__run_id__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunLabels"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_views_api_run_views_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Views"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    create_view_api_run_views_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ViewIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ViewOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    change_view_api_run_views__view_id__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                view_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ViewIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ViewOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_view_api_run_views__view_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                view_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    announce_run_api_sent_runs_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SentRunIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SentRun"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    receive_batch_api_sent_runs_batches_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SentRun"];
                 };
             };
             /** @description Error */
@@ -13949,10 +16053,44 @@ export interface operations {
                      * @default []
                      */
                     datasets?: string[];
-                    /** Budget */
+                    /**
+                     * Budget
+                     * @description Budget in US dollars. If empty, a rented machine gets twice the estimated cost.
+                     */
                     budget?: number | null;
-                    /** Max Hours */
+                    /**
+                     * Max Hours
+                     * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
+                     */
                     max_hours?: number | null;
+                    /**
+                     * Failover
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     */
+                    failover?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    }[] | null;
+                    /**
+                     * Secrets
+                     * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+                     */
+                    secrets?: string[] | null;
                     /**
                      * Network
                      * @description Network access on the server's machine. Admins only.
@@ -14148,10 +16286,44 @@ export interface operations {
                      * @default []
                      */
                     datasets?: string[];
-                    /** Budget */
+                    /**
+                     * Budget
+                     * @description Budget in US dollars. If empty, a rented machine gets twice the estimated cost.
+                     */
                     budget?: number | null;
-                    /** Max Hours */
+                    /**
+                     * Max Hours
+                     * @description Time limit in hours. If empty, a rented machine gets twice the estimated time.
+                     */
                     max_hours?: number | null;
+                    /**
+                     * Failover
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     */
+                    failover?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    }[] | null;
+                    /**
+                     * Secrets
+                     * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
+                     */
+                    secrets?: string[] | null;
                     /**
                      * Network
                      * @description Network access on the server's machine. Admins only.
@@ -14443,11 +16615,135 @@ export interface operations {
             };
         };
     };
+    read_storage_bucket_api_storage_bucket_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    set_storage_bucket_api_storage_bucket_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BucketIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketTest"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    remove_storage_bucket_api_storage_bucket_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    check_storage_bucket_api_storage_bucket_check_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketTest"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     list_rentals_api_rentals_get: {
         parameters: {
             query?: {
                 /** @description True: only machines that are billed now. False: only the others. */
                 running?: boolean | null;
+                /** @description Only the machines of this job. */
+                job_id?: string | null;
                 search?: string;
                 limit?: number;
                 offset?: number;
@@ -14791,6 +17087,115 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["JobOut"];
                 };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_secrets_api_secrets_get: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+                /** @description True: your own and those of all your projects. */
+                all?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secrets"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    store_secret_api_secrets__name__put: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The environment variable of the job, such as HF_TOKEN. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecretIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_secret_api_secrets__name__delete: {
+        parameters: {
+            query?: {
+                /** @description The project of the secret. If empty: your own. */
+                project_id?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The environment variable of the job, such as HF_TOKEN. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             "4XX": {

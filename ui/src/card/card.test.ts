@@ -1,12 +1,14 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
-import { type CardData, curvesOf, marksOf, messageOf, type Metric, type MetricLine } from "./card-data";
-import { metricChartSpecs, partsOf, systemChartSpecs, unitFormat } from "./chart-specs";
+import { chartSpecsFor, runCurve } from "@/charts/run-charts";
+import { type CardData, curvesOf, hostsOf, marksOf, messageOf, type Metric, type MetricLine } from "./card-data";
+import { ControlSection } from "./control-section";
 import { element } from "./dom";
+import { FailureSection } from "./failure-section";
 import { applied, type Change } from "./live";
 import { LogsSection, piecesOf } from "./logs-section";
 
-const whole = { low: [], high: [], last: null };
+const whole = { low: [], high: [], n: [], gaps: [], last: null };
 const line = (attempt: number, x: number[], rank = 0): MetricLine => ({ attempt, rank, x, y: x.map((step) => step / 2), ...whole });
 const metric = (name: string, lines = [line(1, [1, 2, 3])]): Metric => ({ name, title: name, group: "other", last: null, best: null, lines });
 const logged = (text: string, rank = 0, level = "info") => ({ t: 1, rank, attempt: 1, level, line: text });
@@ -16,60 +18,46 @@ const gpu = (index: number) => ({ host: "a", gpu: index, x: [1, 2], y: [90, 91],
 const data = (parts: Partial<CardData>) =>
   ({ metrics: [], system: { nodes: [], series: [] }, discontinuities: [], logs: { lines: [], total: 0, errors: 0 }, ranks: [], ...parts }) as unknown as CardData;
 
+const gapsIn = (broken: MetricLine) => curvesOf(data({ metrics: [metric("train/loss", [broken])] })).get("train/loss");
+
 describe("the charts of a card", () => {
-  it("draw training and evaluation of one metric together, known metrics first", () => {
-    const specs = metricChartSpecs([metric("zebra/count"), metric("train/learning_rate"), metric("eval/loss"), metric("train/loss")]);
-    expect(specs.map((spec) => spec.title)).toEqual(["Loss", "Learning rate", "Zebra/count"]);
-    expect(specs[0]?.lines.map((one) => one.label)).toEqual(["eval", "train"]);
-    expect(new Set(specs[0]?.lines.map((one) => one.colour)).size).toBe(2);
-  });
-
-  it("name the rank only where several report", () => {
-    const [alone] = metricChartSpecs([metric("train/step_seconds")]);
-    const [several] = metricChartSpecs([metric("train/step_seconds", [line(1, [1]), line(1, [1], 3)])]);
-    expect(alone?.lines.map((one) => one.label)).toEqual(["train"]);
-    expect(several?.lines.map((one) => one.label)).toEqual(["train · rank 0", "train · rank 3"]);
-  });
-
-  it("show every GPU, and all of them as one line", () => {
-    const series = { name: "gpu/utilization", title: "GPU utilization", unit: "%", lines: [gpu(0), gpu(1)], aggregate: { how: "mean", x: [1], y: [90], ...whole } };
-    const [spec] = systemChartSpecs({ nodes: [], series: [series, { ...series, name: "gpu/memory_total" }] });
-    expect(spec?.lines.map((one) => one.label)).toEqual(["GPU 0", "GPU 1", "mean of all"]);
-    expect(spec?.range).toEqual({ from: 0, to: 100 });
-    expect([...curvesOf(data({ system: { nodes: [], series: [series] } })).values()].map((curve) => curve.x.length)).toEqual([2, 2, 1]);
+  it("are those of the job page: per GPU, and the sum of all in a chart of its own", () => {
+    const series = { name: "gpu/power", title: "GPU power", unit: "W", lines: [gpu(0), gpu(1)], aggregate: { how: "sum", x: [1], y: [180], ...whole } };
+    const card = data({ system: { nodes: [{ host: "a", ranks: [0, 1], gpus: [], last: {} }], series: [series] } });
+    const curves = [...curvesOf(card).values()];
+    expect(curves.map((curve) => [curve.name, curve.x.length])).toEqual([["system/gpu/0/power", 2], ["system/gpu/1/power", 2], ["system/all/sum/gpu/power", 1]]);
+    const { system } = chartSpecsFor(curves.map(runCurve), hostsOf(card));
+    expect(system.map((spec) => [spec.title, spec.lines.map((one) => one.label)])).toEqual([["GPU power", ["GPU 0", "GPU 1"]], ["GPU power, sum", ["sum"]]]);
   });
 
   it("keep the attempts of a metric apart in one curve", () => {
     const curves = curvesOf(data({ metrics: [metric("train/loss", [line(2, [2, 3]), line(1, [1, 2])])] }));
-    const curve = curves.get("metric 0 train/loss");
+    const curve = curves.get("train/loss");
     expect(curve?.x).toEqual([1, 2, 2, 3]);
     expect(curve?.attempt).toEqual([1, 1, 2, 2]);
   });
 
-  it("take what was not a number as a gap", () => {
-    const broken = { attempt: 1, rank: 0, x: [1, 2], y: [1, null], ...whole };
-    expect(curvesOf(data({ metrics: [metric("train/loss", [broken])] })).get("metric 0 train/loss")?.value).toEqual([1, Number.NaN]);
+  it("take what was not a number as a gap, also in a snapshot of an older version", () => {
+    expect(gapsIn({ attempt: 1, rank: 0, x: [1, 2], y: [1, null] })).toMatchObject({ x: [1], gaps: { x: [2], attempt: [1] } });
+    expect(gapsIn({ attempt: 2, rank: 0, x: [1, 2], y: [1, null], ...whole, gaps: [2] })).toMatchObject({ x: [1], gaps: { x: [2], attempt: [2] } });
+  });
+
+  it("keep apart what telemetry measured before and after nobody looked", () => {
+    const paused = { ...gpu(0), x: [1, 2, 2, 9], y: [90, 91, null, 80] };
+    const series = { name: "gpu/power", title: "GPU power", unit: "W", lines: [paused], aggregate: null };
+    expect(curvesOf(data({ system: { nodes: [], series: [series] } })).get("system/gpu/0/power")).toMatchObject({ x: [1, 2, 9], attempt: [1, 1, 2], gaps: { x: [] } });
   });
 
   it("draw a thinned line as means with a band, and know the last reported value", () => {
     const thinned = { attempt: 1, rank: 0, x: [32, 96], y: [2.06, 1.98], low: [2, 1.127], high: [8, 2], last: 1.127 };
-    const curve = curvesOf(data({ metrics: [metric("train/loss", [thinned])] })).get("metric 0 train/loss");
+    const curve = curvesOf(data({ metrics: [metric("train/loss", [thinned])] })).get("train/loss");
     expect([curve?.value, curve?.low, curve?.high]).toEqual([[2.06, 1.98], [2, 1.127], [8, 2]]);
     expect(curve?.last).toEqual({ x: 96, attempt: 1, value: 1.127 });
   });
 
   it("mark where an attempt took over, and why", () => {
     const mark = { attempt: 2, step: 50, previous_step: 60, repeated_steps: 10, reason: "preempted", t: null };
-    expect(marksOf(data({ discontinuities: [mark] }))).toEqual([{ step: 50, label: "attempt 2, 10 steps repeated: preempted" }]);
-  });
-
-  it("read a name as metric, split and tags", () => {
-    expect(partsOf("train/loss{expert=3}")).toEqual({ metric: "loss", split: "train", tags: "expert=3" });
-    expect(partsOf("rouge/l")).toEqual({ metric: "rouge/l", split: "", tags: "" });
-  });
-
-  it("write values with their unit", () => {
-    expect([unitFormat("%")(97.4), unitFormat("bytes/s")(2e6), unitFormat("°C")(61.2), unitFormat("")(0.5)]).toEqual(["97 %", "2 MB/s", "61 °C", "0.5"]);
+    expect(marksOf(data({ discontinuities: [mark] }))).toEqual([{ step: 50, label: "attempt 2, 10 steps repeated: preempted", kind: "resume" }]);
   });
 });
 
@@ -99,6 +87,43 @@ describe("the log of a card", () => {
   });
 });
 
+it("shows the output of a process that reports no lines, and lets one choose where there are both", () => {
+  const logs = new LogsSection();
+  const texts = () => [...logs.root.querySelectorAll(".line")].map((one) => one.textContent);
+  logs.show(data({ logs: { lines: [], total: 0, errors: 0, output: ["printed 1", "printed 2"] } }));
+  expect(texts()).toEqual(["printed 1", "printed 2"]);
+  logs.show(data({ logs: { lines: [logged("reported")], total: 1, errors: 0, output: ["printed 1", "printed 2"] } }));
+  expect(texts()[0]).toContain("reported");
+  const which = logs.root.querySelector("select");
+  if (!(which instanceof HTMLSelectElement)) throw new Error("no choice");
+  expect(which.hidden).toBe(false);
+  which.value = "output";
+  which.dispatchEvent(new Event("change"));
+  expect(texts()).toEqual(["printed 1", "printed 2"]);
+});
+
+it("offers commands only to a loop that looks for them", () => {
+  const control = new ControlSection();
+  const show = (listens: boolean, phase: string | null) =>
+    control.show(data({ control: { version: 0, listens, applied: null, want: "run", set: {}, refused: {}, resumes: false, is_held: true, problem: null }, status: { status: "running", phase } as CardData["status"] }));
+  const pause = () => [...control.root.querySelectorAll("button")].find((one) => one.textContent === "Pause");
+  show(false, null);
+  expect(pause()?.hidden).toBe(false);
+  show(false, "train");
+  expect(pause()?.hidden).toBe(true);
+  expect(control.root.textContent).toContain("does not look for commands");
+  show(true, "train");
+  expect(pause()?.hidden).toBe(false);
+});
+
+it("keeps the stack trace of an earlier attempt", () => {
+  const failure = new FailureSection();
+  const error = { type: "ValueError", message: "first", traceback: "Traceback: first", cause: null };
+  failure.show(data({ failure: null, status: { status: "running" } as CardData["status"], attempts: [{ attempt: 1, status: "failed", ended_at: 1, error }, { attempt: 2, status: "running", ended_at: null, error: null }] }));
+  expect(failure.root.querySelector("summary")?.textContent).toContain("Attempt 1: ValueError");
+  expect(failure.root.textContent).toContain("Traceback: first");
+});
+
 it("names an exception once", () => {
   expect(messageOf({ type: "torch.OutOfMemoryError", message: "OutOfMemoryError: too much" })).toBe("too much");
   expect(messageOf({ type: "ValueError", message: "no" })).toBe("no");
@@ -115,8 +140,8 @@ describe("a live page", () => {
 
   it("keeps what it is told to keep of a line, and appends the rest", () => {
     const before = data({ metrics: [metric("train/loss", [line(1, [1, 2, 3])])] });
-    const after = applied(before, change({ points: [{ name: "train/loss", rank: 0, attempt: 1, keep: 2, x: [4, 5], y: [0, null], low: [], high: [], last: "NaN" }] }));
-    expect(after.metrics[0]?.lines[0]).toEqual({ attempt: 1, rank: 0, x: [1, 2, 4, 5], y: [0.5, 1, 0, null], low: [], high: [], last: "NaN" });
+    const after = applied(before, change({ points: [{ name: "train/loss", rank: 0, attempt: 1, keep: 2, x: [4, 5], y: [0, null], low: [], high: [], n: [], gaps: [5], last: "NaN" }] }));
+    expect(after.metrics[0]?.lines[0]).toEqual({ attempt: 1, rank: 0, x: [1, 2, 4, 5], y: [0.5, 1, 0, null], low: [], high: [], n: [], gaps: [5], last: "NaN" });
     expect(after.made_at).toBe(2);
   });
 

@@ -2,8 +2,8 @@
 import { optimizationsIn, trainedText, trainingTime } from "@/text/checkpoint-details";
 import { bytesText, countText, metricText } from "@/text/numbers";
 import type { CardData, Checkpoint } from "./card-data";
-import { element, empty, section, table } from "./dom";
-import { timeText, valueText } from "@/text/run-words";
+import { element, empty, section, table, time } from "./dom";
+import { valueText } from "@/text/run-words";
 
 const MOST = 200;
 
@@ -36,8 +36,11 @@ export class CheckpointsSection {
 
 const details = (one: Checkpoint) => one.metadata ?? {};
 
+/** How long an evaluation took and where the run was: the same in every row, and no reason to choose a checkpoint. */
+const ABOUT_THE_RUN = /(^|\/|_)(epoch|runtime|steps_per_second|samples_per_second|tokens_per_second|num_tokens|step)$/;
+
 function metricsOf({ metrics }: Checkpoint): string {
-  const texts = Object.entries(metrics ?? {}).map(([name, value]) => `${name} ${valueText(value, metricText)}`);
+  const texts = Object.entries(metrics ?? {}).filter(([name]) => !ABOUT_THE_RUN.test(name)).map(([name, value]) => `${name} ${valueText(value, metricText)}`);
   return texts.join(", ") || "–";
 }
 
@@ -55,6 +58,6 @@ const COLUMNS: readonly Column[] = [
   { header: "Trained parameters", cell: (one) => trainedText(details(one)) ?? "–", isOptional: true },
   { header: "Optimizations", cell: (one) => optimizationsIn(details(one)).join(", ") || "–", isOptional: true },
   { header: "Size", cell: ({ size }) => (size === null ? "–" : bytesText(size)) },
-  { header: "Saved", cell: ({ t }) => timeText(t) },
+  { header: "Saved", cell: ({ t }) => time(t) },
   { header: "Path", cell: pathOf },
 ];

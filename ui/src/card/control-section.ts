@@ -18,6 +18,8 @@ export class ControlSection {
   #disconnected = element("p", { class: "notice warning", role: "alert" }, "No connection to the server. The server may have stopped when the run ended, or the token below may be missing or wrong. This page reconnects automatically.");
   #inputs = SETTINGS.map((name) => element("input", { type: "text", inputmode: "decimal", id: `set-${name}`, name, placeholder: "unchanged", autocomplete: "off" }));
   #pendingVersion = 0;
+  #ignoring = element("p", { class: "dim" }, "This script does not look for commands, so it cannot be paused or changed from here. The adapters, and batches from reporter.track(), take commands.");
+  #commands: HTMLElement[] = [];
 
   constructor() {
     const { root, body } = section("control", "Control");
@@ -37,8 +39,10 @@ export class ControlSection {
       event.preventDefault();
       this.#apply();
     });
+    this.#ignoring.hidden = true;
     const tokenLabel = element("label", { for: "token" }, "Token (printed when the server starts) ", this.#token);
-    body.append(this.#disconnected, element("div", { class: "tools" }, this.#pause, this.#resume, this.#save, tokenLabel), form, this.#status);
+    this.#commands = [this.#pause, this.#resume, this.#save, form];
+    body.append(this.#disconnected, this.#ignoring, element("div", { class: "tools" }, this.#pause, this.#resume, this.#save, tokenLabel), form, this.#status);
   }
 
   token = () => this.#token.value.trim();
@@ -49,6 +53,10 @@ export class ControlSection {
 
   show({ control, status }: CardData) {
     if (!control) return;
+    // Before its first step a loop may still be on its way to look.
+    const ignoresControl = control.listens === false && status.phase !== null && status.phase !== "load";
+    this.#ignoring.hidden = !ignoresControl;
+    for (const command of this.#commands) command.hidden = ignoresControl;
     const goesOn = control.is_held || status.status === "running" || status.status === "waiting";
     this.#pause.disabled = !goesOn || control.want !== "run";
     this.#resume.disabled = control.want === "run" && (goesOn || status.status === "completed");

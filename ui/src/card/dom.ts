@@ -1,15 +1,13 @@
-/** Elements in one line each. Text always goes in as text, so nothing that a run says can become markup. */
-type Child = Node | string | null | undefined | false;
-type Properties = { class?: string; [attribute: string]: string | boolean | undefined };
+/** The parts that sections of the card are made of. */
+import { type Child, element } from "@/charts/element";
+import { timeText, utcText } from "@/text/run-words";
 
-export function element<K extends keyof HTMLElementTagNameMap>(tag: K, properties: Properties = {}, ...children: Child[]): HTMLElementTagNameMap[K] {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (value === true) made.setAttribute(name, "");
-    else if (typeof value === "string") made.setAttribute(name, value);
-  }
-  made.append(...children.filter((child): child is Node | string => child !== null && child !== undefined && child !== false));
-  return made;
+export { element };
+
+/** A moment in the reader's time zone; UTC, which logs and other machines use, is in its tooltip. */
+export function time(seconds: number | null): Node | string {
+  if (seconds === null) return "–";
+  return element("time", { datetime: new Date(seconds * 1000).toISOString(), title: utcText(seconds) }, timeText(seconds));
 }
 
 /** A section of the card with its heading; `aside` stands at the right of it. */

@@ -1,7 +1,7 @@
 /** Section 6: what a run that failed left behind. */
 import { bytesText, countText, metricText } from "@/text/numbers";
-import { type CardData, type Failure, messageOf } from "./card-data";
-import { element, empty, facts, section } from "./dom";
+import { type Attempt, type CardData, type Failure, messageOf } from "./card-data";
+import { element, empty, facts, section, time } from "./dom";
 import { causeText, sentence, timeText, valueText } from "@/text/run-words";
 
 export class FailureSection {
@@ -15,12 +15,14 @@ export class FailureSection {
     this.#body = body;
   }
 
-  show({ failure, status }: CardData) {
-    const written = JSON.stringify([failure, status.status]);
+  show({ failure, status, attempts }: CardData) {
+    const earlier = (attempts ?? []).filter((one) => one.error && one.attempt !== failure?.attempt);
+    const written = JSON.stringify([failure, status.status, earlier]);
     if (written === this.#written) return;
     this.#written = written;
     this.root.classList.toggle("failed", failure !== null);
-    this.#body.replaceChildren(...(failure ? parts(failure) : [empty(status.status === "running" ? "No failure so far." : "The run did not fail.")]));
+    const none = earlier.length > 0 ? "This attempt has not failed." : status.status === "running" ? "No failure so far." : "The run did not fail.";
+    this.#body.replaceChildren(...(failure ? parts(failure) : [empty(none)]), ...earlier.toReversed().map(earlierFailure));
   }
 }
 
@@ -28,7 +30,7 @@ function parts(failure: Failure): HTMLElement[] {
   const cause = causeText(failure);
   const where = [
     ["Status", sentence(failure.status)],
-    ["Time", timeText(failure.t)],
+    ["Time", time(failure.t)],
     ["Step", failure.step === null ? "–" : countText(failure.step)],
     ["Rank", failure.rank === null ? "–" : countText(failure.rank)],
     ...(failure.lost_ranks?.length ? [["Lost ranks", failure.lost_ranks.map(countText).join(", ")] as const] : []),
@@ -51,6 +53,11 @@ function parts(failure: Failure): HTMLElement[] {
     listOf(Object.entries(failure.last_system).map(([name, value]) => [name, valueText(value, (known) => systemText(name, known))])),
   ];
   return sections.filter((part) => part !== null);
+}
+
+function earlierFailure({ attempt, error, ended_at }: Attempt): HTMLElement {
+  const title = `Attempt ${countText(attempt)}: ${error?.type ?? "Error"}${ended_at === null ? "" : `, ${timeText(ended_at)}`}`;
+  return element("details", {}, element("summary", {}, title), error?.message ? element("p", { class: "message" }, error.message) : null, error?.traceback ? element("pre", { tabindex: "0", "aria-label": `Stack trace of attempt ${attempt}` }, error.traceback.trimEnd()) : null);
 }
 
 const listOf = (pairs: [string, string][]) => (pairs.length === 0 ? empty("No values were reported.") : facts(pairs));

@@ -13,6 +13,8 @@ export type Change = {
   points: (Grown & { name: string; rank: number; attempt: number })[];
   log: LogLine[];
   log_counts: { total: number; errors: number };
+  output?: string[] | null;
+  clock?: CardData["clock"] | null;
   system: { nodes: CardData["system"]["nodes"]; series: (Omit<SystemSeries, "lines"> & { lines: (Grown & { host: string | null; gpu: number | null })[] })[] } | null;
 };
 type Message = { type: "run"; run: CardData } | Change;
@@ -21,13 +23,15 @@ const MOST_LINES = 1000;
 const PROTOCOL = "bloom.run.v1";
 const RECONNECT_DELAY_MS = 2000;
 
-const NO_POINTS: Line = { x: [], y: [], low: [], high: [], last: null };
+const NO_POINTS: Line = { x: [], y: [], low: [], high: [], n: [], gaps: [], last: null };
 
-const grow = (line: Line, { keep, x, y, low, high, last }: Grown) => {
+const grow = (line: Line, { keep, x, y, low, high, n, gaps, last }: Grown) => {
   line.x = line.x.slice(0, keep).concat(x);
   line.y = line.y.slice(0, keep).concat(y);
   line.low = line.low?.slice(0, keep).concat(low ?? []);
   line.high = line.high?.slice(0, keep).concat(high ?? []);
+  line.n = line.n?.slice(0, keep).concat(n ?? []);
+  line.gaps = gaps;
   line.last = last;
 };
 
@@ -60,8 +64,8 @@ export function applied(data: CardData, change: Change): CardData {
       }
     }
   }
-  const logs = { lines: data.logs.lines.concat(change.log).slice(-MOST_LINES), ...change.log_counts };
-  return { ...data, ...change.sections, made_at: change.made_at, metrics, system, logs };
+  const logs = { lines: data.logs.lines.concat(change.log).slice(-MOST_LINES), ...change.log_counts, output: change.output ?? data.logs.output };
+  return { ...data, ...change.sections, ...(change.clock ? { clock: change.clock } : {}), made_at: change.made_at, metrics, system, logs };
 }
 
 /** Keeps the card up to date for as long as the page is open; reports whether the server is connected. */

@@ -14,26 +14,48 @@ export class LogsSection {
   #list = element("div", { class: "log", tabindex: "0", role: "log", "aria-label": "Log lines" });
   #search = element("input", { type: "search", placeholder: "Search the log", "aria-label": "Search the log" });
   #onlyErrors = element("input", { type: "checkbox", id: "only-errors" });
+  #which = element("select", { "aria-label": "Which lines" }, element("option", { value: "log" }, "Log"), element("option", { value: "output" }, "Output of the process"));
   #summary = element("p", { class: "dim", "aria-live": "polite" });
+  #chosen = false;
   #pieces: LogEntry[] = [];
   #data: CardData["logs"] = { lines: [], total: 0, errors: 0 };
+  #several = false;
   #last = "";
 
   constructor() {
-    const tools = element("div", { class: "tools" }, this.#search, element("label", { for: "only-errors" }, this.#onlyErrors, " Errors only"));
+    const tools = element("div", { class: "tools" }, this.#which, this.#search, element("label", { for: "only-errors" }, this.#onlyErrors, " Errors only"));
     const { root, body } = section("logs", "Logs", tools);
     this.root = root;
     body.append(this.#summary, this.#list);
+    this.#which.hidden = true;
+    this.#which.addEventListener("change", () => {
+      this.#chosen = true;
+      this.#take();
+    });
     this.#search.addEventListener("input", () => this.#write());
     this.#onlyErrors.addEventListener("change", () => this.#write());
   }
 
   show({ logs, ranks }: CardData) {
-    const last = `${logs.total} ${JSON.stringify(logs.lines.at(-1) ?? null)}`;
+    const output = logs.output ?? [];
+    const last = `${logs.total} ${JSON.stringify(logs.lines.at(-1) ?? null)} ${output.length} ${output.at(-1) ?? ""}`;
     if (last === this.#last) return;
     this.#last = last;
     this.#data = logs;
-    this.#pieces = piecesOf(logs.lines, ranks.length > 1);
+    this.#several = ranks.length > 1;
+    this.#which.hidden = output.length === 0;
+    // A script that reports no lines has its output kept by whoever started it.
+    if (!this.#chosen) this.#which.value = logs.lines.length === 0 && output.length > 0 ? "output" : "log";
+    this.#take();
+  }
+
+  get #showsOutput() {
+    return !this.#which.hidden && this.#which.value === "output";
+  }
+
+  #take() {
+    const output = this.#data.output ?? [];
+    this.#pieces = this.#showsOutput ? piecesOf(output.map((line) => ({ t: null, rank: 0, attempt: 1, level: "info", line })), false) : piecesOf(this.#data.lines, this.#several);
     this.#write();
   }
 
@@ -51,7 +73,8 @@ export class LogsSection {
   }
 
   #summaryText(wanted: string, matches: number): string {
-    const { lines, total, errors } = this.#data;
+    const { lines, total, errors, output } = this.#data;
+    if (this.#showsOutput) return wanted === "" ? `The last ${counted(output?.length ?? 0, "line")} that the process printed.` : `${counted(matches, "match", "matches")}.`;
     const kept = total > lines.length ? `The last ${countText(lines.length)} of ${counted(total, "line")}` : counted(total, "line");
     const wrong = errors > 0 ? `, ${counted(errors, "error")}` : "";
     return wanted === "" ? `${kept}${wrong}.` : `${counted(matches, "match", "matches")} in ${kept.charAt(0).toLowerCase()}${kept.slice(1)}.`;
@@ -85,7 +108,7 @@ export function piecesOf(lines: readonly LogLine[], several: boolean): LogEntry[
 }
 
 function lineOf({ piece, from }: LogEntry, wanted: string): HTMLElement {
-  const time = element("time", {}, clockText(from.t));
+  const time = from.t !== null && element("time", {}, clockText(from.t));
   const rank = from.rank > 0 && element("span", { class: "dim" }, `rank ${from.rank} `);
   if (piece.kind === "traceback") {
     const details = element("details", { class: "line wrong" }, element("summary", {}, time, rank, marked(piece.title, wanted)), element("pre", {}, marked(piece.lines.join("\n"), wanted)));

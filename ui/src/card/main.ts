@@ -1,20 +1,23 @@
 /**
- * The card of a run: six sections in one file, drawn from data that lies in the page. Whoever shows it live
+ * The card of a run: seven sections in one file, drawn from data that lies in the page. Whoever shows it live
  * calls `metaflow_card_update` with newer data; zoom, search and scroll positions stay as they are. The page of
  * `bloom train --serve-metrics` comes without data, asks its server, and can steer the run.
  */
-import { type CardData, curvesOf, marksOf } from "./card-data";
-import { metricChartSpecs } from "./chart-specs";
-import { ChartGrid, DrawQueue, SharedView } from "./charts";
+import { chartTools } from "@/charts/chart-tools";
+import { ChartView } from "@/charts/chart-view";
+import { chartSpecsFor, runCurve } from "@/charts/run-charts";
+import { stepsPerEpoch } from "@/charts/plot-data";
+import { type CardData, clockOf, curvesOf, hostsOf, marksOf } from "./card-data";
+import { CardCurves, ChartGrid } from "./charts";
 import { CheckpointsSection } from "./checkpoints-section";
 import { ControlSection } from "./control-section";
-import { element, section } from "./dom";
+import { element, section, time } from "./dom";
 import { FailureSection } from "./failure-section";
 import { follow } from "./live";
 import { LogsSection } from "./logs-section";
 import { badge, StatusSection } from "./status-section";
 import { SystemSection } from "./system-section";
-import { timeText } from "@/text/run-words";
+import { WhatRanSection } from "./what-ran-section";
 import { countText } from "@/text/numbers";
 import "./card.css";
 
@@ -25,11 +28,11 @@ declare global {
   }
 }
 
-const SECTIONS = [["status", "Status"], ["metrics", "Metrics"], ["system", "System"], ["checkpoints", "Checkpoints"], ["logs", "Logs"], ["failure", "Failure"]] as const;
+const SECTIONS = [["status", "Status"], ["metrics", "Metrics"], ["system", "System"], ["checkpoints", "Checkpoints"], ["logs", "Logs"], ["failure", "Failure"], ["what-ran", "What ran"]] as const;
 
 class Card {
-  #view = new SharedView();
-  #queue = new DrawQueue();
+  #curves = new CardCurves();
+  #view = new ChartView(this.#curves);
   #title = element("h1");
   #made = element("p", { class: "dim" });
   #status = new StatusSection();
@@ -39,23 +42,19 @@ class Card {
   #checkpoints = new CheckpointsSection();
   #logs = new LogsSection();
   #failure = new FailureSection();
+  #whatRan = new WhatRanSection();
   #control: ControlSection | null;
   #data: CardData | null = null;
-  #reset = element("button", { type: "button" }, "Reset zoom");
 
   constructor(container: HTMLElement, control: ControlSection | null) {
     this.#control = control;
-    const metrics = section("metrics", "Training metrics", this.#tools());
+    const metrics = section("metrics", "Training metrics", chartTools(this.#view).root);
     metrics.body.append(this.#metrics.root, this.#leftOut);
     const links = SECTIONS.map(([id, title]) => element("li", {}, element("a", { href: `#${id}` }, title)));
     container.append(
       element("header", {}, element("div", {}, this.#title, this.#made), element("nav", { "aria-label": "Sections" }, element("ul", {}, ...links))),
-      element("main", {}, this.#status.root, control?.root, metrics.root, this.#system.root, this.#checkpoints.root, this.#logs.root, this.#failure.root),
+      element("main", {}, this.#status.root, control?.root, metrics.root, this.#system.root, this.#checkpoints.root, this.#logs.root, this.#failure.root, this.#whatRan.root),
     );
-    this.#view.onZoom = (axis) => {
-      this.#reset.hidden = !this.#view.zoom.step && !this.#view.zoom.time;
-      this.#queue.ask(axis === "step" ? this.#metrics.panels : this.#system.grid.panels, (panel) => panel.redraw());
-    };
     // A canvas keeps the colours that it was drawn with.
     matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.#rebuild());
   }
@@ -64,39 +63,22 @@ class Card {
     // Something else than a card's data: a reader of a newer version says more than nothing.
     if (!data || data.v !== 1) return;
     this.#data = data;
-    this.#view.curves = curvesOf(data);
-    this.#view.marks = marksOf(data);
+    this.#curves.show(curvesOf(data), clockOf(data));
+    this.#view.change({ marks: marksOf(data), stepsPerEpoch: stepsPerEpoch(data.status) });
+    const { training, engine, system } = chartSpecsFor(this.#curves.all().map(runCurve), hostsOf(data));
     document.title = `${data.name} · TrainCard`;
     this.#title.replaceChildren(data.name, " ", badge(data.status.status));
-    this.#made.textContent = `As of ${timeText(data.made_at)}`;
+    this.#made.replaceChildren("As of ", time(data.made_at));
     this.#status.show(data);
     this.#control?.show(data);
-    this.#metrics.show(metricChartSpecs(data.metrics));
+    this.#metrics.show([...training, ...engine]);
     this.#leftOut.textContent = data.metrics_left_out > 0 ? `Not shown here: ${countText(data.metrics_left_out)} metric series. Their values are in the run directory.` : "";
-    this.#system.show(data);
+    this.#system.show(data, system);
     this.#checkpoints.show(data);
     this.#logs.show(data);
     this.#failure.show(data);
+    this.#whatRan.show(data);
   };
-
-  #tools(): HTMLElement {
-    const smoothing = element("input", { type: "range", min: "0", max: "0.99", step: "0.01", value: String(this.#view.smoothing), id: "smoothing" });
-    smoothing.addEventListener("input", () => {
-      this.#view.smoothing = Number(smoothing.value);
-      this.#queue.ask(this.#metrics.panels, (panel) => panel.refresh());
-    });
-    const logarithmic = element("input", { type: "checkbox", id: "logarithmic" });
-    logarithmic.addEventListener("change", () => {
-      this.#view.logarithmic = logarithmic.checked;
-      this.#rebuild();
-    });
-    this.#reset.hidden = true;
-    this.#reset.addEventListener("click", () => {
-      this.#view.setZoom("step", null);
-      this.#view.setZoom("time", null);
-    });
-    return element("div", { class: "tools" }, this.#reset, element("label", { for: "smoothing" }, "Smoothing ", smoothing), element("label", { for: "logarithmic" }, logarithmic, " Logarithmic"));
-  }
 
   #rebuild() {
     this.#metrics.clear();

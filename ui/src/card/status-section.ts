@@ -1,10 +1,9 @@
 /** Section 1: how the run is doing, in figures and in findings. */
-import { findingTitle } from "@/text/finding-titles";
 import { factText } from "@/text/machines";
 import { counted, countText, durationText } from "@/text/numbers";
 import { type CardData, messageOf, type RunStatus } from "./card-data";
-import { element, facts, section } from "./dom";
-import { causeText, epochText, phaseText, sentence, timeText, toneOf } from "@/text/run-words";
+import { element, facts, section, time } from "./dom";
+import { causeText, epochText, phaseText, sentence, toneOf, withLocalTimes } from "@/text/run-words";
 
 export class StatusSection {
   #bar = element("div", { class: "bar" });
@@ -74,8 +73,9 @@ function notices(data: CardData): HTMLElement[] {
     items.push(notice("error", `${sentence(failure.status)}.`, cause ? `${sentence(cause)}. ${short(what)}` : short(what), element("a", { href: "#failure" }, "Failure summary")));
   }
   for (const finding of data.findings) {
-    const since = finding.since === null ? "" : ` Since ${timeText(finding.since)}.`;
-    items.push(notice(finding.severity === "critical" ? "error" : finding.severity, findingTitle(finding.kind), `${finding.sentence}${since}`));
+    const box = notice(finding.severity === "critical" ? "error" : finding.severity, `${finding.title ?? sentence(finding.kind)}.`, `${withLocalTimes(finding.sentence, finding.since)}${finding.next_step ? ` ${finding.next_step}` : ""}`);
+    if (finding.since !== null) box.append(" Since ", time(finding.since), ".");
+    items.push(box);
   }
   const restarted = data.discontinuities.at(-1);
   if (restarted) {

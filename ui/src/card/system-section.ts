@@ -1,9 +1,10 @@
 /** Section 3: the machines, as they are now and as they were. */
 import { GPU_COLUMNS, gpuRows, MACHINE_COLUMNS, machineRows, RANK_COLUMNS, rankRow, spreadText } from "@/text/machines";
+import type { ChartSpec } from "@/charts/chart-spec";
+import type { ChartView } from "@/charts/chart-view";
 import { toneOf } from "@/text/run-words";
 import type { CardData, Node as CardNode } from "./card-data";
-import { systemChartSpecs } from "./chart-specs";
-import { ChartGrid, type SharedView } from "./charts";
+import { ChartGrid } from "./charts";
 import { element, section, table } from "./dom";
 
 export class SystemSection {
@@ -12,16 +13,16 @@ export class SystemSection {
   #now = element("div");
   #ranks = element("div");
 
-  constructor(view: SharedView) {
+  constructor(view: ChartView) {
     const { root, body } = section("system", "System");
     this.grid = new ChartGrid(view, "No system metrics have been reported yet.");
     this.root = root;
     body.append(this.#now, this.grid.root, this.#ranks);
   }
 
-  show(data: CardData) {
+  show(data: CardData, charts: readonly ChartSpec[]) {
     this.#now.replaceChildren(...nowTables(data.system.nodes));
-    this.grid.show(systemChartSpecs(data.system));
+    this.grid.show(charts);
     this.#ranks.replaceChildren(...rankTables(data));
   }
 }

@@ -1,9 +1,11 @@
 /** What a chart shows. Shared by the job page, comparisons and the card. */
-import { countText, metricText } from "@/text/numbers";
+import { countText, metricText, secondsText, shareText } from "@/text/numbers";
 import type { PlotSettings } from "./plot";
 import type { LineSpec } from "./plot-data";
 
 export type ChartSpec = {
+  /** Names the chart on its page, where it has to be found again. */
+  id?: string;
   title: string;
   lines: readonly LineSpec[];
   axis: "step" | "time";
@@ -13,18 +15,17 @@ export type ChartSpec = {
   smoothed?: boolean;
   /** Whether the logarithmic scale applies. */
   mayBeLogarithmic?: boolean;
-};
-
-/** A chart on a page of the app. */
-export type PageChartSpec = ChartSpec & {
-  /** What is counted along a step axis, where it is not steps. */
-  over?: "tokens";
   height: number;
   /** Grows with its card, which may stand next to a taller one. */
   fills?: boolean;
   /** Takes two columns of a grid. */
   wide?: boolean;
+  /** What is counted along a step axis, where the curves themselves are along tokens. */
+  over?: "tokens";
 };
+
+/** A chart on a page of the app. */
+export type PageChartSpec = ChartSpec;
 
 /** What the engine reports about its own steps. Absent where everything stays on one device. */
 export const STEP_PARTS = {
@@ -42,6 +43,9 @@ export const METRICS = {
   loss: { title: "Loss", format: metricText, smoothed: true, mayBeLogarithmic: true },
   learningRate: { title: "Learning rate", format: metricText, range: { from: 0 } },
   gradNorm: { title: "Gradient norm", format: metricText, range: { from: 0 }, smoothed: true },
+  perplexity: { title: "Perplexity", format: metricText, smoothed: true, mayBeLogarithmic: true },
+  accuracy: { title: "Accuracy", format: shareText, smoothed: true },
+  stepSeconds: { title: "Step time", format: secondsText, range: { from: 0 }, smoothed: true },
   samplesPerSecond: { title: "Samples per second", format: metricText, range: { from: 0 }, smoothed: true },
   tokensPerSecond: { title: "Tokens per second", format: countText, range: { from: 0 }, smoothed: true },
 } satisfies Record<string, MetricSpec>;

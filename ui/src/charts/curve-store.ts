@@ -8,17 +8,18 @@
 import { useSyncExternalStore } from "react";
 import type { Curve, Curves, LiveSeries } from "@/api/types";
 import { numberOf } from "@/text/numbers";
-import { type CurvePoints, withDetail } from "./plot-data";
+import type { Clock } from "./along";
+import type { CurveSource } from "./chart-view";
+import { curveKey, type CurvePoints, withDetail } from "./plot-data";
 
 // More live points than a chart has pixels: time to load a thinned curve again.
 const MOST_POINTS = 6_000;
 
-const pointsOf = (curve: Curve): CurvePoints => ({ ...curve, last: curve.last && { ...curve.last, value: numberOf(curve.last.value) } });
+/** Curves of a server, or those that a page puts together itself. */
+type Loaded = Pick<Curves, "position"> & { series: readonly LoadedCurve[]; clock?: Clock[] };
+type LoadedCurve = Omit<Curve, "count" | "gaps"> & Partial<Pick<Curve, "count" | "gaps">>;
 
-type Named = { name: string; rank: number };
-
-/** How a line of a chart names a curve. Rank 0 represents the run: its curves go by their names alone. */
-export const curveKey = ({ name, rank }: Named) => (rank === 0 ? name : `${name} @${rank}`);
+const pointsOf = (curve: LoadedCurve): CurvePoints => ({ ...curve, last: curve.last && { ...curve.last, value: numberOf(curve.last.value) } });
 
 /** A thinned point stands in the middle of its steps, and the last ones may not have happened when it was made. */
 function limitThinnedPoint(curve: CurvePoints, x: number, attempt: number) {
@@ -33,7 +34,7 @@ const nextFrame = (draw: () => void) => {
   else setTimeout(draw, 16);
 };
 
-export class CurveStore {
+export class CurveStore implements CurveSource {
   position = 0;
   loaded = false;
   /** True once so much has been appended that the server should thin it. */
@@ -42,8 +43,10 @@ export class CurveStore {
   #detail: { from: number; curves: Map<string, CurvePoints> } | null = null;
   #listeners = new Set<() => void>();
   #announced = false;
+  #clock: Clock[] = [];
 
-  load({ position, series }: Curves) {
+  load({ position, series, clock = [] }: Loaded) {
+    this.#clock = clock;
     this.#curves = new Map(series.map((curve) => [curveKey(curve), pointsOf(curve)]));
     this.position = position;
     this.loaded = true;
@@ -62,6 +65,7 @@ export class CurveStore {
         this.#curves.set(key, (curve = { name, rank, axis, x: [], value: [], low: [], high: [], attempt: [], last: null }));
       }
       this.#extend(curve, added);
+      if (added.axis === "step" && added.rank === 0) this.#extendClock(added);
     }
     this.#announce();
     return true;
@@ -79,20 +83,40 @@ export class CurveStore {
       const value = numberOf(added.value[index]);
       const attempt = added.attempt[index] ?? 1;
       curve.last = { x, attempt, value };
-      // A value that is not a number cannot be drawn.
-      if (!Number.isFinite(value)) return;
+      if (!Number.isFinite(value)) {
+        curve.gaps ??= { x: [], attempt: [] };
+        curve.gaps.x.push(x);
+        curve.gaps.attempt.push(attempt);
+        return;
+      }
       limitThinnedPoint(curve, x, attempt);
       curve.x.push(x);
       curve.value.push(value);
       curve.low.push(value);
       curve.high.push(value);
+      curve.count?.push(1);
       curve.attempt.push(attempt);
     });
     if (curve.x.length > MOST_POINTS) this.overfull = true;
   }
 
+  /** One pair for each update: between two of them a run goes at an even pace. */
+  #extendClock({ x, attempt, time }: LiveSeries) {
+    const [step, number, at] = [x.at(-1), attempt.at(-1), time.at(-1)];
+    if (step === undefined || number === undefined || at === undefined) return;
+    let clock = this.#clock.find((one) => one.attempt === number);
+    if (!clock) this.#clock.push((clock = { attempt: number, x: [], time: [] }));
+    if (step <= (clock.x.at(-1) ?? -1)) return;
+    clock.x.push(step);
+    clock.time.push(at);
+  }
+
+  clock(): readonly Clock[] {
+    return this.#clock;
+  }
+
   /** A finer view of the steps after `from`; null goes back to the whole run. */
-  setDetail(detail: { from: number; curves: Curves } | null) {
+  setDetail(detail: { from: number; curves: Pick<Loaded, "series"> } | null) {
     this.#detail = detail && { from: detail.from, curves: new Map(detail.curves.series.map((curve) => [curveKey(curve), pointsOf(curve)])) };
     this.#announce();
   }
@@ -108,9 +132,9 @@ export class CurveStore {
     return this.all().flatMap(({ name, rank }) => (rank === 0 ? [name] : []));
   }
 
-  /** The curves of all ranks. */
-  all(): Named[] {
-    return [...this.#curves.values()].map(({ name, rank }) => ({ name, rank }));
+  /** The curves of all ranks, as whole runs have them: a detail does not change which charts there are. */
+  all(): CurvePoints[] {
+    return [...this.#curves.values()];
   }
 
   subscribe = (listener: () => void) => {

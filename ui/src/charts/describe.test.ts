@@ -11,7 +11,7 @@ const text = (value: Parameters<typeof hoveredParts>[0]) => hoveredParts(value, 
 
 describe("a chart in words", () => {
   it("says the last reported value, the extremes, and that a thinned line is drawn as means", () => {
-    expect(describeCurve(thinned)).toBe("Loss over steps. train: last 1.127, lowest 1.127, highest 8, the chart shows means over several steps, from 1.98 to 2.06.");
+    expect(describeCurve(thinned)).toBe("Loss over steps. train: last 1.127, lowest 1.127, highest 8, the line is the mean of several steps.");
   });
 
   it("says a last value that is no number", () => {

@@ -1,26 +1,29 @@
-import { countText } from "@/text/numbers";
-import type { PageChartSpec } from "./chart-spec";
+import { counted as numbered, countText } from "@/text/numbers";
+import type { Along } from "./along";
+import type { ChartSpec } from "./chart-spec";
 import { type ChartMark, type CurvePoints, type HoveredValue, isThinned, type LineSpec } from "./plot-data";
 
 type Read = (name: string) => CurvePoints | undefined;
 
-type Described = Pick<PageChartSpec, "title" | "axis" | "over" | "lines" | "format">;
+type Described = Pick<ChartSpec, "title" | "axis" | "over" | "lines" | "format"> & { along?: Along };
+
+const OVER: Record<Along, string> = { step: "steps", time: "time", tokens: "tokens", epoch: "epochs" };
 
 /** A chart in words, for those who do not see it: the last, lowest and highest value of every line, and its marks. */
-export function describeChart({ title, axis, over: counted, lines, format }: Described, read: Read, marks: readonly ChartMark[]): string {
+export function describeChart({ title, axis, along, over: given, lines, format }: Described, read: Read, marks: readonly ChartMark[]): string {
   const sentences = lines.flatMap((line) => {
     const curve = read(line.name);
     if (!curve?.last) return [];
     const parts = [`${line.label}: last ${format(curve.last.value)}`];
     const [[low], [, high]] = [endsOf(curve.low), endsOf(curve.high)];
     if (low <= high) parts.push(`lowest ${format(low)}`, `highest ${format(high)}`);
-    if (isThinned(curve)) {
-      const [least, most] = endsOf(curve.value);
-      parts.push(`the chart shows means over several steps, from ${format(least)} to ${format(most)}`);
-    }
+    if (isThinned(curve)) parts.push("the line is the mean of several steps");
+    const gaps = curve.gaps?.x.length ?? 0;
+    // Of a thinned line only the means that hold such values are known, and how many depends on the thinning.
+    if (gaps > 0) parts.push(isThinned(curve) ? "some values are NaN or infinite" : `${numbered(gaps, "value is", "values are")} NaN or infinite`);
     return [parts.join(", ")];
   });
-  const over = counted ?? (axis === "step" ? "steps" : "time");
+  const over = given ?? OVER[axis === "time" ? "time" : (along ?? "step")];
   if (sentences.length === 0) return `${title} over ${over}. No values yet.`;
   const marked = axis === "step" ? marks.map((mark) => `Step ${countText(mark.step)}: ${mark.label}.`) : [];
   return [`${title} over ${over}.`, `${sentences.join(". ")}.`, ...marked].join(" ");
@@ -45,13 +48,20 @@ export function hoveredParts({ raw, smoothed, low, high }: HoveredValue, format:
   return parts;
 }
 
-type TableCell = { value: number; low?: number; high?: number };
-type TableRow = { key: string; x: number; attempt: number; cells: (TableCell | null)[] };
+type TableCell = { value: number; low?: number; high?: number; count?: number };
+export type TableRow = { key: string; x: number; attempt: number; cells: (TableCell | null)[] };
 
 const MOST_ROWS = 200;
 
 /** The newest points as rows, for the table behind a chart; the last reported value is one of them. */
 export function tableRows(lines: readonly LineSpec[], read: Read): TableRow[] {
+  return tableCells(lines, read, true)
+    .toSorted((a, b) => b.attempt - a.attempt || b.x - a.x)
+    .slice(0, MOST_ROWS);
+}
+
+/** All points as rows, one for each attempt and position. `withLast`: the last reported value in place of the mean that holds it. */
+export function tableCells(lines: readonly LineSpec[], read: Read, withLast = false): TableRow[] {
   const rows = new Map<string, TableRow>();
   lines.forEach((line, column) => {
     const curve = read(line.name);
@@ -64,9 +74,15 @@ export function tableRows(lines: readonly LineSpec[], read: Read): TableRow[] {
     };
     curve.x.forEach((x, index) => {
       const [value, low, high] = [curve.value[index] ?? Number.NaN, curve.low[index], curve.high[index]];
-      put(x, curve.attempt[index] ?? 1, low !== undefined && high !== undefined && low < high ? { value, low, high } : { value });
+      const count = curve.count?.[index] ?? 1;
+      const several = count > 1 ? { count } : {};
+      put(x, curve.attempt[index] ?? 1, low !== undefined && high !== undefined && low < high ? { value, low, high, ...several } : { value, ...several });
     });
-    if (curve.last) put(curve.last.x, curve.last.attempt, { value: curve.last.value });
+    curve.gaps?.x.forEach((x, index) => {
+      const attempt = curve.gaps?.attempt[index] ?? 1;
+      if (!rows.get(`${attempt}:${x}`)?.cells[column]) put(x, attempt, { value: Number.NaN, count: 0 });
+    });
+    if (withLast && curve.last) put(curve.last.x, curve.last.attempt, { value: curve.last.value });
   });
-  return [...rows.values()].toSorted((a, b) => b.attempt - a.attempt || b.x - a.x).slice(0, MOST_ROWS);
+  return [...rows.values()];
 }

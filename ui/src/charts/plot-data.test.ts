@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import type { Curve, LiveSeries } from "@/api/types";
+import type { LiveSeries } from "@/api/types";
 import { CurveStore, recentMedian } from "./curve-store";
 import { chartMarks, type CurvePoints, ownValue, pictureOf, smooth, splitByAttempt, stackedRead, withDetail } from "./plot-data";
 
-function curve(points: [x: number, value: number, attempt?: number][], name = "train/loss"): CurvePoints & Curve {
+function curve(points: [x: number, value: number, attempt?: number][], name = "train/loss"): Omit<CurvePoints, "last"> & { last: null } {
   const value = points.map((point) => point[1]);
   return {
     name,
@@ -127,13 +127,13 @@ describe("smoothing", () => {
 describe("a picture", () => {
   it("shares one row of x between lines that report at different steps", () => {
     const picture = pictureOf(lines, read([curve([[1, 5], [2, 4]]), curve([[2, 4.5]], "eval/loss")]), { smoothing: 0, positiveOnly: false });
-    expect(picture.data).toEqual([[1, 2], [5, 4], [null, 4.5]]);
+    expect(picture.data).toEqual([[1, 2], [5, 4], [undefined, 4.5]]);
   });
 
   it("draws the raw line behind the smoothed one, and never smooths evaluations", () => {
     const picture = pictureOf(lines, read([curve([[1, 5], [2, 4]]), curve([[2, 4.5]], "eval/loss")]), { smoothing: 0.6, positiveOnly: false });
     expect(picture.columns.map((column) => `${column.line.label} ${column.role}`)).toEqual(["train raw", "train main", "eval main"]);
-    expect(picture.data[3]).toEqual([null, 4.5]);
+    expect(picture.data[3]).toEqual([undefined, 4.5]);
   });
 
   it("has a band only where points were thinned", () => {
@@ -145,7 +145,7 @@ describe("a picture", () => {
     const thinned = { ...curve([[8, 2], [24, 4], [40, 2]]), low: [1, 1, 1], high: [8, 8, 8] };
     const [, low, high, raw, main] = pictureOf(lines, read([thinned]), { smoothing: 0.6, positiveOnly: false }).data;
     expect([low, high, raw]).toEqual([[1, 1, 1], [8, 8, 8], [2, 4, 2]]);
-    expect(main?.every((value) => value !== null && value >= 2 && value <= 4)).toBe(true);
+    expect(main?.every((value) => typeof value === "number" && value >= 2 && value <= 4)).toBe(true);
   });
 
   it("keeps its structure while points are appended, and changes it with a new attempt", () => {
@@ -156,11 +156,39 @@ describe("a picture", () => {
   it("sets apart what a later attempt did again, and only that", () => {
     const picture = pictureOf(lines, read([curve([[1, 5], [2, 4], [3, 3], [3, 2.9, 2], [4, 2, 2]])]), { smoothing: 0, positiveOnly: false });
     expect(picture.columns.map((column) => [column.attempt, column.repeated])).toEqual([[1, false], [1, true], [2, false]]);
-    expect(picture.data.slice(1)).toEqual([[5, 4, null, null], [null, null, 3, null], [null, null, 2.9, 2]]);
+    expect(picture.data.slice(1)).toEqual([[5, 4, undefined, undefined], [undefined, undefined, 3, undefined], [undefined, undefined, 2.9, 2]]);
   });
 
   it("leaves out what a logarithm cannot show", () => {
-    expect(pictureOf(lines, read([curve([[1, 0], [2, 4]])]), { smoothing: 0, positiveOnly: true }).data[1]).toEqual([null, 4]);
+    expect(pictureOf(lines, read([curve([[1, 0], [2, 4]])]), { smoothing: 0, positiveOnly: true }).data[1]).toEqual([undefined, 4]);
+  });
+});
+
+describe("values that are no numbers", () => {
+  const broken = { ...curve([[1, 5], [2, 4], [5, 3]]), gaps: { x: [3, 4], attempt: [1, 1] } };
+
+  it("are a gap in the line, with one cross for each stretch of them", () => {
+    const picture = pictureOf(lines, read([broken]), { smoothing: 0, positiveOnly: false });
+    expect(picture.data).toEqual([[1, 2, 3, 4, 5], [5, 4, null, null, 3]]);
+    expect(picture.crosses.map(({ x, y }) => [x, y])).toEqual([[3, 4]]);
+  });
+
+  it("do not stop the smoothing", () => {
+    const [, , main] = pictureOf(lines, read([broken]), { smoothing: 0.6, positiveOnly: false }).data;
+    expect(main?.map((value) => typeof value)).toEqual(["number", "number", "object", "object", "number"]);
+  });
+
+  it("leave a mean of others whole, and mark it", () => {
+    const partly = { ...curve([[8, 5], [24, 4]]), low: [4, 3], high: [6, 5], gaps: { x: [24], attempt: [1] } };
+    const picture = pictureOf(lines, read([partly]), { smoothing: 0, positiveOnly: false });
+    expect(picture.data[3]).toEqual([5, 4]);
+    expect(picture.crosses.map(({ x, y }) => [x, y])).toEqual([[24, 4]]);
+  });
+
+  it("are known while they arrive", () => {
+    const store = new CurveStore();
+    store.append(1, [live([1, 2, 3], [5, "NaN", 4])]);
+    expect(store.curve("train/loss")?.gaps).toEqual({ x: [2], attempt: [1] });
   });
 });
 
@@ -174,9 +202,9 @@ describe("marks", () => {
       applied(30, { learning_rate: 0.0001, clip_norm: 0.5 }),
     ]);
     expect(marks).toEqual([
-      { step: 10, label: "learning rate 1e-4" },
-      { step: 30, label: "clip norm 0.5" },
-      { step: 8000, label: "resumed from step 8,000" },
+      { step: 10, label: "learning rate 1e-4", kind: "change" },
+      { step: 30, label: "clip norm 0.5", kind: "change" },
+      { step: 8000, label: "resumed from step 8,000", kind: "resume" },
     ]);
   });
 });

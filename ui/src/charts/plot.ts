@@ -4,10 +4,11 @@
  */
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import type { ChartMark, Column, ColumnRole, HoveredValue, Picture } from "./plot-data";
+import type { Along } from "./along";
+import type { Column, ColumnRole, Cross, HoveredValue, Picture, Range } from "./plot-data";
 
 /** A canvas knows no CSS variables: the colour that the page gives to `var(--name)`. */
-function resolved(colour: string): string {
+export function resolved(colour: string): string {
   const name = /^var\((--[\w-]+)\)$/.exec(colour)?.[1];
   return name === undefined ? colour : getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -21,7 +22,7 @@ const points = (colour: string, size: number): uPlot.Series.Points => ({ show: t
 
 /** How one column is drawn: bands have no line of their own, raw values stand faint behind the smoothed ones. */
 function seriesOptions({ line, role, repeated }: Column, alone: boolean): uPlot.Series {
-  const base: uPlot.Series = { label: line.label, spanGaps: true, points: { show: false } };
+  const base: uPlot.Series = { label: line.label, points: { show: false } };
   // Steps that a later attempt did again are history.
   const strength = repeated ? 0.4 : 1;
   if (role === "low" || role === "high") return { ...base, width: 0, stroke: "transparent" };
@@ -30,7 +31,8 @@ function seriesOptions({ line, role, repeated }: Column, alone: boolean): uPlot.
     ...base,
     width: 1.8,
     stroke: faded(line.colour, strength),
-    ...(line.fill ? { fill: faded(line.colour, 0.12) } : {}),
+    ...(line.failed ? { dash: [5, 4] } : {}),
+    ...(line.fill && !repeated ? { fill: faded(line.colour, 0.12) } : {}),
     points: line.dots ? points(line.colour, 6) : alone ? points(line.colour, 5) : { show: false },
   };
 }
@@ -48,47 +50,96 @@ const isBelow = (other: Column, column: Column) =>
   other.line.name === column.line.below && other.role === column.role && other.attempt === column.attempt && other.repeated === column.repeated;
 
 const LINE = 15;
+const RING = 5;
+const CROSS = 4;
+const TICK = 6;
 
-/** Dashed lines across the chart; a large one also has their labels at the top, where they fit. */
-function drawMarks(plot: uPlot, marks: readonly ChartMark[], colour: string, ratio: number, labelled: boolean) {
+/** A mark where it lies on the axis of a chart. `y`: the value that a ring goes around. */
+export type PlacedMark = { x: number; label: string; kind: "resume" | "change" | "best" | "epoch"; y?: number };
+
+type Ink = { mark: string; best: string; epoch: string };
+
+/** Dashed lines across the chart, ticks for epochs and a ring for the best value; a large chart also has labels at the top, where they fit. */
+function drawMarks(plot: uPlot, marks: readonly PlacedMark[], ink: Ink, ratio: number, labelled: boolean) {
   const { left, top, width, height } = plot.bbox;
   const { ctx } = plot;
   ctx.save();
-  ctx.strokeStyle = colour;
-  ctx.fillStyle = colour;
   ctx.font = FONT.replace("11px", `${11 * ratio}px`);
   ctx.textBaseline = "top";
   ctx.textAlign = "left";
-  ctx.lineWidth = ratio;
   // Where each line of labels is free again; marks that lie close together take different lines.
   const free = [left, left, left];
-  for (const mark of marks) {
-    const x = plot.valToPos(mark.step, "x", true);
-    if (x < left || x > left + width) continue;
-    ctx.globalAlpha = 0.7;
-    ctx.setLineDash([3 * ratio, 4 * ratio]);
+  const lineAcross = (x: number, from: number, dash: number[]) => {
+    ctx.setLineDash(dash);
     ctx.beginPath();
-    ctx.moveTo(x, top);
+    ctx.moveTo(x, from);
     ctx.lineTo(x, top + height);
     ctx.stroke();
+  };
+  for (const mark of marks) {
+    const x = plot.valToPos(mark.x, "x", true);
+    if (x < left || x > left + width) continue;
+    ctx.lineWidth = ratio;
+    if (mark.kind === "epoch") {
+      ctx.strokeStyle = ink.epoch;
+      lineAcross(x, top + height - TICK * ratio, []);
+      continue;
+    }
+    if (mark.kind === "best") {
+      if (mark.y === undefined) continue;
+      ctx.strokeStyle = ink.best;
+      ctx.lineWidth = 2 * ratio;
+      ctx.setLineDash([]);
+      ctx.beginPath();
+      ctx.arc(x, plot.valToPos(mark.y, "y", true), RING * ratio, 0, 2 * Math.PI);
+      ctx.stroke();
+      continue;
+    }
+    ctx.strokeStyle = ink.mark;
+    ctx.fillStyle = ink.mark;
+    ctx.globalAlpha = 0.7;
+    lineAcross(x, top, [3 * ratio, 4 * ratio]);
+    ctx.globalAlpha = 1;
     if (!labelled) continue;
     const length = ctx.measureText(mark.label).width;
     const start = x + 6 * ratio + length > left + width ? x - 6 * ratio - length : x + 6 * ratio;
     const line = free.findIndex((from) => start >= from);
     if (line === -1 || length > width * 0.6) continue;
-    ctx.globalAlpha = 1;
     ctx.fillText(mark.label, start, top + (4 + line * LINE) * ratio);
     free[line] = start + length + 8 * ratio;
   }
   ctx.restore();
 }
 
-export type Zoom = { from: number; to: number };
+/** A cross where a value was no number, at the height of its neighbour. */
+function drawCrosses(plot: uPlot, crosses: readonly Cross[], ratio: number) {
+  const { left, top, width, height } = plot.bbox;
+  const { ctx } = plot;
+  const arm = CROSS * ratio;
+  ctx.save();
+  ctx.lineWidth = 2 * ratio;
+  for (const { x: at, y: value, line } of crosses) {
+    const x = plot.valToPos(at, "x", true);
+    if (x < left || x > left + width) continue;
+    const inside = value === null ? top + height / 2 : plot.valToPos(value, "y", true);
+    const y = Math.min(top + height - arm, Math.max(top + arm, Number.isFinite(inside) ? inside : top + height / 2));
+    ctx.strokeStyle = resolved(line.colour);
+    ctx.beginPath();
+    ctx.moveTo(x - arm, y - arm);
+    ctx.lineTo(x + arm, y + arm);
+    ctx.moveTo(x + arm, y - arm);
+    ctx.lineTo(x - arm, y + arm);
+    ctx.stroke();
+  }
+  ctx.restore();
+}
+
+export type Zoom = Range;
 /** What lies under the cursor: a position on x, and the values of each line by its label. */
 export type Hovered = { x: number; values: Map<string, HoveredValue> };
 
 export type PlotSettings = {
-  axis: "step" | "time";
+  along: Along;
   height: number;
   logarithmic: boolean;
   /** Fixed ends of y, where the unit has some. */
@@ -99,7 +150,7 @@ export type PlotSettings = {
   /** Charts with the same key move their cursors together. */
   syncKey: string;
   zoom: () => Zoom | null;
-  marks: () => readonly ChartMark[];
+  marks: () => readonly PlacedMark[];
   onZoom: (zoom: Zoom | null) => void;
   onHover: (hovered: Hovered | null) => void;
 };
@@ -191,6 +242,34 @@ export class Plot {
     this.#plot = null;
   }
 
+  /** The drawing itself; null before the first one. */
+  get canvas(): HTMLCanvasElement | null {
+    return this.#plot?.ctx.canvas ?? null;
+  }
+
+  /** The ends of both scales as they are drawn. */
+  get scales(): ScaleEnds | null {
+    return this.#plot && scaleEnds(this.#plot);
+  }
+
+  /** Moves the cursor by some points, for those who do not point: from the last one where there is none yet. */
+  moveCursor(by: number) {
+    const plot = this.#plot;
+    const x = this.#picture?.data[0];
+    if (!plot || !x?.length) return;
+    const { from, to } = this.#settings.zoom() ?? { from: x[0] ?? 0, to: x.at(-1) ?? 0 };
+    const inView = x.flatMap((value, index) => (value >= from && value <= to ? [index] : []));
+    const last = inView.length - 1;
+    const at = inView.indexOf(plot.cursor.idx ?? -1);
+    const next = inView[at === -1 ? (by < 0 ? last : 0) : Math.min(last, Math.max(0, at + by))];
+    if (next === undefined) return;
+    plot.setCursor({ left: plot.valToPos(x[next] ?? 0, "x"), top: plot.bbox.height / uPlot.pxRatio / 2 });
+  }
+
+  hideCursor() {
+    this.#plot?.setCursor({ left: -10, top: -10 });
+  }
+
   #options(picture: Picture): uPlot.Options {
     const settings = this.#settings;
     const alone = picture.data[0].length === 1;
@@ -202,7 +281,7 @@ export class Plot {
       ticks: { show: false },
       gap: 6,
     };
-    const markColour = resolved("var(--chart-mark)");
+    const ink = { mark: resolved("var(--chart-mark)"), best: resolved("var(--chart-green)"), epoch: resolved("var(--chart-ink)") };
     return {
       width: this.#container.clientWidth || 300,
       height: this.#container.clientHeight || settings.height,
@@ -211,11 +290,11 @@ export class Plot {
       series: [{}, ...columns.map((column) => seriesOptions(column, alone))],
       bands: bandsOf(columns),
       scales: {
-        x: { time: settings.axis === "time", range: (_plot, low, high) => this.#xRange(low, high) },
+        x: { time: settings.along === "time", range: (_plot, low, high) => this.#xRange(low, high) },
         y: settings.logarithmic ? { distr: 3 } : { range: (_plot, low, high) => this.#yRange(low, high) },
       },
       axes: [
-        { ...axisOptions, size: 22, values: (_plot, splits) => xLabels(splits, settings.axis) },
+        { ...axisOptions, size: 22, values: (_plot, splits) => xLabels(splits, settings.along) },
         { ...axisOptions, size: settings.axisWidth ?? 52, space: settings.height > LARGE ? 46 : 34, values: (_plot, splits) => splits.map((value) => (value === null ? "" : settings.format(value))) },
       ],
       cursor: {
@@ -230,7 +309,8 @@ export class Plot {
         setSelect: [(plot) => this.#selected(plot)],
         setCursor: [(plot) => settings.onHover(this.#hovered(plot))],
         draw: [
-          (plot) => settings.axis === "step" && drawMarks(plot, settings.marks(), markColour, uPlot.pxRatio, settings.height > LARGE),
+          (plot) => drawMarks(plot, settings.marks(), ink, uPlot.pxRatio, settings.height > LARGE),
+          (plot) => drawCrosses(plot, this.#picture?.crosses ?? [], uPlot.pxRatio),
           (plot) => this.#move(plot),
         ],
       },
@@ -244,7 +324,7 @@ export class Plot {
     const positions = this.#picture?.data[0];
     // For one point, uPlot would show a whole day or a hundred steps.
     const only = positions?.length === 1 ? positions[0] : low === high ? low : undefined;
-    const padding = this.#settings.axis === "time" ? 30 : 1;
+    const padding = this.#settings.along === "time" ? 30 : 1;
     return only === undefined ? [low, high] : [only - padding, only + padding];
   }
 
@@ -286,8 +366,8 @@ export class Plot {
   }
 }
 
-function xLabels(splits: number[], axis: "step" | "time"): string[] {
-  if (axis === "step") return splits.map((value) => (Number.isInteger(value) ? compact.format(value).replace("K", "k") : ""));
+export function xLabels(splits: number[], along: Along): string[] {
+  if (along !== "time") return splits.map((value) => (Number.isInteger(value) || along === "epoch" ? compact.format(value).replace("K", "k") : ""));
   const short = (splits.at(-1) ?? 0) - (splits[0] ?? 0) < 300;
   const format = short ? { hour: "2-digit", minute: "2-digit", second: "2-digit" } as const : { hour: "2-digit", minute: "2-digit" } as const;
   return splits.map((value) => new Date(value * 1000).toLocaleTimeString("en-GB", format));

@@ -5,11 +5,11 @@ import { cn } from "./class-names";
 
 export type Column<Row> = {
   header: string;
-  /** Null for nothing: a dash in the table, and no line at all in the card. */
+  /** Null for nothing: a dash in the table, and nothing at all on a phone. */
   cell: (row: Row) => ReactNode | null;
   /** Right-aligned, for numbers and actions. */
   end?: boolean;
-  /** The first thing to read in a row; on a phone it becomes the card's heading. */
+  /** The first thing to read in a row; on a phone it stands on a line of its own. */
   lead?: boolean;
   /** The header is only for screen readers, as for a column of buttons. */
   quiet?: boolean;
@@ -23,7 +23,7 @@ type DataTableProps<Row> = {
 };
 
 /**
- * A table that becomes a list of cards on a phone. Both are the same elements: changing `display`
+ * A table that becomes a list of two-line rows on a phone. Both are the same elements: changing `display`
  * takes the table's meaning from screen readers, so the roles are written out.
  */
 export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<Row>) {
@@ -45,7 +45,7 @@ export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<
           ))}
         </tr>
       </thead>
-      <tbody role="rowgroup" className={cn("max-md:grid", !pairs && "max-md:gap-3")}>
+      <tbody role="rowgroup" className="max-md:grid">
         {rows.map((row) => (
           <tr
             key={rowKey(row)}
@@ -54,7 +54,8 @@ export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<
               "border-t border-line transition-colors duration-150 hover:bg-white/3",
               pairs
                 ? "max-md:flex max-md:items-baseline max-md:justify-between max-md:gap-4 max-md:py-1"
-                : "max-md:grid max-md:grid-cols-2 max-md:gap-x-4 max-md:rounded-card max-md:border max-md:bg-white/3 max-md:p-3.5",
+                : // The name and the actions on the first line, what differs on the second.
+                  "max-md:flex max-md:flex-wrap max-md:items-center max-md:gap-x-3.5 max-md:gap-y-0.5 max-md:py-2.5 max-md:after:order-3 max-md:after:basis-full max-md:after:content-['']",
             )}
           >
             {columns.map((column) => (
@@ -73,19 +74,20 @@ function DataCell<Row>({ column, content, named }: { column: Column<Row>; conten
     <td
       role="cell"
       className={cn(
-        "px-2 py-2.5 align-middle first:pl-0 last:pr-0 max-md:block max-md:min-w-0 max-md:px-0 max-md:py-1",
+        "px-2 py-2.5 align-middle first:pl-0 last:pr-0 max-md:block max-md:min-w-0 max-md:p-0",
         column.end && "md:text-right",
-        column.lead && "normal-nums max-md:col-span-2 max-md:mb-1",
-        column.quiet && "max-md:col-span-2 max-md:mt-2 max-md:flex max-md:justify-end",
+        named && "max-md:order-4",
+        named && column.lead && "normal-nums max-md:order-1 max-md:flex-1",
+        named && column.quiet && "max-md:order-2 max-md:ml-auto",
         nothing && "max-md:hidden",
       )}
     >
       {named && !column.lead && !column.quiet && (
-        <span aria-hidden className="block text-2xs text-faint md:hidden">
+        <span aria-hidden className="mr-1.5 text-2xs text-faint md:hidden">
           {column.header}
         </span>
       )}
-      {column.lead ? content : <div className="min-w-0">{nothing && !column.quiet ? "–" : content}</div>}
+      {column.lead ? content : <div className={cn("min-w-0", named && !column.quiet && "max-md:inline-block max-md:text-sm")}>{nothing && !column.quiet ? "–" : content}</div>}
     </td>
   );
 }

@@ -11,6 +11,7 @@ const badgeVariants = cva("inline-flex items-center gap-1.5 rounded-full border 
       teal: "border-teal-soft/35 bg-teal/12 text-teal-pale",
       good: "border-success/35 bg-success/12 text-success-soft",
       bad: "border-danger/40 bg-danger/12 text-danger-soft",
+      attention: "border-warning/35 bg-warning/10 text-warning",
     },
   },
   defaultVariants: { tone: "neutral" },

@@ -96,7 +96,7 @@ export const CONFIG_GROUPS = {
     field("lora.dropout", { when: withAdapters }),
     field("lora.targets", { when: withAdapters }),
   ],
-  examples: [field("data.train_on"), field("data.packing"), field("data.too_long"), field("data.eval_fraction")],
+  examples: [field("data.chat_template"), field("data.train_on"), field("data.packing"), field("data.too_long"), field("data.eval_fraction")],
   backend: [field("backend")],
   training: [field("epochs"), field("learning_rate"), field("batch_size"), field("max_steps")],
   optimizer: [

@@ -202,7 +202,7 @@ describe("starting a job", () => {
 
 const config = { epochs: 3, data: { train_path: "/data/a.jsonl", tokenizer: { kind: "file", path: "/models/m/tokenizer.json" } }, model: { path: "/models/m", preset: null } };
 
-const given = { requested_config: config, dataset_id: null, model_id: null, gpu_type: null, host_memory: null };
+const given = { requested_config: config, dataset_id: null, eval_dataset_id: null, model_id: null, gpu_type: null, host_memory: null };
 
 it("starts a job like another one with what was set for it", () => {
   expect(likeJob(given)).toEqual({ config });

@@ -111,6 +111,8 @@ export type JobFormValues = {
   projectName: string;
   /** Ids of one's own; "" where the config names paths instead. */
   dataset_id: string;
+  /** "" where a part of the dataset is held out. */
+  eval_dataset_id: string;
   model_id: string;
   /** "" for automatic, a GPU that is there, or OTHER_GPU. */
   gpu: string;
@@ -119,14 +121,15 @@ export type JobFormValues = {
   config: ConfigValues;
 };
 
-type Start = { config?: Json; projectName?: string; dataset_id?: string; model_id?: string; gpu_type?: string; host_memory?: number };
+type Start = { config?: Json; projectName?: string; dataset_id?: string; eval_dataset_id?: string; model_id?: string; gpu_type?: string; host_memory?: number };
 
 /** A new form starts empty: what nobody types is not sent, and the server's defaults hold. */
-export const startingValues = (project: string, { config = {}, projectName = "", dataset_id = "", model_id = "", gpu_type, host_memory }: Start = {}): JobFormValues => ({
+export const startingValues = (project: string, { config = {}, projectName = "", dataset_id = "", eval_dataset_id = "", model_id = "", gpu_type, host_memory }: Start = {}): JobFormValues => ({
   name: "",
   project,
   projectName,
   dataset_id,
+  eval_dataset_id,
   model_id,
   gpu: gpu_type ? OTHER_GPU : "",
   otherGpu: gpu_type ?? "",
@@ -140,6 +143,7 @@ export const jobRules = z
     project: z.string(),
     projectName: textRule(ProjectSchema.name),
     dataset_id: z.string(),
+    eval_dataset_id: z.string(),
     model_id: z.string(),
     gpu: z.string(),
     otherGpu: textRule(JobSchema.gpu_type),
@@ -166,7 +170,11 @@ export const jobRules = z
 export const gpuTypeOf = ({ gpu, otherGpu }: Pick<JobFormValues, "gpu" | "otherGpu">) => (gpu === OTHER_GPU ? otherGpu.trim() : gpu) || null;
 
 /** What is given by id. A config that names paths instead says nothing about them. */
-export const idsOf = ({ dataset_id, model_id }: Pick<JobFormValues, "dataset_id" | "model_id">) => ({ ...(dataset_id && { dataset_id }), ...(model_id && { model_id }) });
+export const idsOf = ({ dataset_id, eval_dataset_id, model_id }: Pick<JobFormValues, "dataset_id" | "eval_dataset_id" | "model_id">) => ({
+  ...(dataset_id && { dataset_id }),
+  ...(eval_dataset_id && { eval_dataset_id }),
+  ...(model_id && { model_id }),
+});
 
 /** Before the id of a dataset, where a project names its training data. */
 export const DATASET = "dataset://";
@@ -204,7 +212,7 @@ function newProject({ projectName }: JobFormValues, config: Json, parameters: nu
 
 type JobFailure = { fields: { path: string; message: string }[]; others: string[] };
 
-const FORM_FIELDS: Record<string, string> = { name: "name", project_id: "project", dataset_id: "dataset_id", model_id: "model_id", "project.name": "projectName", host_memory: "host_memory" };
+const FORM_FIELDS: Record<string, string> = { name: "name", project_id: "project", dataset_id: "dataset_id", eval_dataset_id: "eval_dataset_id", model_id: "model_id", "project.name": "projectName", host_memory: "host_memory" };
 
 /** Sorts a refusal: what belongs to a field of the form, and what is shown above the form with its path in the config. */
 export function jobFailure(error: unknown, gpu: string): JobFailure {
@@ -220,12 +228,13 @@ export function jobFailure(error: unknown, gpu: string): JobFailure {
   return failure;
 }
 
-type Like = { config: Json; dataset_id?: string; model_id?: string; gpu_type?: string; host_memory?: number };
+type Like = { config: Json; dataset_id?: string; eval_dataset_id?: string; model_id?: string; gpu_type?: string; host_memory?: number };
 
 /** What a form for a job like another one starts with: what somebody set, and no default. What was given by id is named by id again, not by its path. */
-export function likeJob(job: Pick<Job, "requested_config" | "dataset_id" | "model_id" | "gpu_type" | "host_memory">): Like {
+export function likeJob(job: Pick<Job, "requested_config" | "dataset_id" | "eval_dataset_id" | "model_id" | "gpu_type" | "host_memory">): Like {
   let config = spelledOut(job.requested_config as Json);
   if (job.dataset_id) config = withValue(config, "data.train_path", undefined);
+  if (job.eval_dataset_id) config = withValue(config, "data.eval_path", undefined);
   const folder = valueAt(config, "model.path");
   if (job.model_id && typeof folder === "string") {
     const tokenizer = valueAt(config, "data.tokenizer.path");
@@ -233,5 +242,5 @@ export function likeJob(job: Pick<Job, "requested_config" | "dataset_id" | "mode
     if (typeof tokenizer === "string" && tokenizer.startsWith(folder)) config = withValue(config, "data.tokenizer", undefined);
     config = withValue(config, "model.path", undefined);
   }
-  return { config, dataset_id: job.dataset_id ?? undefined, model_id: job.model_id ?? undefined, gpu_type: job.gpu_type ?? undefined, host_memory: job.host_memory ?? undefined };
+  return { config, dataset_id: job.dataset_id ?? undefined, eval_dataset_id: job.eval_dataset_id ?? undefined, model_id: job.model_id ?? undefined, gpu_type: job.gpu_type ?? undefined, host_memory: job.host_memory ?? undefined };
 }

@@ -34,6 +34,15 @@ export function jobsSearch(given: Record<string, unknown>): JobsSearch {
   return { ...projectsSearch(given), status: text(given.status), project: text(given.project) };
 }
 
+/** The tabs of a job page, in their order. The first one needs no word in the address. */
+export const JOB_TABS = ["overview", "charts", "samples", "logs", "checkpoints", "evaluate", "config", "system"] as const;
+export type JobTab = (typeof JOB_TABS)[number];
+type JobSearch = { tab?: Exclude<JobTab, "overview"> };
+
+export function jobSearch(given: Record<string, unknown>): JobSearch {
+  return { tab: JOB_TABS.find((tab): tab is Exclude<JobTab, "overview"> => tab === given.tab && tab !== "overview") };
+}
+
 /** A job whose config the form starts with. */
 type NewJobSearch = { like?: string };
 
@@ -61,14 +70,38 @@ export function providersSearch(given: Record<string, unknown>): ProvidersSearch
   return { connect: text(given.connect), back: text(given.back) };
 }
 
-type CompareSearch = { job?: string[]; pick?: true };
+/** A view of the run list, and the runs that are chosen in it. Lists are joined with commas. */
+export type RunsSearch = { query?: string; columns?: string; group?: string; sort?: string; source?: string; view?: string; run?: string };
+
+const words = (value: unknown): string | undefined => (typeof value === "number" || typeof value === "boolean" ? String(value) : text(value));
+
+export function runsSearch(given: Record<string, unknown>): RunsSearch {
+  return {
+    query: words(given.query),
+    columns: text(given.columns),
+    // Empty means: not grouped.
+    group: typeof given.group === "string" ? given.group : undefined,
+    sort: text(given.sort),
+    source: words(given.source),
+    view: text(given.view),
+    run: text(given.run),
+  };
+}
+
+/** What the list of training jobs, which the run list replaced, was asked for. */
+export function runsOfJobs({ search, status, project }: JobsSearch): RunsSearch {
+  const parts = [search && JSON.stringify(search), status === "active" ? "status in (queued, provisioning, running, pausing, cancelling)" : status && `status = ${status}`, project && `project_id = ${project}`];
+  return { query: parts.filter(Boolean).join(" and ") || undefined };
+}
+
+type CompareSearch = { job?: string[] };
 
 const MOST_COMPARED = 8;
 
 export function compareSearch(given: Record<string, unknown>): CompareSearch {
   const ids = (Array.isArray(given.job) ? given.job : [given.job]).flatMap((id) => text(id)?.split(",") ?? []);
   const job = [...new Set(ids)].slice(0, MOST_COMPARED);
-  return { job: job.length > 0 ? job : undefined, pick: given.pick === true ? true : undefined };
+  return { job: job.length > 0 ? job : undefined };
 }
 
 export type CheckpointsSearch = ProjectsSearch & { project?: string; best?: true };

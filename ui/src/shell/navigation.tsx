@@ -1,6 +1,6 @@
 /** The navigation: its destinations, the list of links, the account corner and the menu on a phone. */
 import { Link, useNavigate } from "@tanstack/react-router";
-import { Activity, Database, FolderKanban, GitCompareArrows, LayoutDashboard, LogOut, type LucideIcon, Menu, MessagesSquare, Package, Save, ServerCog, Settings, Sparkles, SquareTerminal, X } from "lucide-react";
+import { Activity, Database, FolderKanban, LayoutDashboard, LogOut, type LucideIcon, Menu, MessagesSquare, Package, Save, ServerCog, Settings, Sparkles, SquareTerminal, X } from "lucide-react";
 import { Dialog } from "radix-ui";
 import { useState } from "react";
 import { setSignedOut, signOut } from "@/api/auth";
@@ -13,7 +13,7 @@ import { Brand } from "./page";
 import { useCurrentUser } from "./session";
 
 type Destination = {
-  to: "/dashboard" | "/projects" | "/jobs" | "/finetune" | "/script" | "/datasets" | "/models" | "/checkpoints" | "/compare" | "/playground" | "/providers" | "/settings";
+  to: "/dashboard" | "/projects" | "/runs" | "/finetune" | "/script" | "/datasets" | "/models" | "/checkpoints" | "/playground" | "/providers" | "/settings";
   text: string;
   icon: LucideIcon;
 };
@@ -25,7 +25,7 @@ const navigation: { title: string | null; items: Destination[] }[] = [
     items: [
       { to: "/dashboard", text: "Dashboard", icon: LayoutDashboard },
       { to: "/projects", text: "Projects", icon: FolderKanban },
-      { to: "/jobs", text: "Training jobs", icon: Activity },
+      { to: "/runs", text: "Runs", icon: Activity },
     ],
   },
   {
@@ -36,7 +36,6 @@ const navigation: { title: string | null; items: Destination[] }[] = [
       { to: "/datasets", text: "Datasets", icon: Database },
       { to: "/models", text: "Models", icon: Package },
       { to: "/checkpoints", text: "Checkpoints", icon: Save },
-      { to: "/compare", text: "Compare runs", icon: GitCompareArrows },
       { to: "/playground", text: "Playground", icon: MessagesSquare },
     ],
   },

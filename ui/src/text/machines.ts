@@ -26,7 +26,7 @@ function both(values: NodeNow["last"], one: string, other: string): string {
   return texts.every((text) => text === "–") ? "–" : texts.join(" / ");
 }
 const celsius = (number: number) => `${Math.round(number)} °C`;
-const watts = (number: number) => `${Math.round(number)} W`;
+const watts = (number: number) => `${countText(number)} W`;
 
 /** One row per GPU, and one for all where there are several. */
 export function gpuRows(nodes: readonly NodeNow[]): string[][] {

@@ -6,6 +6,17 @@ const TIMES = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digi
 
 export const timeText = (seconds: number | null) => (seconds === null ? "–" : new Date(seconds * 1000).toLocaleString("en-GB", TIMES));
 
+/** The same moment for those who compare it with logs of other machines. */
+export const utcText = (seconds: number) => `${new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+
+/** A sentence of the run with its times, which are in UTC, in the reader's time zone. `near`: a moment of the same day. */
+export const withLocalTimes = (text: string, near: number | null) =>
+  text.replace(/\b(\d\d):(\d\d):(\d\d) UTC\b/g, (_all, hours: string, minutes: string, seconds: string) => {
+    const moment = new Date(near === null ? Date.now() : near * 1000);
+    moment.setUTCHours(Number(hours), Number(minutes), Number(seconds));
+    return moment.toLocaleTimeString("en-GB");
+  });
+
 export const clockText = (seconds: number | null) => (seconds === null ? "" : new Date(seconds * 1000).toLocaleTimeString("en-GB"));
 
 /** A measured value; a dash where the run reported none. */

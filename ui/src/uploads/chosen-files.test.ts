@@ -3,13 +3,13 @@ import { describe, expect, it } from "vitest";
 import { fileMistake, folderMistake, readFolder } from "./chosen-files";
 
 describe("a file of examples", () => {
-  it.each(["chats.jsonl", "CHATS.JSONL", "a.json", "a.csv", "a.tsv", "a.txt", "a.parquet", "../../a.csv", "日本語.jsonl"])("may be %s", (name) => {
+  it.each(["chats.jsonl", "CHATS.JSONL", "a.json", "a.csv", "a.tsv", "a.txt", "a.parquet", "a.jsonl.gz", "A.CSV.ZST", "a.zip", "../../a.csv", "日本語.jsonl"])("may be %s", (name) => {
     expect(fileMistake({ name, size: 1 })).toBeNull();
   });
 
   it("says what it may be instead", () => {
-    expect(fileMistake({ name: "photo.png", size: 1 })).toContain(".jsonl, .json, .csv, .tsv, .txt or .parquet");
-    expect(fileMistake({ name: "chats.jsonl.zip", size: 1 })).toContain("is not a supported dataset file");
+    expect(fileMistake({ name: "photo.png", size: 1 })).toContain(".jsonl, .json, .csv, .tsv, .txt, .parquet, .gz, .zst or .zip");
+    expect(fileMistake({ name: "chats.gz", size: 1 })).toContain("is not a supported dataset file");
     expect(fileMistake({ name: "chats.jsonl", size: 0 })).toContain("is empty");
   });
 });

@@ -6,11 +6,18 @@ import type { Dataset, Model } from "@/api/types";
 import { toast, toastFailure } from "@/components/toasts";
 import { startUpload } from "./upload-store";
 
-export const SUFFIXES = [".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet"] as const;
+const TEXTS = [".jsonl", ".json", ".csv", ".tsv", ".txt"] as const;
+
+/** What a person is told; compressed files end in one of the text endings and .gz, .zst or .zip. */
+export const SUFFIXES = [...TEXTS, ".parquet", ".gz", ".zst", ".zip"] as const;
+
 
 /** Why a file need not be sent at all, or null. The server has the last word. */
 export function fileMistake(file: Pick<File, "name" | "size">): string | null {
-  if (!SUFFIXES.some((suffix) => file.name.toLowerCase().endsWith(suffix))) {
+  const name = file.name.toLowerCase();
+  const compressed = [".gz", ".zst"].some((suffix) => name.endsWith(suffix));
+  const readable = compressed ? TEXTS.some((inner) => name.slice(0, name.lastIndexOf(".")).endsWith(inner)) : SUFFIXES.some((suffix) => name.endsWith(suffix));
+  if (!readable) {
     return `“${file.name}” is not a supported dataset file. Choose a file that ends in ${SUFFIXES.slice(0, -1).join(", ")} or ${SUFFIXES.at(-1)}.`;
   }
   return file.size === 0 ? `“${file.name}” is empty.` : null;

@@ -14,6 +14,10 @@ from gpubloom.agent.remote.link import Link, Rejected, Unavailable
 from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
 
+_LOOK_SECONDS = 60.0
+# Newer addresses live longer: whenever the receiver goes away, those of this hour are here.
+_REREAD_SECONDS = 3600.0
+
 
 class NoSlot(Exception):
     """There is no address for the next batch, until the mailbox is rewritten."""
@@ -34,6 +38,7 @@ class Outbox:
         self._mailbox = read_json_object(folder / "mailbox.json") or {}
         self._bootstrap = mailbox_address
         self._read_at: float | None = None
+        self._short_since: float | None = None
         kept = read_json_object(folder / "state.json") or {"next": 1, "state": {}, "ended": False}
         self._next, self.state, self.is_over = int(kept["next"]), kept["state"], bool(kept["ended"])
         # Sent by an uploader that was killed before it could delete the file.
@@ -57,11 +62,30 @@ class Outbox:
         """Less than half of the slots are left: the receiver has been away for a while."""
         return self.slots_left * 2 < self.size
 
+    @property
+    def takes_large(self) -> bool:
+        """Whether large files may use slots: the last quarter is kept for the end of the run."""
+        return self.slots_left * 4 > self.size
+
+    @property
+    def away_seconds(self) -> float:
+        """How long the slots have been short: while the receiver renews them, some seconds at most."""
+        if not self.is_short:
+            self._short_since = None
+            return 0.0
+        if self._short_since is None:
+            self._short_since = self._clock()
+        return self._clock() - self._short_since
+
     def wants_mail(self) -> bool:
         """Whether it is time to look for a newer mailbox."""
-        if self._read_at is None or self.is_short:
+        if self._read_at is None:
             return True
-        return self._clock() - self._read_at > float(self._mailbox.get("life_seconds", 0)) / 3
+        since = self._clock() - self._read_at
+        if self.is_short:
+            # Soon after it became short, and every minute when the receiver sleeps for days.
+            return since >= min(self.away_seconds, _LOOK_SECONDS)
+        return since > min(float(self._mailbox.get("life_seconds", 0)) / 3, _REREAD_SECONDS)
 
     def read_mailbox(self) -> None:
         """Unavailable or Rejected when it cannot be read; the old one stays then."""

@@ -59,6 +59,8 @@ class Start:
     deliver: float = 3600.0
     obey: float = 60.0
     part_bytes: int = 16 << 20
+    # Where the agent reports the start of the job (`start_report`), by PUT.
+    report: str = ""
     v: int = VERSION
 
     def to_json(self) -> str:
@@ -136,6 +138,9 @@ def prepare(
     spec = JobSpec.from_json({**job, "run_dir": str(folders.run.absolute())})
     if before := spec.environment.get("PYTHONPATH"):
         environment["PYTHONPATH"] = os.pathsep.join([*environment.values(), before])
+    given = folders.base / AgentFiles(folders.base).secrets.name
+    if given.exists():
+        given.replace(files.secrets)
     files.write_job(replace(spec, environment={**spec.environment, **environment}))
     replace_file(is_there, "{}")
     return known

@@ -5,6 +5,7 @@ goes on when the uploader is killed. Started again, the uploader finds that proc
 goes on.
 """
 
+import errno
 import logging
 import os
 import signal
@@ -21,6 +22,7 @@ from gpubloom.agent.remote.control_handler import ControlHandler
 from gpubloom.agent.remote.link import DamagedError, HttpLink, Link, Rejected, Unavailable
 from gpubloom.agent.remote.outbox import NoSlot, Outbox
 from gpubloom.agent.remote.start import Folders, Start, prepare
+from gpubloom.agent.remote.start_report import StartReport
 from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.errors import InputError
 from gpubloom.traincard.atomic_write import read_json_object
@@ -37,6 +39,12 @@ CANNOT_START = 78
 _LONGEST_PAUSE_SECONDS = 30.0
 # A promise allows for one failed try and one pause in between.
 _PROMISE_BEATS = 3
+# While the receiver sleeps, batches are merged: the next one comes after this share of the time that it has
+# slept already. So 160 slots last a week, and a machine that is lost loses a twentieth of that time at most.
+_MERGED_SHARE = 0.05
+_LONGEST_MERGE_SECONDS = 4 * 3600.0
+# Of a merged batch. No receiver takes one of more than 128 MiB (`sync.accepted.Limits`).
+_MERGED_BYTES = 96 << 20
 
 
 class Uploader:
@@ -49,8 +57,10 @@ class Uploader:
         link: Link,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        report: StartReport | None = None,
     ) -> None:
         self._start, self._folders, self._link = start, folders, link
+        self._report = report or StartReport(folders.base / "report", "", link)
         self._clock, self._sleep = clock, sleep
         self._files = AgentFiles(folders.run)
         self._outbox = Outbox(folders.post, link, start.mailbox, clock)
@@ -60,6 +70,8 @@ class Uploader:
         self._sent_at, self._looked_at = -1e9, -1e9
         self._failures = 0
         self._grace = 0.0
+        # The last batch was full: there is more of the same.
+        self._is_full = False
 
     def run(self) -> int:
         self.prepare()
@@ -82,7 +94,10 @@ class Uploader:
 
     def prepare(self) -> None:
         """Download the job, unless that was done before."""
+        self._report.begin("data", f"{len(self._start.files)} files to download")
         known = prepare(self._start, self._folders, self._link, self._sleep)
+        size = sum(path.stat().st_size for path in self._folders.base.rglob("*") if path.is_file())
+        self._report.done("data", f"{len(self._start.files)} files, {size / 1e6:.1f} MB on the disk")
         if not self._outbox.state:
             self._outbox.begin(DeltaBuilder.first_state(self._folders.run, known))
 
@@ -101,7 +116,9 @@ class Uploader:
         # This file, when it is the zipapp; the package, when it is installed.
         here = [sys.argv[0]] if sys.argv[0].endswith(".pyz") else ["-m", "gpubloom.agent"]
         command = [sys.executable, *here, str(self._folders.run), "--start", "remote start"]
+        self._report.begin("start", f"Python {sys.version.split()[0]}: {' '.join(spec.command)}")
         self._agent = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        self._report.done("start", "the job runs")
 
     def _is_running(self) -> bool:
         if self._agent is not None and self._agent.poll() is None:
@@ -151,11 +168,15 @@ class Uploader:
         if self._outbox.is_over:
             return False
         since = self._clock() - self._sent_at
-        is_short = self._outbox.is_short
-        if is_short and not ended and since < self._start.beat:
+        is_short, interval = self._outbox.is_short, self._interval()
+        if is_short and not ended and not self._is_full and since < interval:
             return False
-        news = self._delta_builder.pack(self._outbox.state, large=ended or not is_short, final=ended)
-        if news is None and not ended and since < self._start.beat:
+        room = max(self._start.part_bytes, _MERGED_BYTES) if is_short else self._start.part_bytes
+        news = self._delta_builder.pack(
+            self._outbox.state, large=ended or self._outbox.takes_large, final=ended, room=room
+        )
+        self._is_full = news is not None and len(news[1]) >= room // 2
+        if news is None and not ended and since < interval:
             return False
         entries, body, state = news or ([], b"", self._outbox.state)
         is_last = ended and news is None
@@ -166,7 +187,7 @@ class Uploader:
                 job_id=self._start.job_id,
                 attempt=self._start.attempt,
                 number=self._outbox.next_number,
-                next_in=self._start.beat * _PROMISE_BEATS,
+                next_in=interval * _PROMISE_BEATS,
                 entries=entries,
                 body=body,
                 ended=is_last,
@@ -175,6 +196,11 @@ class Uploader:
             state,
         )
         return True
+
+    def _interval(self) -> float:
+        """Seconds between batches when there is little to send, or few slots to send it with."""
+        merged = min(self._outbox.away_seconds * _MERGED_SHARE, _LONGEST_MERGE_SECONDS)
+        return max(self._start.beat, merged)
 
     def _exit_record(self) -> tuple[list[dict[str, object]], bytes]:
         path = self._files.exit(self._start.attempt)
@@ -191,6 +217,7 @@ def main(arguments: list[str]) -> int:
         logger.error("The folder is missing. Usage: bloom-agent.pyz remote FOLDER")
         return CANNOT_START
     base = Path(arguments[0]).absolute()
+    report = StartReport(base / "report", "", HttpLink())
     try:
         content = read_json_object(base / "start.json")
         if content is None:
@@ -199,7 +226,21 @@ def main(arguments: list[str]) -> int:
         held = hold(base / "courier.lock")
         if held is None:
             return ALREADY_HERE
-        return Uploader(start, Folders(base), HttpLink()).run()
+        report = StartReport.of_machine(base, start.report)
+        return Uploader(start, Folders(base), HttpLink(), report=report).run()
     except (Unavailable, Rejected, DamagedError, ValueError, OSError) as problem:
         logger.error("The job cannot be started: %s", problem)
+        report.failed("data", *_why_not_started(problem))
         return CANNOT_START
+
+
+def _why_not_started(problem: Exception) -> tuple[str, str]:
+    """A code and a sentence for the owner of the job."""
+    if isinstance(problem, Rejected):
+        return "address_expired", (
+            "The address from which the machine loads the files of the job is no longer valid. Resume the "
+            "job: it gets new ones."
+        )
+    if isinstance(problem, OSError) and problem.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return "disk_full", "The disk of the machine is full. Choose an offer with a larger disk."
+    return "not_started", f"The agent could not start the job: {problem}"

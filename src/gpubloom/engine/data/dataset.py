@@ -132,6 +132,8 @@ class Dataset:
 
         tokenizer = Tokenizer.create(config.tokenizer, ())
         found = open_examples(config, context_length, cache)
+        if found.findings.template is not None:
+            tokenizer = tokenizer.with_template(found.findings.template)
         end = found.findings.turn_end
         return cls(
             train=found.train,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpubloom.engine.data.rows import IGNORED, NO_ROW, Numbers, RowArrays, Rows
 from gpubloom.errors import InputError
+from gpubloom.plan.steps import filled_batch_size
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,7 @@ class Loader:
     ) -> None:
         """With several processes, the one of this rank gets its share of every step's rows."""
         if not rows.may_repeat:
-            # Rows that stay empty in every batch would only cost time.
-            batch_size = min(batch_size, -(-len(rows) // (accumulation * processes)))
+            batch_size = filled_batch_size(len(rows), batch_size, accumulation, processes)
         self.batch_size = batch_size
         self.rows_per_step = batch_size * accumulation * processes
         self._rank = rank

@@ -1,19 +1,15 @@
 """Packing: examples of any length in rows of one length.
 
-Best fit, longest first: an example goes into the fullest row that still holds it. Rows depend on the lengths
-alone. Every example keeps a number of its own within its row, so that none sees another.
+Which example goes into which row is decided in gpubloom.datasets.packing, by the lengths alone. Every example
+keeps a number of its own within its row, so that none sees another.
 """
 
-import bisect
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from gpubloom.datasets.packing import best_fit, sequence_length
 from gpubloom.engine.data.rows import IGNORED, NO_ROW, Numbers, RowArrays, Tokens
-
-# Row lengths are rounded up to it: matrix kernels like multiples.
-_ROUND = 64
 
 
 @dataclass(frozen=True)
@@ -91,35 +87,7 @@ def pack(examples: Examples, length: int, *, together: bool) -> PackedRows:
     """Rows of at most `length` tokens; not `together`: one example a row."""
     lengths = examples.lengths.tolist()
     assert max(lengths) <= length, "longer examples are cut or left out before"
-    rows = best_fit(lengths, length) if together else [[example] for example in range(len(examples))]
+    rows = best_fit(lengths, length, together=together)
     ends = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
     order = np.fromiter((example for row in rows for example in row), np.int64, len(examples))
-    longest = max(sum(lengths[example] for example in row) for row in rows)
-    return PackedRows(examples, min(length, -(-longest // _ROUND) * _ROUND), order, ends)
-
-
-def best_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Numbers of examples by row."""
-    rows: list[list[int]] = []
-    # Rows by the room that is left in them, and those rooms in order.
-    by_room: dict[int, list[int]] = {}
-    free_tokens: list[int] = []
-    for example in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-        length = lengths[example]
-        index = bisect.bisect_left(free_tokens, length)
-        if index == len(free_tokens):
-            row, room = len(rows), capacity
-            rows.append([])
-        else:
-            room = free_tokens[index]
-            row = by_room[room].pop()
-            if not by_room[room]:
-                del free_tokens[index], by_room[room]
-        rows[row].append(example)
-        left = room - length
-        if left:
-            if left not in by_room:
-                by_room[left] = []
-                bisect.insort(free_tokens, left)
-            by_room[left].append(row)
-    return rows
+    return PackedRows(examples, sequence_length(lengths, rows, length), order, ends)

@@ -100,6 +100,11 @@ class Tokenizer:
         if pending:
             yield self.decode([*before, *pending])[len(self.decode(before)) :]
 
+    def with_template(self, source: str) -> "Tokenizer":
+        """The same tokenizer, saved with this chat template."""
+        files = {**self._auxiliary_files, "chat_template.jinja": source.encode()}
+        return Tokenizer(self._backend, is_bytes=self._is_bytes, auxiliary_files=files)
+
     def save(self, folder: Path, context_length: int) -> None:
         """tokenizer.json and what transformers' AutoTokenizer wants beside it."""
         self._backend.save(str(folder / "tokenizer.json"))

@@ -26,7 +26,7 @@ from gpubloom.errors import InputError
 from gpubloom.plan import DataConfig, TokenizerConfig
 from gpubloom.plan.config import TrainConfig, read_json
 
-_EXAMPLE_SUFFIXES = {".jsonl", ".json", ".csv", ".tsv", ".parquet"}
+_EXAMPLE_SUFFIXES = {".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz", ".zst", ".zip"}
 _BATCH_SIZE = 8
 # Where no run says how long a row is.
 _LONGEST_ROW = 1_024

@@ -112,9 +112,9 @@ def _added_behind(rows: RowTokenizer) -> int:
 
 def _template(found: ResolvedModel) -> ChatTemplate:
     template = ChatTemplate.from_folder(found.folder)
-    if template.source == PLAIN and found.base is not None and found.is_adapter:
+    if template.is_fallback and found.base is not None and found.is_adapter:
         of_base = ChatTemplate.from_folder(found.base)
-        if of_base.source != PLAIN or not template.eos:
+        if not of_base.is_fallback or not template.eos:
             return of_base
     return template
 

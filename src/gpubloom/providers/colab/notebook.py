@@ -58,31 +58,6 @@ _RESUME = """
 if os.path.isdir(SAVED) and os.listdir(SAVED):
     sys.argv += MORE
     print("Resuming from the saved checkpoint:", *sys.argv)"""
-_AGENT = """\
-#@title Report to GPU Bloom { display-mode: "form" }
-import getpass, os, subprocess
-
-try:
-    from google.colab import userdata
-    start = userdata.get("BLOOM_START")
-except Exception:
-    # No such secret, or this notebook may not read it.
-    start = getpass.getpass("BLOOM_START of the job (leave empty to run without GPU Bloom): ")
-
-class Watched(Exception):
-    def _render_traceback_(self):
-        return ["The job has finished, and GPU Bloom has its results. The cells below would run it again."]
-
-if start:
-    agent = subprocess.Popen(
-        ["/bin/sh", "-c", COMMAND], env={**os.environ, "BLOOM_START": start.strip()},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )
-    for line in agent.stdout:
-        print(line, end="", flush=True)
-    if agent.wait() != 0:
-        raise RuntimeError("The job's agent failed with exit code %d." % agent.returncode)
-    raise Watched"""
 _RESULTS = """\
 #@title Download all files { display-mode: "form" }
 import shutil
@@ -99,13 +74,10 @@ def colab_notebook(
     *,
     name: str | None = None,
     gpu: str = "T4",
-    command: str | None = None,
 ) -> dict[str, Any]:
     """The notebook as JSON (nbformat 4.5), to be saved as .ipynb. Raises ScriptProblem for invalid input.
 
-    `packages`: None takes the packages that the script imports. `command` starts a job's agent
-    (`SentBundle.command`): then the notebook takes BLOOM_START, the job's address, from Colab's secrets
-    or asks for it, and the job reports to GPU Bloom as on any other machine.
+    `packages`: None takes the packages that the script imports.
     """
     _check(files, entry)
     script = _text(files[entry], entry)
@@ -122,7 +94,6 @@ def colab_notebook(
         *([Cell("code", f"%pip install --quiet {' '.join(_quoted(packages))}")] if packages else []),
         Cell("code", _GPU),
         *_file_cells({path: content for path, content in files.items() if path != entry}),
-        *([Cell("code", _AGENT.replace("COMMAND", repr(command), 1))] if command is not None else []),
         Cell("code", _command_line([entry, *arguments], found.checkpoints)),
     ]
     after = [

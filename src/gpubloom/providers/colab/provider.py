@@ -68,6 +68,8 @@ def capabilities(set_up: bool) -> Capabilities:
         several_nodes=Capability(False, "Colab sessions cannot be combined for one job."),
         spot=Capability(False, "Colab has no spot instances. It can end any session at any time."),
         longest_seconds=_LONGEST_SECONDS,
+        # Colab ends every session at its longest life.
+        switch_off=Capability(True),
     )
 
 
@@ -150,7 +152,17 @@ class ColabSessions:
             with tempfile.TemporaryDirectory() as folder:
                 start, boot = _written(Path(folder), launch)
                 await call("upload", "-s", launch.key, str(start), _START)
-                await call("exec", "-s", launch.key, "-f", str(boot), timeout_seconds=_NEW_SECONDS)
+                # Packages are installed without a word, and the program gives up after 30 silent seconds.
+                await call(
+                    "exec",
+                    "-s",
+                    launch.key,
+                    "-f",
+                    str(boot),
+                    "--timeout",
+                    f"{_NEW_SECONDS:.0f}",
+                    timeout_seconds=_NEW_SECONDS,
+                )
         except Fault:
             # A session without a job costs as much as one with.
             await self.cancel(launch.key)

@@ -9,18 +9,11 @@ from pydantic import BaseModel
 
 from gpubloom.offers import PriceRow
 from gpubloom.providers.cloud import InstanceState
+from gpubloom.providers.gpu_names import our_gpu_name, runs_jobs
 
 Content = TypeVar("Content")
 
 _GPU = re.compile(r"(?P<model>[^(]+?)\s*\((?P<memory>\d+)\s*GB(?P<board>[^)]*)\)")
-_MAKERS = ("NVIDIA ", "Tesla ", "Quadro ")
-# Lambda leaves out what our price table says.
-_FULL_NAMES = {"A6000": "RTX A6000", "A5000": "RTX A5000", "A4000": "RTX A4000"}
-# The API does not tell the architecture of a type: these have arm64 processors, for which neither packages
-# nor images are chosen here.
-_ARM64 = ("GH200", "GB200", "GB300")
-# Before Ampere: no bfloat16, and Volta is left out of the wheels of PyTorch that are installed.
-_TOO_OLD = ("V100", "RTX 6000")
 # The first word of a region, as parts of the world are called in offers.
 _PARTS = {"us": "us", "europe": "eu", "asia": "asia", "australia": "australia", "me": "me"}
 
@@ -66,20 +59,13 @@ class InstanceType(BaseModel):
         found = _GPU.match(self.gpu_description)
         if found is None or self.specs.gpus < 1:
             return None
-        model, memory = found["model"], int(found["memory"])
-        for maker in _MAKERS:
-            model = model.removeprefix(maker)
-        model = _FULL_NAMES.get(model, model)
-        if model == "A100":
-            model = f"A100 {memory}GB"
-        elif model == "H100" and "PCIe" in found["board"]:
-            model = "H100 PCIe"
-        return model, float(memory)
+        memory = float(found["memory"])
+        return our_gpu_name(f"{found['model']} {found['board']}", memory), memory
 
     @property
     def runs_jobs(self) -> bool:
         """Whether our jobs run there: a known GPU, new enough, beside an x86-64 processor."""
-        return self.gpu is not None and self.gpu[0] not in {*_ARM64, *_TOO_OLD}
+        return self.gpu is not None and runs_jobs(self.gpu[0])
 
 
 class TypeOnOffer(BaseModel):

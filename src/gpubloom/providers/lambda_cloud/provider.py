@@ -57,8 +57,8 @@ _CODES: dict[str, FaultKind] = {
     "instance-operations/launch/insufficient-capacity": "no_capacity",
     "global/quota-exceeded": "quota",
     "global/invalid-api-key": "bad_credentials",
-    "global/account-inactive": "bad_credentials",
-    "global/invalid-address": "bad_credentials",
+    "global/account-inactive": "inactive_account",
+    "global/invalid-address": "inactive_account",
     "global/object-does-not-exist": "gone",
 }
 
@@ -68,6 +68,12 @@ CAPABILITIES = Capabilities(
     several_gpus=Capability(True),
     several_nodes=Capability(False, "Machines are rented one by one and cannot be combined for one job."),
     spot=Capability(False, "Lambda has on-demand prices only. There are no spot instances."),
+    # An API key of Lambda can do everything: none is put on the machine to terminate itself.
+    switch_off=Capability(
+        False,
+        "At its time limit the machine shuts down, but Lambda bills it until it is terminated. If this "
+        "server never comes back, terminate it at cloud.lambda.ai.",
+    ),
 )
 
 

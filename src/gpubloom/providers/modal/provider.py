@@ -7,7 +7,8 @@ process was lost, looks into the bucket first, where the end of a job lies.
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,6 +24,7 @@ from gpubloom.providers.cloud import (
     Prefetch,
     ignoring_gone,
 )
+from gpubloom.providers.modal.build_log import listening_to_build
 from gpubloom.providers.modal.connection import (
     ModalConnection,
     SaidNothing,
@@ -60,6 +62,7 @@ _MOST_GPUS = 8
 # Asked for beside each GPU; more is used and billed as it is needed. The default, an eighth of a core, would
 # starve the GPU.
 _CORES = 2.0
+_BUILD_LINES = 60
 _MEMORY_MB = 4_096
 
 _NOT_PREFETCHED = (
@@ -75,6 +78,8 @@ _CAPABILITIES = Capabilities(
     several_nodes=Capability(False, "A Modal sandbox is one container on one machine."),
     spot=Capability(False, "Modal has one price per GPU type. There are no spot instances."),
     longest_seconds=_LONGEST_SECONDS,
+    # Every sandbox is created with a timeout, which Modal enforces.
+    switch_off=Capability(True),
 )
 
 
@@ -130,6 +135,8 @@ class ModalProvider:
         # What was started or seen here, by its id.
         self._keys: dict[str, str] = {}
         self._ended_by_us: set[str] = set()
+        # What was printed while the image of a key was built.
+        self._build_logs: dict[str, deque[str]] = {}
 
     async def check(self) -> str:
         import modal
@@ -212,6 +219,10 @@ class ModalProvider:
         app = await self._modal.app(create=False)
         return [] if app is None else await self._listed(app, _OURS)
 
+    async def console(self, instance_id: str) -> Sequence[str]:
+        """The build of the image, by the key of the launch or by the sandbox that runs on it."""
+        return list(self._build_logs.get(self._keys.get(instance_id, instance_id), ()))
+
     async def close(self) -> None:
         await self._modal.close()
 
@@ -236,8 +247,11 @@ class ModalProvider:
         return image, _NOT_PREFETCHED if launch.prefetch else ""
 
     async def _built(self, app: "modal.App", image: "modal.Image", launch: Launch) -> "modal.Image":
+        lines = self._build_logs.setdefault(launch.key, deque(maxlen=_BUILD_LINES))
+        secrets = (launch.start_address, *launch.secrets.values())
         try:
-            return await self._modal.within(self._modal.limits.image, image.build.aio(app))
+            with listening_to_build(lambda line: lines.append(_without(line, secrets))):
+                return await self._modal.within(self._modal.limits.image, image.build.aio(app))
         except raised_by_calls() as problem:
             hidden = tuple(launch.secrets.values())
             raise self._modal.fault(problem, "install the job's packages", *hidden) from None
@@ -319,6 +333,13 @@ class ModalProvider:
         return Instance(
             sandbox.object_id, key, "ended", f"The command ended with exit code {code}.", page=page
         )
+
+
+def _without(line: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        if secret:
+            line = line.replace(secret, "…")
+    return line
 
 
 def _gpu(launch: Launch) -> str:

@@ -52,6 +52,11 @@ CAPABILITIES = Capabilities(
     several_gpus=Capability(True),
     several_nodes=Capability(False, "Machines are rented one by one and cannot be combined for one job."),
     spot=Capability(False, "Paperspace has on-demand prices only. There are no spot instances."),
+    switch_off=Capability(
+        False,
+        "At its time limit the machine shuts down, but Paperspace bills its disk until the machine is "
+        "deleted. If this server never comes back, delete it in the Paperspace console.",
+    ),
 )
 
 

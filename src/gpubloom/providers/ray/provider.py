@@ -66,6 +66,8 @@ _CAPABILITIES = Capabilities(
         False, "A Ray job starts on one node. To train on several nodes, use `bloom train --ray`."
     ),
     spot=Capability(False, "The cluster is your own and has no prices."),
+    # Nothing is billed.
+    switch_off=Capability(True),
 )
 
 

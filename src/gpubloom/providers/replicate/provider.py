@@ -67,6 +67,8 @@ CAPABILITIES = Capabilities(
     ),
     several_nodes=Capability(False, "A training at Replicate runs on one machine."),
     spot=Capability(False, "Replicate bills by the second at one price. There are no spot instances."),
+    # The training ends itself at its time limit, and with it the bill.
+    switch_off=Capability(True),
 )
 
 

@@ -37,6 +37,8 @@ _CAPABILITIES = Capabilities(
     several_gpus=Capability(True),
     several_nodes=Capability(True),
     spot=Capability(True),
+    # The cluster is launched with autodown: the machine terminates itself.
+    switch_off=Capability(True),
 )
 # Of a task's states; anything else is not over.
 _OVER = {"SUCCEEDED", "FAILED", "FAILED_SETUP", "FAILED_DRIVER", "CANCELLED"}

@@ -149,8 +149,8 @@ def _bounded(launch: Launch) -> str:
     return f"timeout --signal=TERM --kill-after=300 {seconds} sh -c {shlex.quote(launch.command)}\n"
 
 
-# Clouds that the price table knows by themselves; the others are SkyPilot's, with their name in the region.
-_KNOWN = {"runpod": "runpod", "vast": "vast", "do": "digitalocean"}
+# Clouds of the price table that SkyPilot rents from; the region of SkyPilot's own rows names their cloud.
+_KNOWN = {"vast": "vast", "do": "digitalocean"}
 _SOURCE = "SkyPilot's catalogue of {cloud}"
 
 

@@ -191,3 +191,18 @@ def factors_changed(address: str, to: str, name: str, event: str) -> Email:
         f"If it was not you, reset your password now: {address}/auth/forgot\n"
         f"Then sign in and check your second factors: {address}/settings\n",
     )
+
+
+def machines_still_billed(to: str, name: str, provider: str, reason: str, machines: list[str]) -> Email:
+    """`machines`: each with its id at the provider, its rate and the page where its owner terminates it."""
+    listed = "\n".join(f"  {machine}" for machine in machines)
+    return Email(
+        to=to,
+        subject=f"Terminate a machine at {provider} that GPU Bloom cannot terminate",
+        text=f"Hello {name},\n\n"
+        f"GPU Bloom could not terminate these machines, so {provider} may still bill them:\n\n{listed}\n\n"
+        f"Reason: {reason}\n\n"
+        f"Terminate them in the console of {provider}. If the API key was changed, enter the new key under "
+        "Providers; GPU Bloom then terminates them within five minutes. It keeps trying and writes again "
+        "every day.\n",
+    )

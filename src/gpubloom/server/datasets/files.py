@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 from gpubloom.datasets import readable_suffixes
+from gpubloom.datasets.source import shown_suffixes
 from gpubloom.errors import InputError
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.settings import Settings
@@ -44,7 +45,7 @@ def suffix_of(filename: str) -> str:
             return suffix
     raise InputError(
         "wrong_suffix",
-        f"{shown_name(filename)} has an unsupported file type. Supported: {' '.join(readable_suffixes())}.",
+        f"{shown_name(filename)} has an unsupported file type. Supported: {' '.join(shown_suffixes())}.",
     )
 
 

@@ -89,6 +89,7 @@ def _usual_columns(format_: Any) -> Mapping:
         "alpaca": {"instruction": "instruction", "input": "input", "output": "output"},
         "sharegpt": {"messages": "conversations"},
         "messages": {"messages": "messages"},
+        "oasst": {"tree": "prompt"},
     }
     return Mapping(format_, usual[format_])
 
@@ -136,6 +137,8 @@ def _inspect(source: Source, request: dict[str, Any]) -> None:
     fields["columns"] = [
         {**asdict(column), "name": column.name[:500]} for column in report.columns[:_SHOWN_COLUMNS]
     ]
+    fields["paths"] = [path[:500] for path in report.paths[:_SHOWN_COLUMNS]]
+    fields["unused_columns"] = [name[:500] for name in report.unused_columns]
     fields["detection"] = _detection(report.detection)
     fields["problems"] = {
         "rows_refused": report.problems.rows_refused,
@@ -160,6 +163,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "line": problem.line,
         "reason": problem.reason[:2_000],
         "fatal": problem.fatal,
+        "code": problem.code,
     }
 
 

@@ -4,15 +4,15 @@ from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from gpubloom.datasets import FIELDS, Format, Mapping
 from gpubloom.server.datasets.tables import Source, Status
-from gpubloom.server.schema import Line, Schema, Storable, Whole
+from gpubloom.server.schema import Finding, Line, Schema, Storable, Whole
 from gpubloom.server.storage.uploads import LARGEST_OFFSET
 
-Encoding = Literal["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1"]
+Encoding = Literal["utf-8", "utf-16", "utf-16-le", "utf-16-be", "windows-1252", "latin-1"]
 ColumnName = Annotated[str, Storable, Field(min_length=1, max_length=500)]
 Columns = Annotated[dict[Annotated[str, Field(max_length=40)], ColumnName], Field(max_length=10)]
 Name = Annotated[Line, Field(min_length=1, max_length=200)]
@@ -50,6 +50,7 @@ class RowProblemOut(Schema):
     line: int | None
     reason: str
     fatal: bool
+    code: str | None = None
 
 
 class ProblemsFound(Schema):
@@ -70,14 +71,18 @@ class Bar(Schema):
 
 
 class LengthsOut(Schema):
+    """How long the rows are. Reports of earlier versions have no median."""
+
+    model_config = ConfigDict(extra="ignore")
+
     unit: str
     total: int
     trained: int
     longest: Annotated[
         list[tuple[int, int]], Field(description="Row number and length of the longest rows, longest first.")
     ]
-    half_below: int
-    most_below: Annotated[int, Field(description="95 % of the rows are shorter than this length.")]
+    median: Annotated[int, Field(description="50 % of the rows are no longer than this.")] = 0
+    percentile_95: Annotated[int, Field(description="95 % of the rows are no longer than this.")] = 0
     histogram: list[Bar]
     too_long: int
     first_too_long: list[int]
@@ -100,6 +105,8 @@ class ReportOut(Schema):
     rows: int
     blank_lines: int
     columns: list[ColumnOut]
+    paths: list[str] = Field([], description="Paths into lists and objects, such as instances[0].output.")
+    unused_columns: list[str] = Field([], description="Columns that the mapping does not use.")
     detection: DetectionOut
     mapping: MappingOut | None
     examples: int
@@ -233,3 +240,43 @@ class RowProblems(Schema):
     items: list[RowProblemOut]
     total: int
     kept: int
+
+
+class SideCountsOut(Schema):
+    """One side of the split. A sequence is a row of the trainer; it holds one or more packed examples."""
+
+    examples: int
+    tokens: int
+    trained_tokens: int
+    sequences: int
+    longest: Annotated[int, Field(description="Tokens of the longest example.")]
+
+
+class FilePreflightOut(Schema):
+    """What would become of the rows of one dataset."""
+
+    name: str
+    rows: int
+    used: int
+    unusable: int
+    rejected_by_template: int
+    truncated: int
+    skipped_too_long: int
+    tokens_removed: int
+    unused_columns: list[str]
+    problems: list[RowProblemOut]
+
+
+class PreflightOut(Schema):
+    """What a job would train and evaluate on: exact counts, and findings about them."""
+
+    train: SideCountsOut
+    eval: SideCountsOut | None
+    train_file: FilePreflightOut
+    eval_file: FilePreflightOut | None
+    sequence_length: int
+    truncated_share: float
+    duplicates: Annotated[int, Field(description="Examples that repeat an earlier one of their dataset.")]
+    overlap: Annotated[int, Field(description="Validation examples that are also in the training data.")]
+    steps: Annotated[int, Field(description="Optimizer steps of the whole run.")]
+    findings: list[Finding]

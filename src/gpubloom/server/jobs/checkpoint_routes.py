@@ -79,7 +79,7 @@ def _shown(
         path=checkpoint.path,
         size=checkpoint.size,
         metrics=checkpoint.metrics,
-        best=checkpoint.best,
+        best=checkpoint.best and summary.has_best,
         saved_at=checkpoint.saved_at,
         details=CheckpointDetails.of(checkpoint.details),
         job_id=job.id,

@@ -146,7 +146,7 @@ async def list_model_files(job_id: OwnJobId, files: OwnModelFiles) -> ModelFiles
 @router.get("/model/archive", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED])
 async def download_archive(job_id: OwnJobId, files: OwnModelFiles, range_: Range = None) -> StreamingResponse:
     """Download the whole model as one tar archive. A Range header continues an interrupted download."""
-    return _archive(files, _archive_name("model", job_id), range_)
+    return archive_of(files, _archive_name("model", job_id), range_)
 
 
 @router.get(
@@ -174,7 +174,7 @@ async def download_artifacts(
     files = await _artifact_files(settings, job_id)
     if not files:
         raise NotFound("This job has not written any files.", code="no_files")
-    return _archive(files, _archive_name("artifacts", job_id), range_)
+    return archive_of(files, _archive_name("artifacts", job_id), range_)
 
 
 @router.get(
@@ -210,7 +210,8 @@ def _named(files: Sequence[FoundFile], path: str) -> FoundFile | None:
     return next((file for file in files if file.name == path), None)
 
 
-def _archive(files: Sequence[FoundFile], name: str, range_: str | None) -> StreamingResponse:
+def archive_of(files: Sequence[FoundFile], name: str, range_: str | None) -> StreamingResponse:
+    """Files as one tar archive, or the part of it that a Range header asks for."""
     view = TarView(files, name)
     return _part_of(view.read, view.size, range_, f"{name}.tar", "application/x-tar")
 

@@ -95,6 +95,8 @@ class JobDelta(Schema):
     error_message: str | None = None
     start_time: datetime | None = None
     end_time: datetime | None = None
+    active_seconds: float = 0.0
+    active_since: datetime | None = None
     summary: SummaryDelta | None = None
 
 
@@ -148,6 +150,8 @@ _TOLD = (
     TrainingJob.error_message,
     TrainingJob.start_time,
     TrainingJob.end_time,
+    TrainingJob.active_seconds,
+    TrainingJob.active_since,
 )
 
 
@@ -173,6 +177,8 @@ class JobState:
             "error_message": job.error_message,
             "start_time": job.start_time,
             "end_time": job.end_time,
+            "active_seconds": job.active_seconds,
+            "active_since": job.active_since,
         }
 
     def whole(self) -> JobDelta:

@@ -16,16 +16,10 @@ from itertools import islice
 from pathlib import Path
 from uuid import UUID
 
-import structlog
-
 from gpubloom.scripts.task import WORK_FOLDER, checked_path
 from gpubloom.server.settings import Settings
-from gpubloom.storage import StorageError, Store
-from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.safe_paths import is_file_beneath, open_beneath, read_json_beneath, walk_beneath
-
-log = structlog.get_logger("bloom")
 
 _MODEL = "model"
 
@@ -71,6 +65,11 @@ def model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
     return sorted(islice(found, MOST_MODEL_FILES), key=lambda file: file.path)
 
 
+def folder_files(run_dir: Path, folder: str) -> list[FoundFile]:
+    """The files of a folder in a run directory, sorted, such as those of a checkpoint."""
+    return sorted(islice(_files_of(run_dir, folder), MOST_MODEL_FILES), key=lambda file: file.path)
+
+
 def _files_of(
     run_dir: Path, folder: str, shown: Callable[[str], bool] = lambda name: True
 ) -> Iterator[FoundFile]:
@@ -92,20 +91,6 @@ def has_model(settings: Settings, job_id: UUID) -> bool:
 def has_files(settings: Settings, job_id: UUID) -> bool:
     """Whether a job made files to download; not every form of a model has a config.json."""
     return bool(model_files(settings, job_id))
-
-
-def remove_transport(settings: Settings, job_id: UUID) -> None:
-    """Remove what a job on rented machines left in the bucket; while that is away, it stays there."""
-    if settings.storage is None:
-        return
-    try:
-        Store(settings.storage).delete_folder(JobLayout(str(job_id), 1).folder)
-    except StorageError as problem:
-        log.warning(
-            "could not delete the files of a deleted job from the bucket",
-            job=str(job_id),
-            reason=str(problem),
-        )
 
 
 def remove_run(run_dir: Path) -> None:

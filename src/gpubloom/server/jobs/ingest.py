@@ -15,6 +15,7 @@ from typing import Any, cast
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.runs.stats import merge_stats
 from gpubloom.server.jobs.metrics import LEVELS, WIDTHS, PointRange, merged
 from gpubloom.server.jobs.summary import CheckpointDetails
 from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricSeries, NonFinite, TrainingJob
@@ -67,6 +68,17 @@ class Batch:
         self.ends = {key: _ends(points) for key, points in self.points.items()}
         self.buckets = {key: _bucketed(points) for key, points in self.points.items()}
 
+    def reported(self) -> dict[str, list[tuple[float, float]]]:
+        """Steps and values of rank 0's training curves, in the order in which they were reported."""
+        return {
+            name: [
+                (x, float(value if value is not None else word or "nan"))
+                for x, _, _, _, value, word in points
+            ]
+            for (name, rank), points in self.points.items()
+            if rank == 0 and self.axes[name, rank] == "step"
+        }
+
     def _add(self, event: RunEvent) -> None:
         axis: Axis = "time" if event.kind == "system" else "step"
         x = int(event.t) if axis == "time" else event.step
@@ -103,19 +115,23 @@ def _ends(points: Sequence[Point]) -> list[Ends]:
 def _bucketed(points: Sequence[Point]) -> dict[tuple[int, int, int], list[float]]:
     """Points into the narrowest buckets, those into the next ones: they nest.
 
-    By level, bucket and attempt: low, high, total, count.
+    By level, bucket and attempt: low, high, total, count. NaN and the infinities are counted in buckets of
+    their own, whose levels are negative.
     """
     finest, width = LEVELS[0], WIDTHS[LEVELS[0]]
     narrow: dict[tuple[int, int, int], list[float]] = {}
     for x, attempt, _, _, value, _ in points:
         if value is not None:
             _merge(narrow, (finest, x // width, attempt), value, value, value, 1)
+        else:
+            _merge(narrow, (-finest, x // width, attempt), 0.0, 0.0, 0.0, 1)
     folded = dict(narrow)
     for level in LEVELS[1:]:
         wider: dict[tuple[int, int, int], list[float]] = {}
         times, width = WIDTHS[level] // width, WIDTHS[level]
-        for (_, bucket, attempt), (low, high, total, count) in narrow.items():
-            _merge(wider, (level, bucket // times, attempt), low, high, total, count)
+        for (narrower, bucket, attempt), (low, high, total, count) in narrow.items():
+            sign = 1 if narrower > 0 else -1
+            _merge(wider, (sign * level, bucket // times, attempt), low, high, total, count)
         folded.update(wider)
         narrow = wider
     return folded
@@ -146,6 +162,7 @@ async def store_points(session: AsyncSession, job: TrainingJob, batch: Batch) ->
     if not batch.points:
         return []
     ids = await _series_ids(session, job, batch.axes)
+    job.run_metrics = merge_stats(job.run_metrics or {}, batch.reported())
     points = [(ids[key], *point) for key, some in batch.points.items() for point in some]
     await _write(session, "training_metrics", _POINT_TYPES, points)
     buckets = [

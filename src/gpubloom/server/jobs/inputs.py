@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
@@ -35,6 +35,8 @@ class Inputs:
     dataset_path: str | None = None
     model: Model | None = None
     model_path: str | None = None
+    eval_dataset: Dataset | None = None
+    eval_path: str | None = None
 
     def put_into(self, config: dict[str, Any]) -> dict[str, Any]:
         """The config with the paths of what was given, and the dataset's mapping unless it says otherwise."""
@@ -43,6 +45,8 @@ class Inputs:
             model = filled.get("model")
             pretrained = self.model is not None or (isinstance(model, dict) and bool(model.get("path")))
             filled["data"] = self._data(self.dataset, filled.get("data"), pretrained)
+        if self.eval_dataset is not None:
+            filled["data"] = self._eval_data(self.eval_dataset, filled.get("data"))
         if self.model is not None:
             filled["model"] = _with_path(filled.get("model"), "model", "path", self.model_path)
         return filled
@@ -61,9 +65,31 @@ class Inputs:
         }
         return {"kind": "examples", **mapping, "encoding": dataset.encoding, **data}
 
+    def _eval_data(self, dataset: Dataset, data: Any) -> Any:
+        data = _with_path(data, "data", "eval_path", self.eval_path, "eval_dataset_id")
+        if not isinstance(data, dict) or data.get("kind") != "examples":
+            return data
+        mapping = (dataset.report or {}).get("mapping") or {
+            "format": dataset.format,
+            "columns": dataset.columns,
+        }
+        return {
+            "eval_format": mapping["format"],
+            "eval_columns": mapping["columns"],
+            "eval_encoding": dataset.encoding,
+            **data,
+        }
+
+    def name_of(self, path: str) -> str | None:
+        """What its owner calls the dataset with this path."""
+        for dataset, own in ((self.dataset, self.dataset_path), (self.eval_dataset, self.eval_path)):
+            if dataset is not None and path == own:
+                return dataset.name
+        return None
+
     def include(self, path: str) -> bool:
         """Whether a path of the config is one that was put there, or the tokenizer that comes with it."""
-        own = [self.dataset_path, self.model_path]
+        own = [self.dataset_path, self.eval_path, self.model_path]
         if self.model_path is not None:
             own.append(str(Path(self.model_path) / "tokenizer.json"))
         return path in own
@@ -72,7 +98,7 @@ class Inputs:
 NO_INPUTS = Inputs()
 
 
-def _with_path(part: Any, name: str, field: str, path: str | None) -> Any:
+def _with_path(part: Any, name: str, field: str, path: str | None, by_id: str | None = None) -> Any:
     if part is None:
         part = {}
     if not isinstance(part, dict):
@@ -81,7 +107,7 @@ def _with_path(part: Any, name: str, field: str, path: str | None) -> Any:
     if part.get(field):
         raise InvalidInput.for_field(
             f"config.{name}.{field}",
-            f"Remove {name}.{field}: send either {name}_id or {name}.{field}, not both.",
+            f"Remove {name}.{field}: send either {by_id or f'{name}_id'} or {name}.{field}, not both.",
             code="contradictory_fields",
         )
     return {**part, field: path}
@@ -94,6 +120,7 @@ async def find_inputs(
     *,
     dataset_id: UUID | None,
     model_id: UUID | None,
+    eval_dataset_id: UUID | None = None,
 ) -> Inputs:
     """The user's own dataset and model, ready for use. Those of other users are not found."""
     dataset = dataset_path = model = model_path = None
@@ -105,7 +132,12 @@ async def find_inputs(
         with _as_field("model_id"):
             model = await get_ready_model(session, principal, model_id)
             model_path = str(readable_folder(settings, model))
-    return Inputs(dataset, dataset_path, model, model_path)
+    held = held_path = None
+    if eval_dataset_id is not None:
+        with _as_field("eval_dataset_id"):
+            held = await get_ready_dataset(session, principal, eval_dataset_id)
+        held_path = str(dataset_file(settings, held))
+    return Inputs(dataset, dataset_path, model, model_path, held, held_path)
 
 
 @contextmanager
@@ -119,8 +151,13 @@ def _as_field(field: str) -> Iterator[None]:
 
 async def find_use(session: AsyncSession, kind: StoredKind, row_id: UUID) -> str | None:
     """A job that has not ended and needs this dataset or model, in a sentence."""
-    column = TrainingJob.dataset_id if kind == "dataset" else TrainingJob.model_id
+    columns = (
+        (TrainingJob.dataset_id, TrainingJob.eval_dataset_id)
+        if kind == "dataset"
+        else (TrainingJob.model_id,)
+    )
+    refers = or_(*(column == row_id for column in columns))
     name = await session.scalar(
-        select(TrainingJob.name).where(column == row_id, TrainingJob.status.not_in(ENDED)).limit(1)
+        select(TrainingJob.name).where(refers, TrainingJob.status.not_in(ENDED)).limit(1)
     )
     return None if name is None else f"The job {name} still uses this {kind}."

@@ -5,7 +5,7 @@ rented machines come from `rentals`, which stands above; `TakesOffers` is what a
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,8 +19,11 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.errors import code_of
+from gpubloom.offers import RentalLimits, default_limits
 from gpubloom.plan import (
+    CountedData,
     DoesNotFit,
+    EpochData,
     Hardware,
     NearestFit,
     Needs,
@@ -46,7 +49,7 @@ from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.inputs import NO_INPUTS, Inputs
 from gpubloom.server.jobs.schemas import OfferTaken
-from gpubloom.server.jobs.tables import Worker
+from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.data_paths import (
     DataPathRefused,
@@ -303,8 +306,10 @@ async def decide(
     gpu_type: str | None,
     host_memory: int | None,
     home: Path | None = None,
+    counted: CountedData | None = None,
 ) -> Launch:
-    """Where the job can run; raises CannotRun with the reason when nowhere. `home` may hold measurements."""
+    """Where the job can run; raises CannotRun with the reason when nowhere. `home` may hold measurements;
+    `counted` is what a pre-flight counted, in place of an estimate by file sizes."""
     # A worker registers a moment after the server starts; until then this machine is what there is.
     candidates = machines or [await anyio.to_thread.run_sync(detect_hardware)]
     if gpu_type is not None:
@@ -321,7 +326,7 @@ async def decide(
                 code="not_enough_host_memory",
             )
     try:
-        tokens = await anyio.to_thread.run_sync(estimate_tokens, config.data)
+        tokens: EpochData = counted or await anyio.to_thread.run_sync(estimate_tokens, config.data)
     except (ValueError, OSError) as error:
         raise InvalidInput.for_field("config.data.train_path", str(error), code=code_of(error)) from error
     first: tuple[Hardware, ValueError] | None = None
@@ -369,7 +374,7 @@ def predict_on_requested(
         return Prediction(machine.name, None, str(refusal))
 
 
-def _launch(config: TrainConfig, machine: Hardware, tokens: int | None) -> Launch:
+def _launch(config: TrainConfig, machine: Hardware, tokens: EpochData) -> Launch:
     processes = processes_on(machine, config)
     if config.device != "cpu":
         # Said in the config like the device: as many GPUs are kept for the job as it will use.
@@ -411,8 +416,22 @@ _SPREAD = {"low": 0.7, "likely": 1.0, "high": 1.6}
 class TakesOffers(Protocol):
     """Something that can rent machines."""
 
-    async def take(self, session: AsyncSession, principal: Principal, offer: OfferTaken) -> dict[str, Any]:
-        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
+    async def take(
+        self, session: AsyncSession, principal: Principal, offer: OfferTaken, *, starts: bool = True
+    ) -> dict[str, Any]:
+        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why.
+
+        `starts`: False for a quote.
+        """
+
+    async def alternatives(
+        self,
+        session: AsyncSession,
+        principal: Principal,
+        offer: Mapping[str, Any],
+        asked: Sequence[OfferTaken] | None,
+    ) -> list[dict[str, Any]]:
+        """Where a job goes when its offer has no machine. `asked`: the person's own order."""
 
 
 def offer_service_of(request: Request) -> TakesOffers:
@@ -447,3 +466,18 @@ def with_estimate(offer: dict[str, Any], seconds: float | None) -> dict[str, Any
     hours = seconds / 3600 + offer["start_up_seconds"] / 3600
     likely = {name: round(hours * spread * offer["hourly"], 4) for name, spread in _SPREAD.items()}
     return {**offer, "estimate": likely}
+
+
+def limits_for(offer: Mapping[str, Any]) -> RentalLimits:
+    """What a job that takes this offer may cost and take, unless its owner says otherwise."""
+    estimate = offer.get("estimate") or {}
+    return default_limits(float(offer.get("hourly") or 0.0), estimate.get("likely"))
+
+
+def set_default_limits(job: TrainingJob) -> None:
+    """A job on a rented machine never runs without a budget and a time limit."""
+    if job.offer is None:
+        return
+    limits = limits_for(job.offer)
+    job.budget = limits.budget if job.budget is None else job.budget
+    job.max_hours = limits.max_hours if job.max_hours is None else job.max_hours

@@ -35,6 +35,7 @@ from gpubloom.server.jobs.launch import (
     read_config,
     with_estimate,
 )
+from gpubloom.server.jobs.preflight import counted_data
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import (
     Finder,
@@ -50,6 +51,7 @@ from gpubloom.server.jobs.schemas import (
 from gpubloom.server.jobs.tasks import BackendOut, Backends
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.service import create_project, get_project
+from gpubloom.server.secrets.service import names_for
 from gpubloom.server.settings import Settings
 
 router = APIRouter(tags=["jobs"])
@@ -90,10 +92,12 @@ async def plan_job(
     body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> PlanAnswer:
     """Estimate memory use and speed, and check whether the job fits. Nothing is started."""
-    project = await _project_defaults(body, principal, database)
+    project = await project_defaults(body, principal, database)
     defaults = None
     try:
-        config, machines = await _configure(body, principal, database, settings, name="plan", project=project)
+        config, machines, inputs = await configure(
+            body, principal, database, settings, name="plan", project=project
+        )
         defaults = defaults_for(config, body.config)
         launch = await decide(
             machines,
@@ -101,6 +105,7 @@ async def plan_job(
             gpu_type=body.gpu_type,
             host_memory=body.host_memory,
             home=settings.home,
+            counted=await counted_data(settings, config, inputs),
         )
     except InvalidInput as refusal:
         found = refusal if isinstance(refusal, CannotRun) else None
@@ -141,10 +146,12 @@ async def _on_requested_machine(
     """The plan on the machine that was asked for; the data does not count, as it may not be here."""
     if not refusal.errors or refusal.errors[0].code not in _STILL_PLANNED:
         return None
-    asked = body.model_copy(update={"config": _without_data(body.config), "dataset_id": None})
+    asked = body.model_copy(
+        update={"config": _without_data(body.config), "dataset_id": None, "eval_dataset_id": None}
+    )
     model_only = replace(project, data_path=None, dataset_id=None)
     try:
-        config, machines = await _configure(
+        config, machines, _ = await configure(
             asked, principal, database, settings, name="plan", project=model_only
         )
     except InvalidInput:
@@ -168,7 +175,7 @@ async def plan_script(
     body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> Script:
     """Return the script that a job with this config would run, and its requirements. Nothing is started."""
-    project = await _project_defaults(body, principal, database)
+    project = await project_defaults(body, principal, database)
     name = str(body.config.get("name") or "Training")[:120]
     launch = await _decide(body, principal, database, settings, name=name, project=project)
     files = run_files(launch.config, launch.plan, gpubloom.__version__)
@@ -177,7 +184,7 @@ async def plan_script(
     )
 
 
-async def _project_defaults(body: PlanRequest, principal: Principal, database: Database) -> ProjectDefaults:
+async def project_defaults(body: PlanRequest, principal: Principal, database: Database) -> ProjectDefaults:
     if body.project_id is None:
         return NO_PROJECT
     async with database.read() as session:
@@ -194,15 +201,22 @@ async def _decide(
     project: ProjectDefaults,
     offer: dict[str, Any] | None = None,
 ) -> Launch:
-    config, machines = await _configure(
+    config, machines, inputs = await configure(
         body, principal, database, settings, name=name, project=project, offer=offer
     )
     # What was measured here says nothing about a machine that is rented.
     home = settings.home if offer is None else None
-    return await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory, home=home)
+    return await decide(
+        machines,
+        config,
+        gpu_type=body.gpu_type,
+        host_memory=body.host_memory,
+        home=home,
+        counted=await counted_data(settings, config, inputs),
+    )
 
 
-async def _configure(
+async def configure(
     body: PlanRequest,
     principal: Principal,
     database: Database,
@@ -211,8 +225,8 @@ async def _configure(
     name: str,
     project: ProjectDefaults,
     offer: dict[str, Any] | None = None,
-) -> tuple[TrainConfig, list[Hardware]]:
-    """The whole config of a request, and the machines that may run it."""
+) -> tuple[TrainConfig, list[Hardware], Inputs]:
+    """The whole config of a request, the machines that may run it, and what it was given by id."""
     async with database.read() as session:
         inputs = await _inputs(session, body, project, principal, settings)
         machines = [hardware for hardware, _ in await live_machines(session)]
@@ -222,7 +236,7 @@ async def _configure(
     else:
         machines = [hardware_of(offer)]
     await check_files(config, settings, inputs)
-    return await fill_in(config), machines
+    return await fill_in(config), machines, inputs
 
 
 async def _inputs(
@@ -236,7 +250,14 @@ async def _inputs(
     dataset_id = body.dataset_id
     if dataset_id is None and not _names_data(body.config):
         dataset_id = project.dataset_id
-    return await find_inputs(session, principal, settings, dataset_id=dataset_id, model_id=body.model_id)
+    return await find_inputs(
+        session,
+        principal,
+        settings,
+        dataset_id=dataset_id,
+        model_id=body.model_id,
+        eval_dataset_id=body.eval_dataset_id,
+    )
 
 
 def _names_data(config: dict[str, Any]) -> bool:
@@ -267,13 +288,14 @@ async def create_job(
     defaults = (
         ProjectDefaults.of(body.project)
         if body.project
-        else await _project_defaults(body, principal, database)
+        else await project_defaults(body, principal, database)
     )
     name = (
         body.name or str(body.config.get("name") or (body.project.name if body.project else "Training"))[:120]
     )
     offer = await _take(body, principal, database, offer_service)
     launch = await _decide(body, principal, database, settings, name=name, project=defaults, offer=offer)
+    taken = None if offer is None else with_estimate(offer, launch.plan.seconds)
     finder = _finder(body.finder or Finder(), launch) if body.kind == "find_learning_rate" else None
     async with database.write() as session:
         if (made_id := await creation.find_made(session)) is not None:
@@ -296,10 +318,14 @@ async def create_job(
             host_memory=body.host_memory,
             max_attempts=body.max_attempts,
             finder=finder,
-            offer=None if offer is None else with_estimate(offer, launch.plan.seconds),
+            offer=taken,
             budget=body.budget,
             max_hours=body.max_hours,
             requested_config=TrainConfig.own_names(body.config),
+            secrets=await names_for(session, principal, project.id, body.secrets),
+            failover=None
+            if taken is None
+            else await offer_service.alternatives(session, principal, taken, body.failover),
             settings=settings,
         )
         await creation.remember(session, job.id)

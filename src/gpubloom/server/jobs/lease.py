@@ -117,7 +117,8 @@ async def _claim(
     is_gone = exists().where(Machine.name == claimant.machine, Machine.gone_at.is_not(None))
     active = (
         select(TrainingJob.user_id, func.count().label("jobs"))
-        .where(TrainingJob.status.in_(ACTIVE), same_sort)
+        # A run that was sent here needs no machine of anybody.
+        .where(TrainingJob.status.in_(ACTIVE), TrainingJob.kind != "run", same_sort)
         .group_by(TrainingJob.user_id)
         .subquery()
     )

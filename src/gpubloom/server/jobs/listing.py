@@ -99,6 +99,8 @@ def _columns() -> list[ColumnElement[Any]]:
         "error_message",
         "start_time",
         "end_time",
+        "active_seconds",
+        "active_since",
         "created_at",
         "updated_at",
     )

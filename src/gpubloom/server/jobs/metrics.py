@@ -9,10 +9,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries, NonFinite
@@ -33,7 +35,7 @@ class NewPoint(NamedTuple):
     value: float | NonFinite
 
 
-# x, low, high, total, count
+# x, low, high, total, count of finite values; without any, the values were NaN or infinite.
 Sample = tuple[float, float, float, float, int]
 
 
@@ -61,8 +63,26 @@ class LastPoint:
 
 
 @dataclass
+class Gaps:
+    """Where values were NaN or infinite."""
+
+    x: list[float] = field(default_factory=list)
+    attempt: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Clock:
+    """When the steps of an attempt happened: pairs of step and time, in order."""
+
+    attempt: int
+    x: list[int] = field(default_factory=list)
+    time: list[float] = field(default_factory=list)
+
+
+@dataclass
 class Curve:
-    """One series in columns. Where points were thinned, `value` is their mean between `low` and `high`.
+    """One series in columns. Where points were thinned, `value` is the mean of `count` values between `low`
+    and `high`.
 
     `last` is of the whole series, whatever range was asked for.
     """
@@ -74,7 +94,9 @@ class Curve:
     value: list[float] = field(default_factory=list)
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
+    count: list[int] = field(default_factory=list)
     attempt: list[int] = field(default_factory=list)
+    gaps: Gaps = field(default_factory=Gaps)
     last: LastPoint | None = None
 
 
@@ -98,6 +120,55 @@ async def read_curves(
         limits = (first, last) if axis == "step" else (None, None)
         curves += await _read_group(session, group, limits, points)
     return curves
+
+
+async def read_series(
+    session: AsyncSession, job_ids: Sequence[UUID], name: str, points: int
+) -> dict[UUID, tuple[list[float], list[float], list[int]]]:
+    """One series of rank 0 of many jobs: x, mean value and attempt in columns. Few statements for all."""
+    rows = await session.execute(
+        select(MetricSeries.id, MetricSeries.job_id).where(
+            MetricSeries.job_id.in_(job_ids),
+            MetricSeries.name == name,
+            MetricSeries.rank == 0,
+            MetricSeries.axis == "step",
+        )
+    )
+    jobs = {row.id: row.job_id for row in rows}
+    # The widest buckets are few: they say how long each curve is.
+    widest = WIDTHS[LEVELS[-1]]
+    longest = await session.execute(
+        select(MetricBucket.series_id, func.max(MetricBucket.bucket))
+        .where(MetricBucket.series_id.in_(jobs), MetricBucket.level == LEVELS[-1])
+        .group_by(MetricBucket.series_id)
+    )
+    by_level: dict[int, list[int]] = defaultdict(list)
+    for series_id, bucket in longest:
+        by_level[_overlay_level((bucket + 1) * widest, points)].append(series_id)
+    found: dict[UUID, tuple[list[float], list[float], list[int]]] = {}
+    for level, ids in by_level.items():
+        read = await (
+            _read_points(session, ids, 0, _FURTHEST)
+            if level == 0
+            else _read_buckets(session, ids, level, 0, _FURTHEST)
+        )
+        for series_id, attempts in read.items():
+            curve = Curve(name, 0, "step")
+            for attempt, samples in sorted(attempts.items()):
+                every = -(-len(samples) // points) or 1
+                _thin(curve, attempt, samples, every)
+            found[jobs[series_id]] = (curve.x, curve.value, curve.attempt)
+    return found
+
+
+_FURTHEST = 1 << 62
+
+
+def _overlay_level(span: int, points: int) -> int:
+    """The narrowest buckets that are not many more than the points of a chart; 0: the curve is short."""
+    if span <= WIDTHS[LEVELS[-1]]:
+        return 0
+    return next((level for level, width in WIDTHS.items() if 2 * (span // width) <= 5 * points), LEVELS[-1])
 
 
 async def _read_group(
@@ -172,13 +243,12 @@ async def _read_points(
     rows = await session.execute(
         select(MetricPoint.series_id, MetricPoint.attempt, MetricPoint.x, MetricPoint.value)
         .where(MetricPoint.series_id.in_(ids), MetricPoint.x.between(first, last))
-        .where(MetricPoint.value.is_not(None))
         .order_by(MetricPoint.series_id, MetricPoint.x)
     )
     found: dict[int, dict[int, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for series_id, attempt, x, value in rows:
-        assert value is not None
-        found[series_id][attempt].append((x, value, value, value, 1))
+        sample = (x, 0.0, 0.0, 0.0, 0) if value is None else (x, value, value, value, 1)
+        found[series_id][attempt].append(sample)
     return found
 
 
@@ -189,6 +259,7 @@ async def _read_buckets(
     rows = await session.execute(
         select(
             MetricBucket.series_id,
+            MetricBucket.level,
             MetricBucket.attempt,
             MetricBucket.bucket,
             MetricBucket.low,
@@ -196,14 +267,14 @@ async def _read_buckets(
             MetricBucket.total,
             MetricBucket.count,
         )
-        .where(MetricBucket.series_id.in_(ids), MetricBucket.level == level)
+        .where(MetricBucket.series_id.in_(ids), MetricBucket.level.in_((level, -level)))
         .where(MetricBucket.bucket.between(first // width, last // width))
         .order_by(MetricBucket.series_id, MetricBucket.bucket)
     )
     found: dict[int, dict[int, list[Sample]]] = defaultdict(lambda: defaultdict(list))
-    for series_id, attempt, bucket, low, high, total, count in rows:
+    for series_id, row_level, attempt, bucket, low, high, total, count in rows:
         middle = min(bucket * width + (width - 1) / 2, last)
-        found[series_id][attempt].append((middle, low, high, total, count))
+        found[series_id][attempt].append((middle, low, high, total, count if row_level > 0 else 0))
     return found
 
 
@@ -213,14 +284,100 @@ def _curve(
     curve = Curve(name=row.name, rank=row.rank, axis=row.axis, last=last)
     every = -(-sum(len(samples) for samples in attempts.values()) // points) or 1
     for attempt, samples in sorted(attempts.items()):
-        for start in range(0, len(samples), every):
-            part = samples[start : start + every]
-            curve.x.append((part[0][0] + part[-1][0]) / 2)
-            curve.low.append(min(sample[1] for sample in part))
-            curve.high.append(max(sample[2] for sample in part))
-            curve.value.append(sum(sample[3] for sample in part) / sum(sample[4] for sample in part))
-            curve.attempt.append(attempt)
+        _thin(curve, attempt, samples, every)
     return curve
+
+
+def _thin(curve: Curve, attempt: int, samples: Sequence[Sample], every: int) -> None:
+    """Adds the samples of an attempt to a curve, `every` of them as one point."""
+    for start in range(0, len(samples), every):
+        part = samples[start : start + every]
+        x = (part[0][0] + part[-1][0]) / 2
+        finite = [sample for sample in part if sample[4]]
+        if len(finite) < len(part):
+            curve.gaps.x.append(x)
+            curve.gaps.attempt.append(attempt)
+        if finite:
+            count = sum(sample[4] for sample in finite)
+            curve.x.append(x)
+            curve.low.append(min(sample[1] for sample in finite))
+            curve.high.append(max(sample[2] for sample in finite))
+            curve.value.append(sum(sample[3] for sample in finite) / count)
+            curve.count.append(count)
+            curve.attempt.append(attempt)
+
+
+_CLOCK_POINTS = 200
+# SQLite joins at most 500 parts in one statement.
+_MOST_PARTS = 450
+
+
+async def read_clock(session: AsyncSession, job_id: UUID) -> list[Clock]:
+    """When steps happened, for charts along time: of each attempt, pairs from the series that tells most."""
+    counted = await session.execute(
+        select(MetricBucket.series_id, func.sum(MetricBucket.count).label("points"))
+        .join(MetricSeries, MetricSeries.id == MetricBucket.series_id)
+        .where(MetricSeries.job_id == job_id, MetricSeries.axis == "step", MetricSeries.rank == 0)
+        .where(MetricBucket.level == LEVELS[-1])
+        .group_by(MetricBucket.series_id)
+        .order_by(func.sum(MetricBucket.count).desc(), MetricBucket.series_id)
+        .limit(1)
+    )
+    found = counted.first()
+    if found is None:
+        return []
+    series_id, points = found
+    if points <= _CLOCK_POINTS * WIDTHS[1]:
+        rows = await session.execute(
+            select(MetricPoint.attempt, MetricPoint.x, MetricPoint.time)
+            .where(MetricPoint.series_id == series_id)
+            .order_by(MetricPoint.attempt, MetricPoint.x)
+        )
+        return _clocks([(attempt, x, time) for attempt, x, time in rows])
+    return _clocks(await _first_of_buckets(session, series_id))
+
+
+async def _first_of_buckets(session: AsyncSession, series_id: int) -> list[tuple[int, int, float]]:
+    """Attempt, step and time of one point in each of some buckets, without reading the points between."""
+    # The widest buckets that are enough.
+    buckets: list[tuple[int, int, int]] = []
+    for level in reversed(LEVELS):
+        rows = await session.execute(
+            select(MetricBucket.attempt, MetricBucket.bucket)
+            .where(MetricBucket.series_id == series_id, MetricBucket.level == level)
+            .order_by(MetricBucket.attempt, MetricBucket.bucket)
+        )
+        buckets = [(attempt, bucket * WIDTHS[level], WIDTHS[level]) for attempt, bucket in rows]
+        if len(buckets) >= _CLOCK_POINTS // 2:
+            break
+    every = -(-len(buckets) // _CLOCK_POINTS)
+    # The first point of some buckets, and the last point of the last bucket of each attempt.
+    chosen = [(*bucket, "") for bucket in buckets[::every]]
+    for _, group in groupby(buckets, key=itemgetter(0)):
+        own = list(group)
+        chosen += [(*own[0], ""), (*own[-1], " DESC")]
+    # One statement, made of names and numbers of our own.
+    one = (
+        "SELECT attempt, x, time FROM (SELECT attempt, x, time FROM training_metrics "
+        "WHERE series_id = {} AND attempt = {} AND x >= {} AND x < {} ORDER BY x{} LIMIT 1) AS point"
+    )
+    parts = {
+        one.format(series_id, attempt, begin, begin + width, order)
+        for attempt, begin, width, order in chosen[:_MOST_PARTS]
+    }
+    found = await session.execute(text(" UNION ALL ".join(parts)))
+    return sorted({(attempt, x, time) for attempt, x, time in found})
+
+
+def _clocks(rows: list[tuple[int, int, float]]) -> list[Clock]:
+    """Rows in the order of attempt and step; at most a few hundred of each attempt stay."""
+    clocks: list[Clock] = []
+    for attempt, group in groupby(rows, key=itemgetter(0)):
+        some = list(group)
+        every = -(-len(some) // _CLOCK_POINTS)
+        kept = some[::-every][::-1]
+        clocks.append(Clock(attempt, [row[1] for row in kept], [round(row[2], 3) for row in kept]))
+    return clocks
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A job's row as JSON. What an earlier version stored and this one cannot read is shown as absent."""
 
+from pathlib import PurePath
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -11,13 +12,35 @@ from gpubloom.scripts.task import ScriptTask, script_task
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.files import has_files, has_model
 from gpubloom.server.jobs.listing import queue_position
-from gpubloom.server.jobs.schemas import CamelJob, JobOffer, JobOut, LiveSettings
+from gpubloom.server.jobs.schemas import Branch, CamelJob, JobOffer, JobOut, LiveSettings
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS
-from gpubloom.server.jobs.summary import read_run_report
+from gpubloom.server.jobs.summary import read_run_report, read_summary
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
+
+# Codes with which a run ends that cannot use its data.
+_DATA_CODES = frozenset(
+    {
+        "all_held_out",
+        "binary_file",
+        "data_changed",
+        "data_empty",
+        "data_too_short",
+        "data_without_text",
+        "format_uncertain",
+        "incomplete_mapping",
+        "invalid_token_file",
+        "missing_column",
+        "no_data",
+        "no_examples",
+        "not_utf8",
+        "template_invalid",
+        "token_out_of_range",
+        "unreadable_file",
+    }
+)
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -25,6 +48,7 @@ Shape = TypeVar("Shape", bound=BaseModel)
 async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, project: Project) -> JobOut:
     """What its owner sees of a job."""
     dataset = None if job.dataset_id is None else await session.get(Dataset, job.dataset_id)
+    held = None if job.eval_dataset_id is None else await session.get(Dataset, job.eval_dataset_id)
     model = None if job.model_id is None else await session.get(Model, job.model_id)
     config = _config(job)
     return JobOut(
@@ -34,6 +58,8 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         checkpoint_id=job.checkpoint_id,
         dataset_id=job.dataset_id,
         dataset_name=None if dataset is None else dataset.name,
+        eval_dataset_id=job.eval_dataset_id,
+        eval_dataset_name=None if held is None else held.name,
         model_id=job.model_id,
         model_name=None if model is None else model.name,
         project_id=job.project_id,
@@ -49,6 +75,7 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         host_memory=job.host_memory,
         target=job.target,
         offer=_readable(JobOffer, job.offer),
+        failover=[offer for each in job.failover or [] if (offer := _readable(JobOffer, each)) is not None],
         budget=job.budget,
         max_hours=job.max_hours,
         want=job.want,
@@ -56,18 +83,38 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         attempt=job.attempt,
         max_attempts=job.max_attempts,
         **vars(read_run_report(job.summary)),
+        branch=_readable(Branch, job.branch),
         result=_result(job),
         position=job.position,
         queue_position=await queue_position(session, job),
         has_model=job.status == "completed"
         and (has_files if job.kind == "export" else has_model)(settings, job.id),
         error_code=job.error_code,
-        error_message=job.error_message,
+        error_message=_with_name(job.error_message, config, dataset),
+        failed_on_data=failed_on_data(job),
         start_time=job.start_time,
         end_time=job.end_time,
+        active_seconds=job.active_seconds,
+        active_since=job.active_since,
         created_at=job.created_at,
         updated_at=job.updated_at,
     )
+
+
+def failed_on_data(job: TrainingJob) -> bool:
+    """Whether a job failed for a reason that lies in its data, so that the same start fails again."""
+    if job.status != "failed":
+        return False
+    error = read_summary(job.summary).error
+    return job.error_code in _DATA_CODES or (error is not None and (error.cause or "").startswith("data_"))
+
+
+def _with_name(message: str | None, config: TrainConfig | None, dataset: Dataset | None) -> str | None:
+    """A message with the dataset's name in place of its path on this server, which tells a person nothing."""
+    path = None if config is None else config.data.train_path
+    if message is None or path is None or dataset is None:
+        return message
+    return message.replace(path, dataset.name).replace(PurePath(path).name, dataset.name)
 
 
 def training_of(job: TrainingJob) -> CamelJob:

@@ -12,16 +12,17 @@ from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.plan.tasks import TASK_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.scripts.task import script_task
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
-from gpubloom.server.db.database import ReadSession, WriteSession
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.db.pages import AskedPage
 from gpubloom.server.jobs import listing, service
-from gpubloom.server.jobs.files import read_text, remove_run, remove_transport, run_directory
+from gpubloom.server.jobs.files import read_text, remove_run, run_directory
 from gpubloom.server.jobs.listing import JobFilter
-from gpubloom.server.jobs.metrics import read_curves
+from gpubloom.server.jobs.metrics import read_clock, read_curves
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import (
     CheckpointOut,
     Checkpoints,
+    ClockOut,
     CurveOut,
     Curves,
     Extension,
@@ -34,6 +35,7 @@ from gpubloom.server.jobs.schemas import (
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Action, Kind, Status
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.storage.run_stores import remove_transport
 
 router = APIRouter(tags=["jobs"])
 
@@ -100,7 +102,12 @@ async def read_metrics(
     job, _ = await service.get_job(session, principal, job_id)
     names = [name for name in series or [] if name.isprintable()]
     curves = await read_curves(session, job.id, names=names, first=first, last=last, points=points)
-    return Curves(position=job.position, series=[CurveOut.model_validate(curve) for curve in curves])
+    clock = await read_clock(session, job.id) if first is None and last is None else []
+    return Curves(
+        position=job.position,
+        series=[CurveOut.model_validate(curve) for curve in curves],
+        clock=[ClockOut.model_validate(one) for one in clock],
+    )
 
 
 @router.get("/jobs/{job_id}/checkpoints")
@@ -108,10 +115,11 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
     """List the checkpoints of a job, newest first."""
     job, _ = await service.get_job(session, principal, job_id)
     rows = await service.list_checkpoints(session, job.id)
-    return Checkpoints(
-        items=[CheckpointOut.model_validate(row, extra="ignore") for row in rows],
-        facts=read_summary(job.summary).facts,
-    )
+    summary = read_summary(job.summary)
+    items = [CheckpointOut.model_validate(row, extra="ignore") for row in rows]
+    if not summary.has_best:
+        items = [item.model_copy(update={"best": False}) for item in items]
+    return Checkpoints(items=items, facts=summary.facts)
 
 
 @router.get("/jobs/{job_id}/script")
@@ -233,6 +241,7 @@ async def delete_job(
     job_id: UUID,
     principal: CurrentPrincipal,
     session: WriteSession,
+    database: CurrentDatabase,
     settings: CurrentSettings,
     after: BackgroundTasks,
 ) -> None:
@@ -243,4 +252,4 @@ async def delete_job(
     for deleted in gone:
         after.add_task(anyio.to_thread.run_sync, remove_run, run_directory(settings, deleted))
     if was_remote:
-        after.add_task(anyio.to_thread.run_sync, remove_transport, settings, job_id)
+        after.add_task(remove_transport, database, settings, job_id)

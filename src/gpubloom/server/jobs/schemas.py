@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, field_validator
 
 from gpubloom.offers.prices import Granularity, PriceKind
 from gpubloom.plan import NearestFit, Needs, Plan, TrainConfig, limits
@@ -15,6 +15,7 @@ from gpubloom.server.jobs.states import Kind, Status, Want
 from gpubloom.server.jobs.summary import CheckpointDetails, RunSummary, RunWarning
 from gpubloom.server.projects.schemas import CamelProjectIn, ProjectIn
 from gpubloom.server.schema import CAMEL_CASE, Line, MetricNumber, Schema, Span, Writable, described_as
+from gpubloom.server.storage.run_stores import StoreOut
 
 
 class PlanRequest(Writable):
@@ -30,6 +31,9 @@ class PlanRequest(Writable):
         "are used.",
     )
     dataset_id: UUID | None = Field(None, description="One of your datasets, instead of a data path.")
+    eval_dataset_id: UUID | None = Field(
+        None, description="One of your datasets to evaluate on, instead of an eval split of the data."
+    )
     model_id: UUID | None = Field(None, description="One of your models, instead of model.path.")
     gpu_type: Annotated[Line, Field(min_length=1, max_length=64)] | None = Field(
         None,
@@ -75,9 +79,25 @@ class NewJob(PlanRequest):
         None, description="The offer of a rented machine. If empty: a machine of this server."
     )
     budget: Dollars | None = Field(
-        None, description="Budget in US dollars. The job is paused before its cost exceeds the budget."
+        None,
+        description="Budget in US dollars. The job is paused before its cost exceeds the budget. If empty, a "
+        "job on a rented machine gets twice the estimated cost.",
     )
-    max_hours: Hours | None = Field(None, description="The job is paused after this number of billed hours.")
+    max_hours: Hours | None = Field(
+        None,
+        description="The job is paused after this number of billed hours. If empty, a job on a rented "
+        "machine gets twice the estimated time.",
+    )
+    failover: Annotated[list[OfferTaken], Field(max_length=5)] | None = Field(
+        None,
+        description="Offers to take, in this order, when the chosen one has no machine. If empty: the same "
+        "GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.",
+    )
+    secrets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] | None = Field(
+        None,
+        description="Names of the secrets that the job gets as environment variables. If empty: all "
+        "secrets of the user and the project.",
+    )
 
 
 class MachinePlan(Schema):
@@ -212,7 +232,13 @@ class JobOffer(Schema):
     hourly: float
     billing: Granularity
     start_up_seconds: float
+    store: StoreOut | None = Field(None, description="The store that the files of the job go through.")
     estimate: Span | None = Field(None, description="Estimated cost of the whole job.")
+
+    @field_validator("store", mode="before")
+    @classmethod
+    def _named_store(cls, value: object) -> object:
+        return StoreOut.stored(value)
 
 
 class JobListItem(Schema):
@@ -249,8 +275,23 @@ class JobListItem(Schema):
     error_message: str | None
     start_time: datetime | None
     end_time: datetime | None
+    active_seconds: float = Field(
+        description="Time on a machine in seconds, without queue and pauses, up to `active_since`."
+    )
+    active_since: datetime | None = Field(
+        description="Since when the job holds a machine. None if it holds none."
+    )
     created_at: datetime
     updated_at: datetime
+
+
+class Branch(Schema):
+    """The checkpoint of another job that a job continues from. That job may have been deleted since."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    job_id: UUID
+    step: int
 
 
 class JobOut(Schema):
@@ -262,6 +303,8 @@ class JobOut(Schema):
     checkpoint_id: UUID | None
     dataset_id: UUID | None
     dataset_name: str | None
+    eval_dataset_id: UUID | None
+    eval_dataset_name: str | None
     model_id: UUID | None
     model_name: str | None
     project_id: UUID
@@ -282,6 +325,9 @@ class JobOut(Schema):
     host_memory: int | None
     target: str = Field(description='"local", or the provider that runs the job.')
     offer: JobOffer | None = Field(description="The offer that the job uses.")
+    failover: list[JobOffer] = Field(
+        description="The offers that the job takes next, if its own has no machine or loses it."
+    )
     budget: float | None
     max_hours: float | None
     want: Want
@@ -299,14 +345,24 @@ class JobOut(Schema):
     warnings_left_out: int = Field(
         description="Number of further warnings that are only in the job's output."
     )
+    branch: Branch | None = Field(description="The checkpoint that the job continues from.")
     result: TaskResult | None = Field(description="The result of a task, once available.")
     position: int
     queue_position: int | None
     has_model: bool
     error_code: str | None
     error_message: str | None
+    failed_on_data: bool = Field(
+        description="The job failed on its data. Resuming it fails again: change the data or the config."
+    )
     start_time: datetime | None
     end_time: datetime | None
+    active_seconds: float = Field(
+        description="Time on a machine in seconds, without queue and pauses, up to `active_since`."
+    )
+    active_since: datetime | None = Field(
+        description="Since when the job holds a machine. None if it holds none."
+    )
     created_at: datetime
     updated_at: datetime
 
@@ -386,9 +442,24 @@ class LastPoint(Schema):
     value: MetricNumber
 
 
+class GapsOut(Schema):
+    """Where values were NaN or infinite."""
+
+    x: list[float]
+    attempt: list[int]
+
+
+class ClockOut(Schema):
+    """When the steps of an attempt happened: pairs of step and seconds since 1970."""
+
+    attempt: int
+    x: list[int]
+    time: list[float]
+
+
 class CurveOut(Schema):
-    """One curve. Where points were thinned, `value` is their mean, `low` their minimum and `high` their
-    maximum.
+    """One curve. Where points were thinned, `value` is the mean of `count` values, `low` their minimum and
+    `high` their maximum.
     """
 
     name: str
@@ -398,7 +469,9 @@ class CurveOut(Schema):
     value: list[float]
     low: list[float]
     high: list[float]
+    count: list[int]
     attempt: list[int]
+    gaps: GapsOut
     last: LastPoint | None
 
 
@@ -407,6 +480,7 @@ class Curves(Schema):
 
     position: int
     series: list[CurveOut]
+    clock: list[ClockOut] = Field([], description="Whole run; empty where only a range was asked for.")
 
 
 class MetricRow(Schema):

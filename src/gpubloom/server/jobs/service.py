@@ -14,7 +14,7 @@ from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.inputs import Inputs
-from gpubloom.server.jobs.launch import Launch
+from gpubloom.server.jobs.launch import Launch, set_default_limits
 from gpubloom.server.jobs.machines import is_lost, let_go
 from gpubloom.server.jobs.states import (
     ENDED,
@@ -83,6 +83,8 @@ async def create_job(
     budget: float | None = None,
     max_hours: float | None = None,
     requested_config: dict[str, Any] | None = None,
+    secrets: list[str] | None = None,
+    failover: list[dict[str, Any]] | None = None,
     settings: Settings,
 ) -> TrainingJob:
     """Queue a training job or a learning-rate finder."""
@@ -95,6 +97,7 @@ async def create_job(
         config=(finder or launch.config).model_dump(mode="json"),
         plan=launch.plan.model_dump(mode="json"),
         dataset_id=None if inputs.dataset is None else inputs.dataset.id,
+        eval_dataset_id=None if inputs.eval_dataset is None else inputs.eval_dataset.id,
         model_id=None if inputs.model is None else inputs.model.id,
         gpu_type=gpu_type,
         gpus=launch.gpus,
@@ -105,6 +108,8 @@ async def create_job(
         budget=budget,
         max_hours=max_hours,
         requested_config=requested_config,
+        secrets=secrets,
+        failover=failover,
     )
     return await queue_job(session, principal, job, settings)
 
@@ -114,6 +119,7 @@ async def queue_job(
 ) -> TrainingJob:
     """Store a new job for the next worker that can take it."""
     await require_place(session, principal, settings)
+    set_default_limits(job)
     job.status, job.position = "queued", 0
     session.add(job)
     await session.flush()
@@ -168,6 +174,9 @@ async def ask(
         _change_lost(job, action)
     else:
         job.status = after(action, job.status)
+    if job.kind == "run" and job.status == "cancelling":
+        # No worker follows it. If its sender is heard from again, the run is running again.
+        job.status = "cancelled"
     job.want = {"pause": "pause", "cancel": "cancel"}.get(action, "run")  # type: ignore[assignment]
     job.control_version += 1
     if action in {"resume", "reopen"}:
@@ -198,6 +207,10 @@ def queue_again(job: TrainingJob) -> None:
     job.error_code = None
     job.error_message = None
     job.attempts_without_progress = 0
+    if job.offer is not None and (hourly := job.offer.get("new_hourly")) is not None:
+        # Whoever resumes a job whose price rose was told the new price.
+        kept = {name: value for name, value in job.offer.items() if name != "new_hourly"}
+        job.offer = {**kept, "hourly": hourly}
 
 
 async def extend(

@@ -21,9 +21,9 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.audit import record, record_apart
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.jobs import service
-from gpubloom.server.jobs.metrics import read_curves
+from gpubloom.server.jobs.metrics import read_clock, read_curves
 from gpubloom.server.jobs.present import job_out
-from gpubloom.server.jobs.schemas import CurveOut, Curves, JobOut, NewShare, ShareOut, Shares
+from gpubloom.server.jobs.schemas import ClockOut, CurveOut, Curves, JobOut, NewShare, ShareOut, Shares
 from gpubloom.server.jobs.tables import JobShare, TrainingJob
 from gpubloom.server.problems import Conflict, NotFound, TooManyRequests
 from gpubloom.server.projects.tables import Project
@@ -53,9 +53,9 @@ async def create_share(
 ) -> NewShare:
     """Create a read-only link. Only this response contains the link."""
     job, _ = await service.get_job(session, principal, job_id)
-    if job.kind != "train":
+    if job.kind not in {"train", "run"}:
         # A task shows prompts and answers, which are often somebody's data.
-        raise Conflict("Only training jobs can be shared.", code="not_for_this_kind")
+        raise Conflict("Only training jobs and sent runs can be shared.", code="not_for_this_kind")
     secret = new_secret()
     share = JobShare(job_id=job.id, fingerprint=fingerprint(secret))
     session.add(share)
@@ -136,7 +136,8 @@ SharedJob = Annotated[tuple[TrainingJob, Project], Depends(_shared_job)]
 async def read_shared_job(shared: SharedJob, session: ReadSession, settings: CurrentSettings) -> JobOut:
     """Return the job of a share link. Fields that may contain server paths are left out."""
     out = await job_out(session, settings, *shared)
-    facts = _without_locations(out.summary.facts)
+    # What a person's own program describes may be anything, such as its command line.
+    facts = {} if out.kind == "run" else _without_locations(out.summary.facts)
     summary = out.summary.model_copy(update={"error": None, "findings": [], "facts": facts})
     return out.model_copy(
         update={
@@ -147,6 +148,8 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
             "warnings_left_out": 0,
             "dataset_id": None,
             "dataset_name": None,
+            "eval_dataset_id": None,
+            "eval_dataset_name": None,
             "model_id": None,
             "error_message": None,
         }
@@ -174,4 +177,9 @@ async def read_shared_metrics(
 ) -> Curves:
     """Return the curves of the job of a share link."""
     curves = await read_curves(session, shared[0].id, points=points)
-    return Curves(position=shared[0].position, series=[CurveOut.model_validate(curve) for curve in curves])
+    clock = await read_clock(session, shared[0].id)
+    return Curves(
+        position=shared[0].position,
+        series=[CurveOut.model_validate(curve) for curve in curves],
+        clock=[ClockOut.model_validate(one) for one in clock],
+    )

@@ -65,9 +65,9 @@ _DONE: dict[Action, str] = {
     "stop": "stopped",
     "retry": "retried",
 }
-Kind = Literal["train", "find_learning_rate", "evaluate", "export", "serve", "script"]
+Kind = Literal["train", "find_learning_rate", "evaluate", "export", "serve", "script", "run"]
 # What people come to see; the others are tasks about one of these, or about a model.
-TOP_LEVEL_KINDS: tuple[Kind, ...] = ("train", "script")
+TOP_LEVEL_KINDS: tuple[Kind, ...] = ("train", "script", "run")
 # They read a model that is there; on a machine without GPUs they do not stand in a training's way.
 MODEL_TASK_KINDS: tuple[Kind, ...] = ("evaluate", "export", "serve")
 # How often a task is begun anew when something from outside ended it.
@@ -79,6 +79,8 @@ _NAMES: dict[Kind, str] = {
     "export": "export",
     "serve": "playground",
     "script": "script",
+    # Of a Reporter on any machine, which sends it here (`server/runs/receiving.py`). No worker follows it.
+    "run": "sent run",
 }
 # A task has no checkpoints: it can be stopped and begun anew, not interrupted.
 _ONLY_OF_TRAININGS: dict[str, str] = {
@@ -111,6 +113,12 @@ def check_can_be_asked(
     kind: Kind, what: Action | Literal["settings", "save"], config: Mapping[str, Any]
 ) -> None:
     """Raises Conflict if this kind of job, or this job, does not support the action."""
+    if kind == "run" and what != "cancel":
+        raise Conflict(
+            "This run was sent from another machine, so this server cannot control it. Stop or resume it "
+            "there.",
+            code="not_for_this_kind",
+        )
     if kind == "train" or what not in _ONLY_OF_TRAININGS:
         return
     if kind == "script" and what == "pause":

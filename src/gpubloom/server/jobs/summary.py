@@ -12,19 +12,15 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
-    ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
     computed_field,
-    field_validator,
 )
 
-from gpubloom.server.schema import Flag, MetricNumber, Number, Span, Whole
+from gpubloom.server.schema import Finding, Flag, MetricNumber, Number, Span, Tolerant, Whole
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.causes import CAUSES
+from gpubloom.traincard.findings import has_no_best
 from gpubloom.traincard.number_encoding import NON_FINITE, plain
 
 _MOST_MARKS = 200
@@ -33,25 +29,6 @@ MOST_WARNINGS = 20
 _LONGEST_WARNING = 1_000
 _LONGEST_NAME = 200
 _MOST_OPTIMIZATIONS = 20
-
-
-class Tolerant(BaseModel):
-    """A value of the wrong type becomes the default of the field."""
-
-    model_config = ConfigDict(extra="ignore", json_schema_serialization_defaults_required=True)
-
-    @field_validator("*", mode="wrap")
-    @classmethod
-    def _default_for_wrong_type(
-        cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
-    ) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            field = cls.model_fields[str(info.field_name)]
-            if field.is_required():
-                raise
-            return field.get_default(call_default_factory=True)
 
 
 def _is_number(value: Any) -> bool:
@@ -122,18 +99,6 @@ class Mark(Tolerant):
     sentence: str | None = Field(None, description="Only for budget: the text of the warning.")
 
 
-class Finding(Tolerant):
-    """A problem that the diagnosis found in the run."""
-
-    kind: str = Field("", description="The rule that found the problem, such as diverging or stalled.")
-    severity: str = Field("info", description="critical, warning or info.")
-    sentence: str = Field("", description="What is wrong, and what to do about it.")
-    evidence: dict[str, JsonValue] = Field({}, description="The numbers behind the finding.")
-    since: Number | None = Field(
-        None, description="Start of the problem, in seconds since 1970. None if unknown."
-    )
-
-
 class Cost(Tolerant):
     """The cost of a job on rented instances, in US dollars."""
 
@@ -153,6 +118,49 @@ class Cost(Tolerant):
     warnings: list[Whole] = Field([], description="Percentages of the budget for which a warning was given.")
 
 
+def _only_name(value: Any) -> Any:
+    return storable(value)[:_LONGEST_NAME] if isinstance(value, str) else value
+
+
+Name = Annotated[str, BeforeValidator(_only_name)]
+
+
+class StartStage(Tolerant):
+    """One step of the start of a rented machine."""
+
+    name: Name = Field("", description="requested, machine, packages, data or start.")
+    state: Name = Field("waiting", description="waiting, running, done or failed.")
+    began_at: Number | None = Field(None, description="Start of the step, in seconds since 1970.")
+    seconds: Number | None = Field(None, description="How long the step took. None while it runs.")
+    text: str = Field("", description="What the machine said of the step.")
+
+
+class StartLine(Tolerant):
+    """One line of the log of a start."""
+
+    seconds: Number = Field(0.0, description="Seconds since the machine was requested.")
+    stage: Name = Field("", description="The step that printed the line; console: the provider's own log.")
+    text: str = ""
+
+
+class StartState(Tolerant):
+    """How the newest attempt on a rented machine starts, or started."""
+
+    attempt: Whole = 1
+    provider: Name = Field("", description="The provider that was asked for the machine.")
+    state: Name = Field("starting", description="starting, running (the job reports) or failed.")
+    began_at: Number = Field(0.0, description="When the machine was requested, in seconds since 1970.")
+    timeout_seconds: Number = Field(
+        600.0, description="A machine that runs without a sign for so long is terminated."
+    )
+    stages: Annotated[list[StartStage], BeforeValidator(_only_objects)] = Field([])
+    log: Annotated[list[StartLine], BeforeValidator(_only_objects)] = Field(
+        [], description="The newest lines, oldest first."
+    )
+    failure_code: Name | None = Field(None, description="Why the start failed, as a code.")
+    failure: str | None = Field(None, description="Why the start failed, and what to do.")
+
+
 class RunWarning(Tolerant):
     """A warning or an error that the run logged. `attempt` is the first attempt that logged it."""
 
@@ -165,13 +173,6 @@ def _only_texts(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return [storable(text)[:_LONGEST_NAME] for text in value if isinstance(text, str)][:_MOST_OPTIMIZATIONS]
-
-
-def _only_name(value: Any) -> Any:
-    return storable(value)[:_LONGEST_NAME] if isinstance(value, str) else value
-
-
-Name = Annotated[str, BeforeValidator(_only_name)]
 
 
 class CheckpointDetails(Tolerant):
@@ -236,7 +237,7 @@ class Node(Tolerant):
 
     host: Name | None = None
     ranks: list[Whole] = Field([], description="The ranks that run on this machine.")
-    gpus: Annotated[list[NodeGpu], BeforeValidator(_only_objects)] = []
+    gpus: Annotated[list[NodeGpu], BeforeValidator(_only_objects)] = Field([])
     last: Annotated[dict[str, MetricNumber], BeforeValidator(_only_numbers)] = Field(
         {}, description="The newest telemetry of this machine."
     )
@@ -245,9 +246,9 @@ class Node(Tolerant):
 class Processes(Tolerant):
     """The processes and machines of a run. Empty lists: the run has one process on one machine."""
 
-    ranks: Annotated[list[RankState], BeforeValidator(_only_objects)] = []
-    rank_variance: Annotated[list[RankSpread], BeforeValidator(_only_objects)] = []
-    nodes: Annotated[list[Node], BeforeValidator(_only_objects)] = []
+    ranks: Annotated[list[RankState], BeforeValidator(_only_objects)] = Field([])
+    rank_variance: Annotated[list[RankSpread], BeforeValidator(_only_objects)] = Field([])
+    nodes: Annotated[list[Node], BeforeValidator(_only_objects)] = Field([])
     left_out: Whole = Field(0, description="Number of further ranks that are only in the run directory.")
 
 
@@ -288,6 +289,9 @@ class SummaryFields(Tolerant):
         Processes(), description="Each rank and each machine. Empty for a run of one process."
     )
     cost: Cost | None = Field(None, description="The cost of the job. None if nothing was rented.")
+    start: StartState | None = Field(
+        None, description="The start of the newest rented machine. None if nothing was rented."
+    )
 
 
 class RunSummary(SummaryFields):
@@ -304,8 +308,13 @@ class RunSummary(SummaryFields):
 class StoredSummary(RunSummary):
     """What the column holds: also what `JobOut` has fields of its own for."""
 
-    warnings: Annotated[list[RunWarning], BeforeValidator(_only_objects)] = []
+    warnings: Annotated[list[RunWarning], BeforeValidator(_only_objects)] = Field([])
     warnings_left_out: Whole = 0
+
+    @property
+    def has_best(self) -> bool:
+        """Whether a step of the run may be called the best."""
+        return not has_no_best(finding.kind for finding in self.findings)
 
     def dump(self) -> dict[str, Any]:
         """As the column holds it: what is not said is left out, what is said is whole."""

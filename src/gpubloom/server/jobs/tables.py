@@ -4,14 +4,27 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, SmallInteger, String, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    ForeignKey,
+    Index,
+    SmallInteger,
+    String,
+    UniqueConstraint,
+    event,
+    inspect,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gpubloom.runs.stats import with_last_values
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.base import Identified, Table
-from gpubloom.server.jobs.states import Kind, Status, Want
+from gpubloom.server.jobs.run_fields import run_fields
+from gpubloom.server.jobs.states import ACTIVE, TOP_LEVEL_KINDS, Kind, Status, Want
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 
@@ -49,6 +62,9 @@ class TrainingJob(Identified, Table):
     # No reference: tables that refer to each other could not be put in an order.
     checkpoint_id: Mapped[UUID | None]
     dataset_id: Mapped[UUID | None] = mapped_column(ForeignKey(Dataset.id, ondelete="SET NULL"), index=True)
+    eval_dataset_id: Mapped[UUID | None] = mapped_column(
+        ForeignKey(Dataset.id, ondelete="SET NULL"), index=True
+    )
     model_id: Mapped[UUID | None] = mapped_column(ForeignKey(Model.id, ondelete="SET NULL"), index=True)
     plan: Mapped[dict[str, Any]] = mapped_column(default=dict)
     # Where it runs: "local" is a machine with a worker, anything else a service by its name.
@@ -58,6 +74,10 @@ class TrainingJob(Identified, Table):
     # US dollars that all its attempts together may cost, and the longest time that they may take.
     budget: Mapped[float | None] = mapped_column(Double)
     max_hours: Mapped[float | None] = mapped_column(Double)
+    # Names of the secrets that its attempts get; the values are read when one starts (`secrets.service`).
+    secrets: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
+    # Further offers, as `offer` is: the next one is taken when the present one has no machine.
+    failover: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
     gpu_type: Mapped[str | None]
     gpus: Mapped[int] = mapped_column(default=0)
     host_memory: Mapped[int | None]
@@ -84,14 +104,52 @@ class TrainingJob(Identified, Table):
     # A StoredSummary.
     summary: Mapped[dict[str, Any]] = mapped_column(default=dict)
     position: Mapped[int] = mapped_column(BigInteger, default=0)
+    # What the run list shows and filters by (`run_fields.py`): config, facts and figures; `run_metrics` are
+    # MetricStats by series. None in rows of earlier versions that have not changed since.
+    run_fields: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    run_metrics: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default="{}")
+    tags: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
+    notes: Mapped[str] = mapped_column(default="", server_default="")
     error_code: Mapped[str | None] = mapped_column(String(64))
     error_message: Mapped[str | None]
 
     queued_at: Mapped[datetime] = mapped_column(default=now)
     start_time: Mapped[datetime | None]
     end_time: Mapped[datetime | None]
+    # Time on a machine, without queue and pauses: of the attempts before, and since when this one has one.
+    active_seconds: Mapped[float] = mapped_column(Double, default=0.0)
+    active_since: Mapped[datetime | None]
+    # The checkpoint of another job that it continues from: job_id, checkpoint (a folder's name), step.
+    branch: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(default=now)
     updated_at: Mapped[datetime] = mapped_column(default=now, onupdate=now)
+
+
+def _note_run_fields(mapper: object, connection: object, row: TrainingJob) -> None:
+    # Before the first insert, defaults are not there yet.
+    kind: Kind | None = row.kind
+    summary: dict[str, Any] | None = row.summary
+    kind, summary = kind or "train", summary or {}
+    changed = inspect(row).attrs
+    new_config = changed.config.history.has_changes()
+    if kind in TOP_LEVEL_KINDS and (new_config or changed.summary.history.has_changes()):
+        row.run_fields = run_fields(kind, row.config, summary, row.run_fields, same_config=not new_config)
+        row.run_metrics = with_last_values(row.run_metrics or {}, summary.get("values"))
+
+
+# Whoever changes a config or a summary, here or in a worker: the list knows it in the same transaction.
+event.listen(TrainingJob, "before_insert", _note_run_fields)
+event.listen(TrainingJob, "before_update", _note_run_fields)
+
+
+@event.listens_for(TrainingJob.status, "set")
+def _count_active_time(job: TrainingJob, status: Status, before: object, _: object) -> None:
+    """A job holds a machine in the active states only: waiting and pausing take none of its time."""
+    if status in ACTIVE and before not in ACTIVE:
+        job.active_since = now()
+    elif status not in ACTIVE and before in ACTIVE and job.active_since is not None:
+        job.active_seconds = (job.active_seconds or 0.0) + (now() - job.active_since).total_seconds()
+        job.active_since = None
 
 
 class QueueTurn(Table):
@@ -139,7 +197,10 @@ class MetricPoint(Table):
 
 
 class MetricBucket(Table):
-    """Many points in one: what the chart of a long run is drawn from. `metrics.py` has the widths."""
+    """Many points in one: what the chart of a long run is drawn from. `metrics.py` has the widths.
+
+    A bucket of level -1 counts the NaN and infinite values that lie in the bucket of level 1, and so on.
+    """
 
     __tablename__ = "metric_buckets"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012

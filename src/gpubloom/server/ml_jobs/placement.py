@@ -156,6 +156,7 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
             code="no_offer",
         )
     refusals: dict[str, InvalidInput] = {}
+    without_store: Placement | None = None
     for offer in able:
         if offer.provider in refusals or len(refusals) == _MOST_TRIED:
             continue
@@ -165,8 +166,14 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
         except InvalidInput as refusal:
             refusals[offer.provider] = refusal
             continue
+        if (placement.offer or {}).get("store") is None:
+            # It can be quoted. Another provider may have a store of its own.
+            without_store = without_store or placement
+            continue
         skipped = tuple(f"Skipped {name}: {refusal.detail}" for name, refusal in refusals.items())
         return replace(placement, reasons=(*placement.reasons, *skipped))
+    if without_store is not None:
+        return without_store
     first = next(iter(refusals.values()))
     if request.body.provider is not None:
         raise first
@@ -181,7 +188,7 @@ async def _take(
     session: AsyncSession, request: PlacementRequest, wanted: dict[str, Any], offer: Offer | None = None
 ) -> Placement:
     taken = OfferTaken.model_validate(wanted)
-    taken_offer = await request.offer_service.take(session, request.principal, taken)
+    taken_offer = await request.offer_service.take(session, request.principal, taken, starts=False)
     if offer is None:
         stated = await remaining_credits(session, request.principal.id)
         made = await anyio.to_thread.run_sync(_offers, request, taken.provider, stated)

@@ -11,6 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 from pydantic import ValidationError
 
+from gpubloom.providers import registry
 from gpubloom.scripts import Requirements
 from gpubloom.scripts.task import ScriptTask
 from gpubloom.scripts.templates import templates
@@ -18,7 +19,7 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import CurrentDatabase, ReadSession
 from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.launch import CurrentOfferService, live_machines
+from gpubloom.server.jobs.launch import CurrentOfferService, limits_for, live_machines
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.jobs.service import get_job
@@ -37,10 +38,13 @@ from gpubloom.server.ml_jobs.schemas import (
     Templates,
 )
 from gpubloom.server.ml_jobs.service import SandboxChoice
-from gpubloom.server.problems import MalformedRequest, invalid_fields
+from gpubloom.server.problems import InvalidInput, MalformedRequest, invalid_fields
 from gpubloom.server.rentals.price_book import CurrentPrices
+from gpubloom.server.rentals.schemas import CapabilityOut, LimitsOut
+from gpubloom.server.rentals.store_choice import NO_STORE
 from gpubloom.server.schema import Span
 from gpubloom.server.scripts.reading import CurrentScriptReader
+from gpubloom.server.storage.run_stores import StoreOut
 
 router = APIRouter(prefix="/ml-jobs", tags=["script jobs"])
 
@@ -91,6 +95,16 @@ class Prepared:
     def reasons(self) -> list[str]:
         return [*self.placement.reasons, *self.folder.notes]
 
+    @property
+    def store(self) -> StoreOut | None:
+        name = (self.placement.offer or {}).get("store")
+        return None if name is None else StoreOut.named(name)
+
+    def require_store(self) -> None:
+        """InvalidInput: it can be quoted, but the machine could not exchange files with this server."""
+        if self.placement.offer is not None and self.store is None:
+            raise InvalidInput.for_field("offer", NO_STORE, code="no_store")
+
 
 async def _prepare(
     request: Request,
@@ -120,15 +134,26 @@ CheckedJob = Annotated[Prepared, Depends(_prepare)]
 @router.post("/quote", openapi_extra={"requestBody": _BODY})
 async def quote(prepared: CheckedJob) -> Quote:
     """Return where a job would run, why, and the cost. Nothing is started or stored."""
-    offer = prepared.placement.offer
+    offer, body = prepared.placement.offer, prepared.body
+    limits = None if offer is None else limits_for(offer)
+    spec = None if offer is None else await anyio.to_thread.run_sync(registry.provider_spec, offer["target"])
     return Quote(
         provider=prepared.placement.provider,
         offer=None
         if offer is None
         else OfferTaken.model_validate({name: offer.get(name) for name in _OFFER}),
         estimated_cost=Span.model_validate(prepared.placement.cost),
+        limits=None
+        if limits is None
+        else LimitsOut(
+            budget=limits.budget if body.budget is None else body.budget,
+            max_hours=limits.max_hours if body.max_hours is None else body.max_hours,
+        ),
+        switch_off=None if spec is None else CapabilityOut.model_validate(spec.capabilities.switch_off),
         reasons=prepared.reasons,
-        ignored=prepared.body.ignored,
+        store=prepared.store,
+        problem=None if offer is None or prepared.store is not None else NO_STORE,
+        ignored=body.ignored,
     )
 
 
@@ -139,8 +164,10 @@ async def submit(
     database: CurrentDatabase,
     settings: CurrentSettings,
     creation: CurrentCreation,
+    offer_service: CurrentOfferService,
 ) -> StartedMlJob:
     """Queue a script on the given provider, or on the recommended one, and return the estimated cost."""
+    prepared.require_store()
     async with database.write() as session:
         job_id = await creation.find_made(session)
         if job_id is None:
@@ -153,6 +180,7 @@ async def submit(
                 prepared.task,
                 prepared.placement,
                 prepared.sandbox_choice,
+                offer_service,
             )
             job_id = job.id
             await creation.remember(session, job_id)

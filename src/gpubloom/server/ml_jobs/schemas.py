@@ -8,7 +8,9 @@ from pydantic import AliasChoices, Field, model_validator
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.jobs.states import Status
 from gpubloom.server.offers import Preferences
+from gpubloom.server.rentals.schemas import CapabilityOut, LimitsOut
 from gpubloom.server.schema import Flag, Line, MetricNumber, Number, Schema, Span, Storable, Whole
+from gpubloom.server.storage.run_stores import StoreOut
 
 MOST_FILES = 2_000
 # The largest request, by address.
@@ -82,8 +84,22 @@ class NewMlJob(Schema):
     datasets: Annotated[list[_Name], Field(max_length=20)] = Field(
         [], description="Named datasets, copied to data/NAME next to the script."
     )
-    budget: _Dollars | None = None
-    max_hours: _Hours | None = None
+    budget: _Dollars | None = Field(
+        None, description="Budget in US dollars. If empty, a rented machine gets twice the estimated cost."
+    )
+    max_hours: _Hours | None = Field(
+        None, description="Time limit in hours. If empty, a rented machine gets twice the estimated time."
+    )
+    failover: Annotated[list[OfferTaken], Field(max_length=5)] | None = Field(
+        None,
+        description="Offers to take, in this order, when the chosen one has no machine. If empty: the same "
+        "GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.",
+    )
+    secrets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] | None = Field(
+        None,
+        description="Names of the secrets that the job gets as environment variables. If empty: all "
+        "secrets of the user and the project.",
+    )
     network: Flag = Field(False, description="Network access on the server's machine. Admins only.")
     confirmed: Flag = Field(
         False,
@@ -119,7 +135,15 @@ class Quote(Schema):
     provider: str
     offer: OfferTaken | None
     estimated_cost: Span
+    limits: LimitsOut | None = Field(
+        description="The limits that the job would have. None: the server's machine."
+    )
+    switch_off: CapabilityOut | None = Field(
+        description="Whether the rented machine ends its own bill if the server never comes back."
+    )
     reasons: list[str]
+    store: StoreOut | None = Field(description="What the files of the job would go through.")
+    problem: str | None = Field(description="What has to be done before the job can start there.")
     ignored: list[str] = Field([], description="Fields of the request that have no effect.")
 
 

@@ -17,6 +17,7 @@ from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.audit import record
 from gpubloom.server.jobs import service as jobs
 from gpubloom.server.jobs.files import run_directory, write_files
+from gpubloom.server.jobs.launch import TakesOffers
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.ml_jobs.folder import Folder
 from gpubloom.server.ml_jobs.placement import Placement
@@ -24,6 +25,7 @@ from gpubloom.server.ml_jobs.schemas import NewMlJob
 from gpubloom.server.problems import Forbidden, InvalidInput
 from gpubloom.server.projects.service import get_project, visible_to
 from gpubloom.server.projects.tables import Project
+from gpubloom.server.secrets.service import names_for
 from gpubloom.server.settings import Settings
 
 _PROJECT = "Scripts"
@@ -130,6 +132,7 @@ async def create(
     task: ScriptTask,
     placement: Placement,
     sandbox_choice: SandboxChoice,
+    offer_service: TakesOffers,
 ) -> TrainingJob:
     """The row and the files. Files first: a worker may take the job as soon as the row is there."""
     project = await project_of(session, principal, body.project_id)
@@ -146,6 +149,10 @@ async def create(
         budget=body.budget,
         max_hours=body.max_hours,
         machine=_machine(settings),
+        secrets=await names_for(session, principal, project.id, body.secrets),
+        failover=None
+        if placement.offer is None
+        else await offer_service.alternatives(session, principal, placement.offer, body.failover),
     )
     run_dir = run_directory(settings, job.id)
     try:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.offers import budget as money
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.metering import cost_since, rentals_of
-from gpubloom.server.rentals.tables import Budget, Rental
+from gpubloom.server.rentals.tables import BILLED, Budget, Rental
 
 
 def month_of(at: datetime) -> str:
@@ -38,13 +38,16 @@ class Limit:
 
 
 async def limits_of(
-    session: AsyncSession, job: TrainingJob, told: Sequence[int], at: datetime
+    session: AsyncSession, job: TrainingJob, told: Sequence[int], at: datetime, *, lock: bool = False
 ) -> list[Limit]:
-    """Every budget that holds for a job; `told`: what was told of its own already."""
+    """Every budget that holds for a job; `told`: what was told of its own already.
+
+    `lock`: nobody else reserves a part of these budgets before the transaction ends.
+    """
     limits = []
     if job.budget is not None:
         limits.append(Limit(money.Budget(job.budget, "job", told=frozenset(told))))
-    rows = await session.scalars(
+    statement = (
         select(Budget)
         .where(
             Budget.user_id == job.user_id,
@@ -52,6 +55,7 @@ async def limits_of(
         )
         .order_by(Budget.created_at)
     )
+    rows = await session.scalars(statement.with_for_update() if lock else statement)
     for row in rows:
         others = await spent(session, row, at, but=job.id)
         if row.period == "month":
@@ -63,6 +67,7 @@ async def limits_of(
                     row.amount,
                     "user" if row.project_id is None else "project",
                     spent_by_others=others,
+                    reserved_by_others=await _reserved(session, row, but=job.id),
                     told=frozenset(warned(row, at)),
                 ),
                 row,
@@ -89,6 +94,20 @@ async def spent(session: AsyncSession, row: Budget, at: datetime, *, but: UUID |
     conditions += [Rental.cost > 0, or_(Rental.billed_to.is_(None), Rental.billed_to >= start)]
     rentals = await session.scalars(select(Rental).where(*conditions))
     return math.fsum(cost_since(rental, start, at) for rental in rentals)
+
+
+async def _reserved(session: AsyncSession, row: Budget, *, but: UUID) -> float:
+    """What the running machines of other jobs may still cost: their agents were given that time."""
+    conditions: list[ColumnElement[bool]] = [
+        Rental.user_id == row.user_id,
+        Rental.state.in_(BILLED),
+        Rental.reserved.is_not(None),
+        or_(Rental.job_id.is_(None), Rental.job_id != but),
+    ]
+    if row.project_id is not None:
+        conditions.append(Rental.project_id == row.project_id)
+    rentals = await session.scalars(select(Rental).where(*conditions))
+    return math.fsum(max(0.0, (rental.reserved or 0.0) - rental.cost) for rental in rentals)
 
 
 async def _cost_before_month(session: AsyncSession, job_id: UUID, at: datetime) -> float:

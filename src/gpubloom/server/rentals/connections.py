@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from uuid import UUID
 
 from sqlalchemy import delete, exists, select
@@ -17,9 +16,9 @@ from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
-from gpubloom.server.rentals.schemas import ConnectionOut, StorageReady
+from gpubloom.server.rentals.schemas import ConnectionOut
+from gpubloom.server.rentals.store_choice import Stores
 from gpubloom.server.rentals.tables import BILLED, ProviderCredential, Rental
-from gpubloom.server.settings import Settings
 
 # A service that has not answered by then is down for whoever waits.
 _LONGEST_SECONDS = 60.0
@@ -45,24 +44,9 @@ def find_kind(name: str) -> ProviderSpec:
         raise NotFound(str(unknown), code=unknown.code) from None
 
 
-def storage_state(settings: Settings) -> StorageReady:
-    """Whether jobs can run on rented instances at all."""
-    if settings.storage is not None and find_spec("obstore") is None:
-        return StorageReady(
-            ready=False,
-            reason="The storage bucket needs the package obstore. Ask the operator to run: pip "
-            "install 'gpubloom[storage]'",
-        )
-    if settings.storage is not None:
-        return StorageReady(ready=True, reason=None)
-    return StorageReady(
-        ready=False,
-        reason="Jobs on rented machines need a storage bucket. Ask the operator to set "
-        "BLOOM_STORAGE_BUCKET, BLOOM_STORAGE_KEY and BLOOM_STORAGE_SECRET.",
-    )
-
-
-def connection_out(kind: ProviderSpec, credential: ProviderCredential | None) -> ConnectionOut:
+def connection_out(
+    kind: ProviderSpec, credential: ProviderCredential | None, stores: Stores
+) -> ConnectionOut:
     reason = kind.why_not()
     return ConnectionOut.model_validate(
         {
@@ -77,6 +61,7 @@ def connection_out(kind: ProviderSpec, credential: ProviderCredential | None) ->
             "page": kind.page,
             "fields": list(kind.fields),
             "capabilities": kind.capabilities,
+            "store": stores.best(kind.name),
         }
     )
 

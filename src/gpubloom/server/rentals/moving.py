@@ -9,7 +9,14 @@ from pydantic import Field
 from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
 from gpubloom.server.db.database import CurrentDatabase, Database
-from gpubloom.server.jobs.launch import CurrentOfferService, decide, hardware_of, live_machines, with_estimate
+from gpubloom.server.jobs.launch import (
+    CurrentOfferService,
+    decide,
+    hardware_of,
+    live_machines,
+    set_default_limits,
+    with_estimate,
+)
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import Dollars, Hours, JobOut, OfferTaken
 from gpubloom.server.jobs.service import get_job, lock_own_job, queue_again, tell_of_change
@@ -22,7 +29,7 @@ router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 
 
 class Move(Schema):
-    """The new machine. Limits that are left out keep their values."""
+    """The new machine. Limits that are left out keep their values; a rented machine always has limits."""
 
     offer: OfferTaken | None = Field(None, description="The offer to rent. None: a machine of this server.")
     budget: Dollars | None = None
@@ -58,12 +65,15 @@ async def move_job(
             job.budget = body.budget
         if body.max_hours is not None:
             job.max_hours = body.max_hours
+        # The person chose this machine; the offers of an earlier choice do not follow it.
+        job.failover = None
+        set_default_limits(job)
         await tell_of_change(session, principal, job, "training_job.moved")
         return await job_out(session, settings, job, project)
 
 
 def _check_can_move(job: TrainingJob) -> None:
-    if job.kind not in TOP_LEVEL_KINDS:
+    if job.kind not in TOP_LEVEL_KINDS or job.kind == "run":
         raise Conflict(
             f"A job of kind {name_of(job.kind)} cannot move: it runs where its files are.",
             code="not_for_this_kind",

@@ -1,20 +1,23 @@
 """Takes an offer: looks up its price again, and whether this person can have it now."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.offers import Constraints, Need, Offer, PriceTable, Span, offers
+from gpubloom.offers import Span, in_force
 from gpubloom.providers import registry
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.problems import InvalidInput
-from gpubloom.server.rentals.connections import storage_state
 from gpubloom.server.rentals.credentials import find_sealed
-from gpubloom.server.rentals.price_book import PriceBook
+from gpubloom.server.rentals.price_book import PriceBook, find_offer
+from gpubloom.server.rentals.store_choice import NO_STORE, read_stores
 from gpubloom.server.settings import Settings
+
+MOST_ALTERNATIVES = 3
 
 
 class OfferService:
@@ -31,8 +34,12 @@ class OfferService:
         offer: OfferTaken,
         *,
         estimate: Span | None = None,
+        starts: bool = True,
     ) -> dict[str, Any]:
-        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
+        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why.
+
+        `starts`: False for a quote, which needs no store.
+        """
         prices = await self._book.current(session)
         facts = prices.providers.get(offer.provider)
         if facts is None or offer.provider == "local":
@@ -40,8 +47,11 @@ class OfferService:
                 "offer.provider", f"Unknown provider {offer.provider!r}.", code="unknown_provider"
             )
         target = facts.through or offer.provider
+        store = (await read_stores(session, self._settings)).best(target)
+        if starts and store is None:
+            raise InvalidInput.for_field("offer", NO_STORE, code="no_store")
         await self._check_target(session, principal, target)
-        found = _find(offer, prices)
+        found = find_offer(offer, prices, now())
         if found is None:
             raise InvalidInput.for_field(
                 "offer",
@@ -61,16 +71,66 @@ class OfferService:
             "hourly": round(found.hourly.likely, 6),
             "billing": facts.billing,
             "minimum_seconds": 0.0,
+            "store": None if store is None else store.name,
             "start_up_seconds": facts.start_up_seconds.likely,
             "estimate": None
             if estimate is None
             else {"low": estimate.low, "likely": estimate.likely, "high": estimate.high},
         }
 
+    async def alternatives(
+        self,
+        session: AsyncSession,
+        principal: Principal,
+        offer: Mapping[str, Any],
+        asked: Sequence[OfferTaken] | None,
+    ) -> list[dict[str, Any]]:
+        """Where a job goes when its offer has no machine, in this order.
+
+        `asked`: the person's own order. None: the same GPU at other connected providers, the cheapest first.
+        """
+        if asked is not None:
+            taken = [await self.take(session, principal, each) for each in asked]
+            if small := next((each for each in taken if each["memory_gb"] < offer["memory_gb"]), None):
+                raise InvalidInput.for_field(
+                    "failover",
+                    f"{small['gpu']} at {small['title']} has less memory than {offer['gpu']}: the job may "
+                    "not fit. Choose a GPU with at least as much memory.",
+                    code="failover_too_small",
+                )
+        else:
+            taken = await self._same_gpu(session, principal, offer)
+        estimate, hourly = offer.get("estimate"), float(offer["hourly"])
+        for each in taken:
+            if estimate is not None and hourly > 0:
+                # About as long as on the chosen machine.
+                factor = each["hourly"] / hourly
+                each["estimate"] = {name: round(value * factor, 4) for name, value in estimate.items()}
+        return [each for each in taken if not _is_same(each, offer)]
+
+    async def _same_gpu(
+        self, session: AsyncSession, principal: Principal, offer: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        prices = await self._book.current(session)
+        kinds = {"on_demand", "per_second", offer["kind"]}
+        rows = {
+            (row.provider, row.kind)
+            for row in in_force(prices.rows, now())
+            if row.gpu == offer["gpu"]
+            and row.kind in kinds
+            and row.provider not in {offer["provider"], "local"}
+        }
+        found = []
+        for provider, kind in sorted(rows):
+            wanted = OfferTaken(provider=provider, gpu=offer["gpu"], gpus=offer["gpus"], kind=kind)
+            try:
+                found.append(await self.take(session, principal, wanted))
+            except InvalidInput:
+                # Not connected, or not offered with so many GPUs.
+                continue
+        return sorted(found, key=lambda each: (each["hourly"], each["provider"]))[:MOST_ALTERNATIVES]
+
     async def _check_target(self, session: AsyncSession, principal: Principal, target: str) -> None:
-        storage = storage_state(self._settings)
-        if not storage.ready:
-            raise InvalidInput.for_field("offer", str(storage.reason), code="no_bucket")
         if target not in registry.provider_names():
             raise InvalidInput.for_field(
                 "offer.provider", f"GPU Bloom cannot start jobs at {target}.", code="unknown_provider"
@@ -89,23 +149,6 @@ class OfferService:
             )
 
 
-def _find(wanted: OfferTaken, prices: PriceTable) -> Offer | None:
-    """The offer as it is made now; the smallest need that there is, so that only the price counts."""
-    need = Need(Span.of(0.0), Span.of(1.0), "T4", gpus=wanted.gpus)
-    region = wanted.region
-    asked = Constraints(
-        providers=frozenset({wanted.provider}),
-        engines=frozenset(registry.provider_names()),
-        gpus=frozenset({wanted.gpu}),
-        region=region if region in {"us", "eu", "asia"} else None,
-    )
-    made = offers(need, prices=prices, now=now(), constraints=asked).offers
-    return next(
-        (
-            offer
-            for offer in made
-            if (offer.gpus, offer.kind) == (wanted.gpus, wanted.kind)
-            and (region is None or offer.region in {None, region})
-        ),
-        None,
-    )
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    names = ("provider", "gpu", "gpus", "kind", "region")
+    return all(one.get(name) == other.get(name) for name in names)

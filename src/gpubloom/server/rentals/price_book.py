@@ -4,8 +4,9 @@ Lists of prices are the same for everybody: whoever is connected to a service br
 The worker asks, together with its look for forgotten machines; making an offer never waits for a service.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import structlog
 from fastapi import Depends, Request
@@ -13,11 +14,13 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.offers import PriceRow, PriceTable
+from gpubloom.offers import Constraints, Need, Offer, PriceRow, PriceTable, Span, offers
 from gpubloom.offers.prices import PricesProblem
+from gpubloom.providers import registry
 from gpubloom.providers.cloud import CloudProvider
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database, ReadSession
+from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.rentals.tables import LivePrices
 
 log = structlog.get_logger("bloom")
@@ -72,6 +75,35 @@ class PriceBook:
             # Stored by another version of ours.
             log.warning("ignored the live prices of providers", reason=str(problem))
             return self._shipped
+
+
+def current_rate(offer: Mapping[str, Any], prices: PriceTable, at: datetime) -> float | None:
+    """Dollars an hour that the machine of a taken offer costs now; None: it is not in the list any more."""
+    wanted = OfferTaken.model_validate({name: offer.get(name) for name in OfferTaken.model_fields})
+    found = find_offer(wanted, prices, at)
+    return None if found is None else round(found.hourly.likely, 6)
+
+
+def find_offer(wanted: OfferTaken, prices: PriceTable, at: datetime) -> Offer | None:
+    """The offer as it is made now; the smallest need that there is, so that only the price counts."""
+    need = Need(Span.of(0.0), Span.of(1.0), "T4", gpus=wanted.gpus)
+    region = wanted.region
+    asked = Constraints(
+        providers=frozenset({wanted.provider}),
+        engines=frozenset(registry.provider_names()),
+        gpus=frozenset({wanted.gpu}),
+        region=region if region in {"us", "eu", "asia"} else None,
+    )
+    made = offers(need, prices=prices, now=at, constraints=asked).offers
+    return next(
+        (
+            offer
+            for offer in made
+            if (offer.gpus, offer.kind) == (wanted.gpus, wanted.kind)
+            and (region is None or offer.region in {None, region})
+        ),
+        None,
+    )
 
 
 async def _prices_of(request: Request, session: ReadSession) -> PriceTable:

@@ -21,8 +21,10 @@ from gpubloom.server.rentals.schemas import (
     CredentialsIn,
     EndedMachine,
     Reconciled,
+    StorageReady,
     UnseenService,
 )
+from gpubloom.server.rentals.store_choice import NO_STORE, read_stores
 from gpubloom.server.security.rates import Rate
 
 router = APIRouter(prefix="/providers", tags=["providers"])
@@ -44,10 +46,10 @@ async def list_providers(
         lambda: [registry.provider_spec(name) for name in registry.provider_names()]
     )
     known = await connections.credentials_of(session, principal.id)
-    return Connections(
-        items=[connections.connection_out(kind, known.get(kind.name)) for kind in kinds],
-        storage=connections.storage_state(settings),
-    )
+    stores = await read_stores(session, settings)
+    items = [connections.connection_out(kind, known.get(kind.name), stores) for kind in kinds]
+    ready = any(item.store for item in items)
+    return Connections(items=items, storage=StorageReady(ready=ready, reason=None if ready else NO_STORE))
 
 
 @router.put("/{provider}/credentials")
@@ -70,7 +72,7 @@ async def connect(
     sealed = await anyio.to_thread.run_sync(seal, settings, principal.id, provider, values)
     async with database.write() as session:
         credential = await connections.store(session, principal, provider, sealed, checked.account)
-        return connections.connection_out(kind, credential)
+        return connections.connection_out(kind, credential, await read_stores(session, settings))
 
 
 @router.delete("/{provider}/credentials", status_code=204)
@@ -101,7 +103,7 @@ async def check_provider(
     async with database.write() as session:
         await connections.note_check(session, principal.id, provider, checked)
         credential = (await connections.credentials_of(session, principal.id)).get(provider)
-        return connections.connection_out(kind, credential)
+        return connections.connection_out(kind, credential, await read_stores(session, settings))
 
 
 @router.post("/reconcile")

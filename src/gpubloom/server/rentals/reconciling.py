@@ -8,18 +8,18 @@ being launched right now has its job. No call is made inside a transaction.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from uuid import UUID
 
 import structlog
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from gpubloom.providers.base import ProviderError
-from gpubloom.providers.cloud import CloudProvider, Instance
+from gpubloom.providers.cloud import BillReader, CloudProvider, Instance
 from gpubloom.server.audit import record
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.states import ACTIVE
-from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.rentals.alarms import StillBilled, is_owned
 from gpubloom.server.rentals.credentials import open_provider
 from gpubloom.server.rentals.keys import MachineKey, installation_name
 from gpubloom.server.rentals.metering import by_database_clock, end_rental, note_instance
@@ -31,6 +31,9 @@ log = structlog.get_logger("bloom")
 
 # A provider that does not answer delays the others no longer than this.
 _LONGEST_SECONDS = 120.0
+# A bill of the last hour may not be whole yet; one that has not come after days never will.
+_BILLS_ARE_WHOLE_AFTER = timedelta(hours=1)
+_BILLS_COME_WITHIN = timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -68,21 +71,27 @@ async def look(
     ended: list[Ended] = []
     unseen: list[Unseen] = []
     for credential in credentials:
+        alarm = StillBilled(database, settings, credential.user_id, credential.provider)
         try:
             cloud = await asyncio.to_thread(
                 open_provider, settings, credential.user_id, credential.provider, credential.sealed
             )
         except ProviderError as problem:
             unseen.append(_unseen(credential, str(problem)))
+            await alarm.raise_for(problem)
             continue
         try:
             async with asyncio.timeout(_LONGEST_SECONDS):
                 account = _Look(database, credential.user_id, credential.provider, installation, cloud)
                 ended += await account.at_machines()
                 await account.at_rows()
+                await account.at_bills()
                 await read_prices(database, cloud)
         except (ProviderError, TimeoutError) as problem:
             unseen.append(_unseen(credential, str(problem) or "The provider did not answer in time."))
+            await alarm.raise_for(problem)
+        else:
+            await alarm.raise_for(None)
         finally:
             await cloud.close()
     return ended, unseen
@@ -136,10 +145,31 @@ class _Look:
             else:
                 await self._note(rental.key, await self._cloud.status(rental.instance_id))
 
+    async def at_bills(self) -> None:
+        """Read what the provider's own bill says of machines that have ended, where its API has bills."""
+        if not isinstance(self._cloud, BillReader):
+            return
+        async with self._database.read() as session:
+            at = await read_database_time(session)
+            rows = await session.execute(
+                select(Rental.id, Rental.instance_id).where(
+                    Rental.user_id == self._user_id,
+                    Rental.provider == self._provider,
+                    Rental.bill.is_(None),
+                    Rental.instance_id.is_not(None),
+                    Rental.billed_to.between(at - _BILLS_COME_WITHIN, at - _BILLS_ARE_WHOLE_AFTER),
+                )
+            )
+            waiting = [(rental_id, str(instance_id)) for rental_id, instance_id in rows]
+        for rental_id, instance_id in waiting:
+            bill = await self._cloud.bill(instance_id)
+            if bill is not None:
+                async with self._database.write() as session:
+                    await session.execute(update(Rental).where(Rental.id == rental_id).values(bill=bill))
+
     async def _is_owned(self, key: MachineKey) -> bool:
         async with self._database.read() as session:
-            job = await session.get(TrainingJob, key.job_id)
-        return job is not None and job.status in ACTIVE and job.attempt == key.attempt
+            return await is_owned(session, key)
 
     async def _note(self, key: str, instance: Instance | None, *, was_ended: bool = False) -> None:
         async with self._database.write() as session:

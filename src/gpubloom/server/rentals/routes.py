@@ -34,9 +34,10 @@ async def list_rentals(
     running: Annotated[
         bool | None, Query(description="True: only machines that are billed now. False: only the others.")
     ] = None,
+    job_id: Annotated[UUID | None, Query(description="Only the machines of this job.")] = None,
 ) -> Rentals:
     """List the machines rented for your jobs, newest first."""
-    items, total = await service.list_rentals(session, principal, page, running=running)
+    items, total = await service.list_rentals(session, principal, page, running=running, job_id=job_id)
     return Rentals(items=items, total=total)
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, SecretStr
 
 from gpubloom.server.rentals.tables import Period, RentalState
 from gpubloom.server.schema import Line, Number, Schema, StorableSecret
+from gpubloom.server.storage.run_stores import StoreOut
 
 _Amount = Annotated[Number, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 _Name = Annotated[Line, Field(min_length=1, max_length=64)]
@@ -20,6 +21,13 @@ class CapabilityOut(Schema):
     reason: str | None
 
 
+class LimitsOut(Schema):
+    """What a rented machine may cost and take, unless its owner sets other limits."""
+
+    budget: float | None = Field(description="US dollars. None: the machine costs nothing.")
+    max_hours: float
+
+
 class CapabilitiesOut(Schema):
     """Features that only some providers have. `longest_seconds`: maximum lifetime of a machine."""
 
@@ -29,6 +37,9 @@ class CapabilitiesOut(Schema):
     several_nodes: CapabilityOut
     spot: CapabilityOut
     longest_seconds: float | None
+    switch_off: CapabilityOut = Field(
+        description="Whether a machine ends its own bill at its time limit, also without the server."
+    )
 
 
 class CredentialFieldOut(Schema):
@@ -57,10 +68,13 @@ class ConnectionOut(Schema):
     page: str = Field(description="The page where you create the credentials.")
     fields: list[CredentialFieldOut]
     capabilities: CapabilitiesOut
+    store: StoreOut | None = Field(
+        description="What the files of jobs at this provider go through. None: jobs cannot start yet."
+    )
 
 
 class StorageReady(Schema):
-    """Whether a storage bucket is configured. Jobs on rented machines need one."""
+    """Whether the files of jobs on rented machines can be exchanged. If not, `reason` says what to do."""
 
     ready: bool
     reason: str | None
@@ -94,7 +108,10 @@ class RentalOut(Schema):
     detail: str
     hourly: float
     billed_seconds: float
-    cost: float
+    cost: float = Field(description="Billed time times the hourly rate.")
+    bill: float | None = Field(
+        description="The cost by the provider's own bill. None: its API has no bill, or not yet."
+    )
     started_at: datetime | None
     ended_at: datetime | None
     page: str | None

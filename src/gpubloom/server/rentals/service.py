@@ -15,7 +15,7 @@ from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.jobs.service import lock_own_job
 from gpubloom.server.jobs.summary import Cost, read_summary
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.problems import InvalidInput, NotFound
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.service import get_project
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.rentals.budgets import month_start, spent, warned
@@ -32,13 +32,15 @@ def visible_to(principal: Principal) -> Select[Rental]:
 
 
 async def list_rentals(
-    session: AsyncSession, principal: Principal, page: Page, *, running: bool | None
+    session: AsyncSession, principal: Principal, page: Page, *, running: bool | None, job_id: UUID | None
 ) -> tuple[list[RentalOut], int]:
     """A page of them, newest first, and how many there are."""
     statement = visible_to(principal)
     if running is not None:
         is_billed = Rental.state.in_(BILLED)
         statement = statement.where(is_billed if running else ~is_billed)
+    if job_id is not None:
+        statement = statement.where(Rental.job_id == job_id)
     statement = statement.order_by(Rental.created_at.desc())
     rows, total = await read_page(session, statement, page, searched=(Rental.job_name,))
     return [_rental_out(row) for row in rows], total
@@ -59,6 +61,7 @@ def _rental_out(row: Rental) -> RentalOut:
         hourly=row.hourly,
         billed_seconds=row.billed_seconds,
         cost=row.cost,
+        bill=row.bill,
         started_at=row.billed_from,
         ended_at=row.billed_to,
         page=row.page,
@@ -201,6 +204,11 @@ async def remove_budget(session: AsyncSession, principal: Principal, budget_id: 
     )
     if job is None:
         raise NotFound("This budget does not exist.")
+    if job.offer is not None:
+        raise Conflict(
+            "A job on a rented machine always has a budget. Set a higher budget instead.",
+            code="budget_required",
+        )
     job.budget = None
     _tell_again(job)
     _record(session, principal, "budget.removed", "job", job.id)

@@ -28,9 +28,10 @@ from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.rentals.tables import StoredArtifact
 from gpubloom.server.schema import Number, Schema
 from gpubloom.server.settings import Settings
+from gpubloom.server.storage.run_stores import open_bucket, read_bucket
 from gpubloom.storage import Store
 from gpubloom.storage.layout import JobLayout
-from gpubloom.storage.store import LONGEST_LIFE_SECONDS
+from gpubloom.storage.run_store import LONGEST_LIFE_SECONDS
 
 log = structlog.get_logger("bloom")
 
@@ -110,14 +111,15 @@ async def create_address(
     )
     if row is None:
         raise NotFound("This file is no longer kept in the bucket.", code="file_not_found")
-    if settings.storage is None:
+    bucket = await read_bucket(session, settings)
+    if bucket is None:
         raise Conflict(
-            "The storage bucket is no longer configured. Ask the operator to set BLOOM_STORAGE_BUCKET again.",
-            code="no_bucket",
+            "The storage bucket is no longer set up. An admin sets it up again under Providers.",
+            code="no_store",
         )
     at, name = now(), JobLayout(str(job.id), 1).artifact(row.sha256, row.path)
     # Signed here, without a call to the bucket; the library takes a moment to import.
-    store = await anyio.to_thread.run_sync(Store, settings.storage)
+    store = await anyio.to_thread.run_sync(open_bucket, settings, bucket)
     [address] = store.addresses("GET", [name], body.life_seconds)
     record(
         session,
@@ -185,14 +187,13 @@ def _upload(
 
 async def remove_expired(database: Database, settings: Settings) -> int:
     """Remove files whose time is over; returns how many. StorageError: the bucket is away, try later."""
-    if settings.storage is None:
-        return 0
     before = now() - timedelta(days=settings.artifact_retention_days)
     async with database.read() as session:
         rows = await _expired(session, before)
-    if not rows:
+        bucket = await read_bucket(session, settings)
+    if not rows or bucket is None:
         return 0
-    store = await anyio.to_thread.run_sync(Store, settings.storage)
+    store = await anyio.to_thread.run_sync(open_bucket, settings, bucket)
     names = [JobLayout(str(row.job_id), 1).artifact(row.sha256, row.path) for row in rows]
     async with database.read() as session:
         # Two files of one content are one object.

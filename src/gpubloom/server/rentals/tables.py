@@ -86,6 +86,8 @@ class Rental(Identified, Table):
     state: Mapped[RentalState] = mapped_column(String(16), default="submitting")
     detail: Mapped[str] = mapped_column(default="")
     page: Mapped[str | None]
+    # What the attempt's files go through (`store_choice`); None: an attempt of an earlier version, a bucket.
+    store: Mapped[str | None] = mapped_column(String(16))
 
     gpu: Mapped[str]
     gpus: Mapped[int]
@@ -101,6 +103,14 @@ class Rental(Identified, Table):
     billed_seconds: Mapped[float] = mapped_column(Double, default=0.0)
     cost: Mapped[float] = mapped_column(Double, default=0.0)
     metered_at: Mapped[datetime | None]
+    # What the machine may cost in all by the time limit that it was given: no other job may spend it.
+    reserved: Mapped[float | None] = mapped_column(Double)
+    # What the provider's own bill says, where its API has one.
+    bill: Mapped[float | None] = mapped_column(Double)
+    # When the reconciler first saw that no living job owns it.
+    unowned_since: Mapped[datetime | None]
+    # When its owner was last written to because it could not be terminated.
+    alarmed_at: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 

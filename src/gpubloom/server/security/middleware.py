@@ -53,12 +53,13 @@ class BodyLimit:
         *,
         largest: int = LARGEST_BODY,
         larger: Mapping[str, int] | None = None,
-        unlimited: re.Pattern[str] | None = None,
+        unlimited: Mapping[str, re.Pattern[str]] | None = None,
     ) -> None:
         self.app = app
         self.largest = largest
         self.larger = dict(larger or {})
-        self.unlimited = unlimited
+        # By method: whose routes count for themselves.
+        self.unlimited = dict(unlimited or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._is_upload(scope):
@@ -102,11 +103,8 @@ class BodyLimit:
                 await refusal(scope, receive, send)
 
     def _is_upload(self, scope: Scope) -> bool:
-        return (
-            scope["method"] == "PATCH"
-            and self.unlimited is not None
-            and self.unlimited.fullmatch(scope["path"]) is not None
-        )
+        pattern = self.unlimited.get(scope["method"])
+        return pattern is not None and pattern.fullmatch(scope["path"]) is not None
 
 
 class RequestGuard:

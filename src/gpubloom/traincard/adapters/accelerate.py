@@ -3,13 +3,15 @@
     tracker = TrainCardTracker()
     accelerator = Accelerator(log_with=tracker)
     accelerator.init_trackers("project", config)
-    for batch in tracker.track(accelerator, loader):
-        ...
-        accelerator.log({"train_loss": loss}, step=tracker.step)
+    batches = tracker.track(accelerator, loader, epochs=3)
+    for epoch in range(3):
+        for batch in batches:
+            ...
+            accelerator.log({"train_loss": loss}, step=tracker.step)
     accelerator.end_training()
 
-`track` applies commands between two steps on all ranks at once, and saves with `accelerator.save_state`. A
-loop that only logs is recorded, too, but nothing can control it.
+`track` applies commands between two steps on all ranks at once, and saves with `accelerator.save_state`; what
+the loop saves with it is listed as well. A loop that only logs is recorded, too, but nothing can control it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -57,6 +59,8 @@ class TrainCardTracker(GeneralTracker):  # type: ignore[misc]
     def store_init_configuration(self, values: Mapping[str, Any]) -> None:
         """Called by `init_trackers` with the run's configuration."""
         self.tracker.describe(values)
+        if self.tracker.rank == 0:
+            self.tracker.config(values)
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
         """Called by `accelerator.log`. Without a step, the values belong to the current batch."""
@@ -77,6 +81,7 @@ class TrainCardTracker(GeneralTracker):  # type: ignore[misc]
         """The batches of a prepared loader; see `Track`. Optimizer and scheduler are the prepared ones."""
         optimizer = next(iter(accelerator._optimizers), None)
         scheduler = next(iter(accelerator._schedulers), None)
+        save_state = _listed(accelerator, self)
         for model in accelerator._models:
             self.tracker.describe(facts_of(accelerator.unwrap_model(model)))
         self._track = Track(
@@ -86,7 +91,7 @@ class TrainCardTracker(GeneralTracker):  # type: ignore[misc]
             # The wrapper is stepped for every batch; the optimizer inside only when gradients are complete.
             optimizer=getattr(optimizer, "optimizer", optimizer),
             scheduler=scheduler,
-            save=lambda folder: accelerator.save_state(str(folder)),
+            save=lambda folder: save_state(str(folder)),
             load=lambda folder: accelerator.load_state(str(folder)),
             settings=settings,
             accumulation=accelerator.gradient_accumulation_steps,
@@ -96,6 +101,28 @@ class TrainCardTracker(GeneralTracker):  # type: ignore[misc]
 
     def finish(self) -> None:
         """Called by `accelerator.end_training`."""
+        if self._track is not None and self._track.stopped is None and self._track.epoch < self._track.epochs:
+            self.tracker.log(
+                f"The loop trained {self._track.epoch} of {self._track.epochs} epochs: iterating the "
+                "batches once is one epoch. Put `for epoch in range(epochs):` around the loop.",
+                level="warning",
+            )
         if self._track is None or self._track.stopped is None:
             self.tracker.finish("completed")
         self.tracker.close()
+
+
+def _listed(accelerator: Any, tracker: TrainCardTracker) -> Callable[..., Any]:
+    """Lets checkpoints that the loop saves be listed; returns the Accelerator's own `save_state`."""
+    original: Callable[..., Any] = getattr(accelerator.save_state, "_original", accelerator.save_state)
+
+    def save_state(*given: Any, **named: Any) -> Any:
+        assert tracker._track is not None
+        with tracker._track.saving() as saved:
+            folder = original(*given, **named)
+            saved.append(Path(folder))
+        return folder
+
+    save_state._original = original  # type: ignore[attr-defined]
+    accelerator.save_state = save_state
+    return original

@@ -59,11 +59,27 @@ class HFTrainCardCallback(TrainerCallback):
         self._world_size = args.world_size
         facts = {name: getattr(args, name) for name in _FACTS}
         facts |= {"precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32"}
-        facts |= {"global_batch_size": _samples(args), "optimizer": str(args.optim), "seed": args.seed}
+        facts |= {
+            "global_batch_size": _samples(args),
+            "optimizer": str(getattr(args.optim, "value", args.optim)),
+            "seed": args.seed,
+        }
         self._session.begin({**facts_of(others["model"]), **facts}, state.global_step)
+        self._record_configs(args, others)
         self.reporter.progress(state.global_step, state.max_steps, state.epoch, state.num_train_epochs)
         self._hook = others["model"].register_forward_pre_hook(self._count_tokens, with_kwargs=True)
         self._session.control_handler.apply_commands(self._setters(args, state, **others))
+
+    def _record_configs(self, args: Any, others: dict[str, Any]) -> None:
+        if self.reporter.rank != 0:
+            return
+        self.reporter.config(args.to_dict(), type(args).__name__)
+        config: Any = getattr(others["model"], "config", None)
+        if hasattr(config, "to_dict"):
+            self.reporter.config(config.to_dict(), "model")
+        for name in ("train", "eval"):
+            if (data := getattr(others.get(f"{name}_dataloader"), "dataset", None)) is not None:
+                self.reporter.dataset(name, data)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
         training, step = self._training, state.global_step

@@ -10,7 +10,7 @@ logs no loss has what `training_step` returned recorded instead. Commands are ta
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, LearningRateMonitor
 from lightning.pytorch.loggers.logger import Logger
 
 from gpubloom.errors import InputError
@@ -40,12 +40,14 @@ class LightningTrainCardCallback(Callback):
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._session = Session(self.reporter)
         # Not earlier: the place of Lightning's own checkpoints depends on the first logger at set-up.
-        trainer.loggers = [*trainer.loggers, _Log(self._session)]
+        trainer.loggers = [*trainer.loggers, _Log(self._session, trainer)]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._step = trainer.global_step
         facts = {"precision": trainer.precision, "accumulate_grad_batches": trainer.accumulate_grad_batches}
         self._session.begin({**facts_of(pl_module), **dict(pl_module.hparams), **facts}, self._step)
+        if self.reporter.rank == 0 and pl_module.hparams:
+            self.reporter.config(dict(pl_module.hparams), "hparams")
         self._session.control_handler.apply_commands(self._setters(trainer))
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
@@ -128,15 +130,22 @@ class LightningTrainCardCallback(Callback):
 class _Log(Logger):
     name, version = "traincard", ""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, trainer: Any) -> None:
         self._session = session
+        self._trainer = trainer
 
     def log_hyperparams(self, params: Any, *args: Any, **named: Any) -> None:
         self._session.reporter.describe(dict(params))
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        values = {_plain(name): value for name, value in numbers(metrics).items() if name != "epoch"}
+        left_out = {"epoch", *self._learning_rates()}
+        values = {_plain(name): value for name, value in numbers(metrics).items() if name not in left_out}
         self._session.report(values, (step or 0) + 1)
+
+    def _learning_rates(self) -> list[str]:
+        """What a LearningRateMonitor calls the rate that is recorded as `learning_rate` already."""
+        monitors = [one for one in self._trainer.callbacks if isinstance(one, LearningRateMonitor)]
+        return [next(iter(monitor.lrs)) for monitor in monitors if monitor.lrs]
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
         path = checkpoint_callback._last_checkpoint_saved

@@ -179,6 +179,15 @@ class Track:
         self._session.report(metrics, self.step)
         self._session.evaluated(self.step, metrics)
 
+    @contextmanager
+    def saving(self) -> Iterator[list[Path]]:
+        """While the loop saves by itself: what is put into the list is recorded as a checkpoint."""
+        self._session.saving()
+        found: list[Path] = []
+        yield found
+        for path in found:
+            self._session.saved(path, self.step if self._updates else self._done)
+
     def save_checkpoint(self) -> None:
         """Save a checkpoint now, if `state` or `save` was given; otherwise log a warning."""
         if self._save is None:

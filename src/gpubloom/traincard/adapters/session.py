@@ -11,6 +11,7 @@ from typing import Any
 
 from gpubloom.traincard.adapters.control_handler import ControlHandler, interval, optimizer_setters
 from gpubloom.traincard.checkpoints import training_metadata
+from gpubloom.traincard.reader import load_checkpoints
 from gpubloom.traincard.reporter import Reporter
 
 # Evaluating or saving a large model is silent for a while; observers are told to wait longer.
@@ -102,10 +103,24 @@ class Session:
         """Training begins after `step`; above 0 it continues an earlier one."""
         self._facts, self._began = facts, time.perf_counter()
         self.reporter.describe(facts)
+        self._take_over_checkpoints()
         if step:
             self.reporter.resumed(step)
         self.reporter.phase("train")
         self.speed.resume()
+
+    def _take_over_checkpoints(self) -> None:
+        """Checkpoints of earlier attempts: the framework deletes them to make room, like its own."""
+        if self.reporter.rank != 0 or not self.reporter.is_on:
+            return
+        self.reporter.flush()
+        for entry in load_checkpoints(self.reporter.events_dir)["checkpoints"]:
+            if "://" in (path := str(entry.get("path", ""))):
+                continue
+            # Absolute paths stay as they are. Where the folder is missing, the files are on another machine.
+            file = Path(self.reporter.run_dir) / path
+            if file.parent.is_dir() and file not in self._saved:
+                self._saved.append(file)
 
     def step_done(
         self, step: int, total: int | None, epoch: float | None, epochs: float | None, samples: int = 0

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-_DRAWN = ("attempt", "rank", "x", "y", "low", "high", "last")
+_DRAWN = ("attempt", "rank", "x", "y", "low", "high", "n", "gaps", "last")
 # With script and style, the page stays under 3 MB: a browser opens it at once, and it can be sent by mail.
 _MOST_BYTES = 2_800_000
-_POINTS, _FEWEST_POINTS = 2000, 50
+# A page draws 1000 points of a line. The file is all that a zoom can load its detail from, so it holds more
+# where a run has few lines.
+_POINTS, _MOST_POINTS, _FEWEST_POINTS = 2000, 8000, 50
+_READ_WHOLE_BYTES = 16_000_000
+_DETAIL_BYTES, _BYTES_PER_POINT = 1_400_000, 20
 
 
 def run_content(
@@ -23,9 +27,11 @@ def run_content(
     from gpubloom.traincard.reading import Reading
     from gpubloom.traincard.snapshot import snapshot
 
-    reading = Reading(run_dir)
+    size = sum(file.stat().st_size for file in (run_dir / "traincard").rglob("*") if file.is_file())
+    reading = Reading(run_dir, most_buckets=_MOST_POINTS // 2, condensed=size > _READ_WHOLE_BYTES)
     reading.update()
-    points = _POINTS
+    lines = sum(1 for _ in reading.curves.all())
+    points = max(_POINTS, min(_MOST_POINTS, _DETAIL_BYTES // (_BYTES_PER_POINT * max(1, lines))))
     while True:
         found = snapshot(reading, points=points)
         named = {**found, "name": name or found["name"]}

@@ -1,4 +1,4 @@
-"""Writes the card's HTML file, and shows it in a notebook.
+"""Writes the card's HTML file.
 
 The page holds its script, its style and its data, and asks nobody for anything: its own content policy
 forbids every request, and every script but the one whose hash it names. Data lies in a JSON block in which no
@@ -109,28 +109,3 @@ def _parts() -> tuple[str, str, str]:
     script = script.replace("</script", "<\\/script")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return script, style, f"sha256-{digest}"
-
-
-class NotebookCard:
-    """Shows a run as it was when the cell ran; run the cell again to see it as it is."""
-
-    def __init__(self, run_dir: str | os.PathLike[str], points: int = 1000, height: int = 720) -> None:
-        self._run_dir = Path(run_dir)
-        self._points = points
-        self._height = height
-
-    def __repr__(self) -> str:
-        return (
-            f"<card of {self._run_dir}; show it in a notebook, or write it to a file with: "
-            f"bloom runs card {self._run_dir}>"
-        )
-
-    def _repr_html_(self) -> str:
-        from gpubloom.traincard.snapshot import snapshot
-
-        page = render_card(snapshot(self._run_dir, points=self._points))
-        # The frame may run its script and nothing else: it can neither see nor change the notebook.
-        return (
-            f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" title="TrainCard" '
-            f'style="width: 100%; height: {self._height}px; border: 0; border-radius: 12px"></iframe>'
-        )

@@ -1,9 +1,12 @@
-"""What is wrong with a run: pure functions over a Reading; `rules.py` has one for each kind of finding."""
+"""What is wrong with a run: pure functions over a Reading, one for each kind of finding.
+
+`rules.py` looks at how a run goes, `quality.py` at what comes out of it.
+"""
 
 from collections.abc import Callable, Iterator
 
+from gpubloom.traincard.diagnosis.quality import few_rows_used, logged_warnings, overfitting
 from gpubloom.traincard.diagnosis.rules import (
-    Finding,
     Limits,
     data_starved,
     degraded,
@@ -15,6 +18,7 @@ from gpubloom.traincard.diagnosis.rules import (
     straggler,
     throttled,
 )
+from gpubloom.traincard.findings import Finding, worst_first
 from gpubloom.traincard.reading import Reading
 
 __all__ = ["Finding", "Limits", "diagnose"]
@@ -22,12 +26,11 @@ __all__ = ["Finding", "Limits", "diagnose"]
 Diagnosis = Callable[[Reading, float, Limits], Iterator[Finding]]
 
 # A loss that is not a number is also worth knowing when the run is over; a hot GPU only while it trains.
-_ALWAYS: tuple[Diagnosis, ...] = (diverging, no_learning)
+_ALWAYS: tuple[Diagnosis, ...] = (diverging, few_rows_used, overfitting, no_learning, logged_warnings)
 _UNTIL_THE_END: tuple[Diagnosis, ...] = (degraded, *_ALWAYS)
 _WHILE_IT_LIVES: tuple[Diagnosis, ...] = (
     stalled, missing_ranks, straggler, data_starved, throttled, out_of_memory_soon, *_UNTIL_THE_END,
 )  # fmt: skip
-_ORDER = {"critical": 0, "warning": 1, "info": 2}
 
 
 def diagnose(reading: Reading, now: float | None = None, limits: Limits | None = None) -> list[Finding]:
@@ -40,5 +43,4 @@ def diagnose(reading: Reading, now: float | None = None, limits: Limits | None =
         kinds = _UNTIL_THE_END
     else:
         kinds = _WHILE_IT_LIVES
-    found = [finding for kind in kinds for finding in kind(reading, moment, limits or Limits())]
-    return sorted(found, key=lambda finding: _ORDER[finding.severity])
+    return worst_first(finding for kind in kinds for finding in kind(reading, moment, limits or Limits()))

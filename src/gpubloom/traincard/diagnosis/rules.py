@@ -9,42 +9,15 @@ GPU works slower than it could, because of heat or power.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise, takewhile
 from statistics import linear_regression, median
-from typing import Any, Literal
 
+from gpubloom.traincard.findings import Finding
 from gpubloom.traincard.number_encoding import decode_number
 from gpubloom.traincard.ranks import RankReading
 from gpubloom.traincard.reading import Point, Reading
-
-Kind = Literal[
-    "stalled",
-    "degraded",
-    "diverging",
-    "no_learning",
-    "data_starved",
-    "straggler",
-    "throttled",
-    "out_of_memory_soon",
-]
-Severity = Literal["critical", "warning", "info"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What is wrong with a run. `since`: seconds since 1970, or None when nobody knows."""
-
-    kind: Kind
-    severity: Severity
-    sentence: str
-    evidence: dict[str, Any] = field(default_factory=dict)
-    since: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The finding as JSON holds it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,10 +267,36 @@ def diverging(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]
     for name, points in sorted(reading.recent.items()):
         if name.endswith(("loss", "grad_norm")):
             found = _not_a_number(name, list(points)) or (
-                _spike(name, list(points), limits) if name.endswith("loss") else None
+                _rise(name, reading) or _spike(name, list(points), limits) if name.endswith("loss") else None
             )
             if found:
                 yield found
+
+
+_RISE_SHARE = 0.2
+_FEWEST_FOR_RISE = 10
+
+
+def _rise(name: str, reading: Reading) -> Finding | None:
+    """The training loss ends far above where it began: slow or fast, such a run has diverged."""
+    if name != "train/loss" or reading.state.resumed_from_step:
+        return None
+    curves = reading.curves.attempts(name, 0)
+    values = [value for number in sorted(curves) for value in curves[number].value if math.isfinite(value)]
+    if len(values) < _FEWEST_FOR_RISE:
+        return None
+    part = max(3, len(values) // 10)
+    begin, end = median(values[:part]), median(values[-part:])
+    if end - begin <= _RISE_SHARE * abs(begin):
+        return None
+    return Finding(
+        "diverging",
+        "critical",
+        f"{name} has risen from {begin:.4g} to {end:.4g}: the run has diverged.",
+        {"series": name, "first": begin, "value": end},
+        None,
+        "Start again with a lower learning rate; the learning-rate finder suggests one.",
+    )
 
 
 _FEWEST_FOR_LEARNING = 500
@@ -380,7 +379,7 @@ def _spike(name: str, points: list[Point], limits: Limits) -> Finding | None:
     )
 
 
-_GIB = 1024**3
+_GB = 1e9
 _MEMORY_WINDOW_SECONDS = 600.0
 _FEWEST_MEMORY_SAMPLES = 6
 # Allocators take a GPU's memory in large pieces early and keep it: full is normal there, growing is not.
@@ -390,10 +389,12 @@ _GROWTH_SHARE = 0.01
 
 def out_of_memory_soon(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
     """GPUs by their growth, the machine's own memory by its growth or when it is nearly full."""
+    full: list[Finding] = []
     for gpu in gpus(reading):
         prefix = f"gpu/{gpu.index}/memory_"
         evidence = {"gpu": gpu.index, "host": gpu.host}
-        yield from _growing(reading, gpu.rank, gpu.words, f"{prefix}used", f"{prefix}total", evidence, limits)
+        full += _growing(reading, gpu.rank, gpu.words, f"{prefix}used", f"{prefix}total", evidence, limits)
+    yield from _first_of(full)
     for rank in sorted(reading.looks):
         host = reading.ranks[rank].host
         words = "The machine" if len(reading.looks) < 2 or not host else host
@@ -401,12 +402,23 @@ def out_of_memory_soon(reading: Reading, now: float, limits: Limits) -> Iterator
         used, total = last(reading, rank, "ram/used"), last(reading, rank, "ram/total")
         if not found and used is not None and total and used / total > limits.memory_full:
             sentence = (
-                f"{words} has little memory left: {used / _GIB:.1f} of {total / _GIB:.1f} GiB are used. "
+                f"{words} has little memory left: {used / _GB:.1f} of {total / _GB:.1f} GB are used. "
                 "If no memory is left, the operating system ends the run."
             )
             room = {"host": host, "used": used, "total": total}
             found.append(Finding("out_of_memory_soon", "warning", sentence, room, None))
         yield from found
+
+
+def _first_of(full: list[Finding]) -> Iterator[Finding]:
+    """GPUs of one run fill up together: one finding, about the GPU that is full first."""
+    if len(full) < 2:
+        yield from full
+        return
+    first = min(full, key=lambda finding: finding.evidence["seconds_left"])
+    others = [{"gpu": each.evidence["gpu"], "host": each.evidence["host"]} for each in full]
+    sentence = f"{len(full)} GPUs run out of memory soon. {first.sentence}"
+    yield Finding(first.kind, first.severity, sentence, {**first.evidence, "gpus": others}, first.since)
 
 
 def _growing(
@@ -436,7 +448,7 @@ def _growing(
         return
     sentence = (
         f"{words} runs out of memory in about {duration(left)} at the current growth: "
-        f"{used[-1] / _GIB:.1f} of {total / _GIB:.1f} GiB are used, {slope * 60 / _GIB:.2f} GiB more "
+        f"{used[-1] / _GB:.1f} of {total / _GB:.1f} GB are used, {slope * 60 / _GB:.2f} GB more "
         "every minute."
     )
     more = {"used": used[-1], "total": total, "bytes_per_second": slope, "seconds_left": left}

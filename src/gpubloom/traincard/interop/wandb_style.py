@@ -109,6 +109,28 @@ class Run:
         """Accepted and ignored: every series is drawn over its steps."""
         self._warn("define_metric", "define_metric is ignored: the x-axis of every series is the step")
 
+    def watch(self, *_: Any, **__: Any) -> None:
+        """Accepted and ignored, with a warning."""
+        watch()
+
+    def save(self, *_: Any, **__: Any) -> None:
+        """Accepted and ignored, with a warning."""
+        save()
+
+    def log_artifact(self, artifact: Any, *_: Any, **__: Any) -> Any:
+        """Lists the files of an artifact as checkpoints; nothing is uploaded."""
+        paths = artifact.paths if isinstance(artifact, Artifact) else [os.fspath(artifact)]
+        for path in paths:
+            self.reporter.checkpoint(path, getattr(artifact, "metadata", None), step=self.step)
+        return artifact
+
+    def alert(self, title: str, text: str = "", level: Any = "INFO", **_: Any) -> None:
+        """Records an alert."""
+        words = {"INFO": "info", "WARN": "warning", "WARNING": "warning", "ERROR": "error"}
+        self.reporter.alert(
+            title, text, level=words.get(str(getattr(level, "value", level)).upper(), "warning")
+        )
+
     def finish(self, exit_code: int | None = None, quiet: bool | None = None) -> None:
         """Ends the run: completed, or failed for an exit code other than 0."""
         if self._waiting:
@@ -165,23 +187,13 @@ def init(
         run.finish()
     where = _run_dir(project, name or id, dir, resume)
     is_off = (mode or os.environ.get("WANDB_MODE")) == "disabled"
-    reporter = _silent_reporter(where) if is_off else Reporter(where)
+    reporter = Reporter(where, enabled=not is_off)
     run = Run(reporter, project, name or id or where.name, dict(config or {}))
+    if config:
+        reporter.config(config)
     if ignored:
         run._warn("init", f"init ignores the arguments {', '.join(sorted(ignored))}")
     return run
-
-
-def _silent_reporter(where: Path) -> Reporter:
-    before = os.environ.get("BLOOM_TRAINCARD")
-    os.environ["BLOOM_TRAINCARD"] = "off"
-    try:
-        return Reporter(where)
-    finally:
-        if before is None:
-            del os.environ["BLOOM_TRAINCARD"]
-        else:
-            os.environ["BLOOM_TRAINCARD"] = before
 
 
 def _folder_name(text: str) -> str:
@@ -224,6 +236,105 @@ def finish(exit_code: int | None = None, quiet: bool | None = None) -> None:
 def define_metric(name: str, *given: Any, **options: Any) -> None:
     """Accepted and ignored, with a warning."""
     _current("define_metric").define_metric(name)
+
+
+def login(*_: Any, **__: Any) -> bool:
+    """Nothing to sign in to: the run stays on this machine."""
+    return True
+
+
+def watch(*_: Any, **__: Any) -> None:
+    """Accepted and ignored, with a warning: gradients are not recorded."""
+    _warn_without_run("watch", "watch is ignored: gradients and weights are not recorded")
+
+
+def unwatch(*_: Any, **__: Any) -> None:
+    """Accepted and ignored."""
+
+
+def save(*_: Any, **__: Any) -> None:
+    """Accepted and ignored, with a warning: files stay where they are."""
+    _warn_without_run("save", "save is ignored: nothing is uploaded, the files stay where they are")
+
+
+def log_artifact(artifact: Any, *_: Any, **__: Any) -> Any:
+    """As `Run.log_artifact`."""
+    return _current("log_artifact").log_artifact(artifact)
+
+
+def alert(title: str, text: str = "", level: Any = "INFO", **_: Any) -> None:
+    """As `Reporter.alert`."""
+    _current("alert").alert(title, text, level)
+
+
+class _NotRecorded:
+    """Stands for an image, a table and the like: `log` says once that it is not recorded."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.given = given
+
+    def add_data(self, *_: Any) -> None:
+        """As W&B's tables have it."""
+
+    def add_column(self, *_: Any, **__: Any) -> None:
+        """As W&B's tables have it."""
+
+
+class Image(_NotRecorded):
+    """Not recorded."""
+
+
+class Table(_NotRecorded):
+    """Not recorded."""
+
+
+class Histogram(_NotRecorded):
+    """Not recorded."""
+
+
+class Audio(_NotRecorded):
+    """Not recorded."""
+
+
+class Video(_NotRecorded):
+    """Not recorded."""
+
+
+class Html(_NotRecorded):
+    """Not recorded."""
+
+
+class Artifact(_NotRecorded):
+    """Files by name. What is added is listed as a checkpoint when it is logged."""
+
+    def __init__(self, name: str, type: str = "", **named: Any) -> None:  # noqa: A002 - W&B's name
+        super().__init__(name, **named)
+        self.name, self.type = name, type
+        self.metadata: dict[str, Any] = dict(named.get("metadata") or {})
+        self.paths: list[str] = []
+
+    def add_file(self, local_path: str | os.PathLike[str], *_: Any, **__: Any) -> None:
+        """One file."""
+        self.paths.append(os.fspath(local_path))
+
+    def add_dir(self, local_path: str | os.PathLike[str], *_: Any, **__: Any) -> None:
+        """A folder."""
+        self.paths.append(os.fspath(local_path))
+
+    def add_reference(self, uri: str, *_: Any, **__: Any) -> None:
+        """An address."""
+        self.paths.append(uri)
+
+    def wait(self, *_: Any, **__: Any) -> Self:
+        """Nothing is uploaded, so there is nothing to wait for."""
+        return self
+
+
+def _warn_without_run(about: str, sentence: str) -> None:
+    if run is not None:
+        run._warn(about, sentence)
+    else:
+        logger.warning("TrainCard: %s", sentence)
 
 
 def _current(call: str) -> Run:

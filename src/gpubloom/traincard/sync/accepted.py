@@ -66,6 +66,8 @@ TRAINING_PATHS = _paths(r"(checkpoints|model)/.+")
 SCRIPT_PATHS = _paths(r"(checkpoints|model|work)/.+")
 # A task has an answer; an export has the model's files as well.
 TASK_PATHS = _paths(r"result\.json|model/.+")
+# A Reporter on any machine sends what it reports, and no files of the training.
+SENT_RUN_PATHS = AcceptedPaths(re.compile(_REPORTS, re.ASCII))
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,9 @@ class DeltaBuilder:
         part_bytes: int,
         settle_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        listing: Callable[[Path], dict[str, FileState]] = list_files,
     ) -> None:
-        self._run_dir, self._part_bytes = run_dir, part_bytes
+        self._run_dir, self._part_bytes, self._listing = run_dir, part_bytes, listing
         self._settle_seconds, self._clock = settle_seconds, clock
         self._missing: set[str] = set()
         self._gone: set[str] = set()
@@ -75,15 +76,17 @@ class DeltaBuilder:
         }
 
     def pack(
-        self, before: State, *, large: bool, final: bool
+        self, before: State, *, large: bool, final: bool, room: int | None = None
     ) -> tuple[list[dict[str, Any]], bytes, State] | None:
-        """Entries, bytes and the next state; None when nothing changed. `large`: large files, too."""
+        """Entries, bytes and the next state; None when nothing changed. `large`: large files, too. `room`:
+        bytes for this delta, if not the usual."""
         state = copy.deepcopy(before)
-        files = {name: seen for name, seen in list_files(self._run_dir).items() if name != CONTROL}
+        room = self._part_bytes if room is None else room
+        files = {name: seen for name, seen in self._listing(self._run_dir).items() if name != CONTROL}
         tracker = AppendTracker(self._run_dir, state, self._missing)
-        entries, appended = tracker.collect(files, self._part_bytes, final=final)
+        entries, appended = tracker.collect(files, room, final=final)
         body = bytearray(appended)
-        self._small(state, files, entries, body)
+        self._small(state, files, entries, body, room)
         settled = self._settled(files, final)
         large_names = sorted(
             name
@@ -91,7 +94,7 @@ class DeltaBuilder:
             if name in settled and self._is_large(name, seen) and state["sent"].get(name) != seen.as_list()
         )
         if large:
-            more, content = self._large_files.collect(state, files, large_names, self._part_bytes - len(body))
+            more, content = self._large_files.collect(state, files, large_names, room - len(body))
             entries += more
             body += content
             entries += self._folders(state, files)
@@ -131,7 +134,12 @@ class DeltaBuilder:
         return not _is_append_only(name) and (is_large(name, seen.size) or seen.size > _SMALL_BYTES)
 
     def _small(
-        self, state: State, files: Mapping[str, FileState], entries: list[dict[str, Any]], body: bytearray
+        self,
+        state: State,
+        files: Mapping[str, FileState],
+        entries: list[dict[str, Any]],
+        body: bytearray,
+        room: int,
     ) -> None:
         names = [
             n
@@ -140,7 +148,7 @@ class DeltaBuilder:
         ]
         for name in in_upload_order(names):
             seen = files[name]
-            if state["sent"].get(name) == seen.as_list() or len(body) + seen.size > self._part_bytes:
+            if state["sent"].get(name) == seen.as_list() or len(body) + seen.size > room:
                 continue
             if len(entries) >= _MOST_ENTRIES:
                 break

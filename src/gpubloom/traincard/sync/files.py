@@ -60,10 +60,10 @@ def file_state(path: Path) -> FileState | None:
     return FileState(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-def list_files(run_dir: Path) -> dict[str, FileState]:
-    """Every file that is synced, by its path in the run directory."""
+def list_files(run_dir: Path, folders: Iterable[str] = (".",)) -> dict[str, FileState]:
+    """Every file that is synced, by its path in the run directory; `folders`: only those in them."""
     found: dict[str, FileState] = {}
-    pending = [run_dir]
+    pending = [run_dir / folder for folder in folders]
     while pending:
         folder = pending.pop()
         try:

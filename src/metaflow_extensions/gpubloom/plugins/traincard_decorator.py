@@ -83,9 +83,32 @@ class TrainCardDecorator(StepDecorator):  # type: ignore[misc]
             retried=retry_count > 0,
             shared=bool(ubf_context),
         )
-        use_run_directory(self._files.run_dir, retry_count + 1)
+        self._attempt = retry_count + 1 + self._take_over(flow, step_name, is_first=first in {None, task_id})
+        use_run_directory(self._files.run_dir, self._attempt)
         # After the last page, which Metaflow renders from these files.
         atexit.register(self._files.remove)
+
+    def _take_over(self, flow: Any, step_name: str, *, is_first: bool) -> int:
+        """After `resume`: how many attempts the task had in the origin run; their story comes along."""
+        from metaflow import current
+        from metaflow_traincard.origin import find_origin, foreach_index, note_foreach_index
+
+        try:
+            index = foreach_index(flow)
+            if is_first:
+                note_foreach_index(self._files, index)
+            if not current.origin_run_id:
+                return 0
+            step_path = f"{flow.name}/{current.origin_run_id}/{step_name}"
+            origin = find_origin(self._flow_datastore._storage_impl, step_path, index)
+            if origin is None:
+                return 0
+            if is_first and self._task[-1] == 0:
+                origin.take_over(self._files)
+        except Exception as problem:  # noqa: BLE001 - the step trains without its earlier story; the reason is said
+            self._warn(f"the story of the origin run could not be taken over: {problem!r}")
+            return 0
+        return origin.attempts
 
     def task_decorate(
         self,
@@ -107,6 +130,7 @@ class TrainCardDecorator(StepDecorator):  # type: ignore[misc]
             lambda content: current.card[CARD_ID].refresh(content),
             self._warn,
             retried=retry_count > 0,
+            attempt=self._attempt,
             seconds=float(self.attributes["seconds"]),
         )
         self._live.start()

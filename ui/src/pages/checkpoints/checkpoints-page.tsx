@@ -36,7 +36,7 @@ const columns: Column<CheckpointOfJob>[] = [
     header: "Actions",
     quiet: true,
     end: true,
-    cell: ({ id, step, job_id: jobId, project_id: projectId, method, details }) => <CheckpointActions onPage={false} details={details} subject={{ jobId, projectId, method, checkpoint: { id, step } }} />,
+    cell: ({ id, step, job_id: jobId, job_status: status, project_id: projectId, method, details }) => <CheckpointActions onPage={false} details={details} subject={{ jobId, projectId, method, status, checkpoint: { id, step } }} />,
   },
 ];
 

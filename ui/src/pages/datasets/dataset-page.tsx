@@ -24,7 +24,7 @@ import { bytesText, countText } from "@/text/numbers";
 import { continueDataset } from "@/uploads/chosen-files";
 import { cancelUpload, useUploadOf } from "@/uploads/upload-store";
 import { DatasetStatusBadge } from "./dataset-status";
-import { FormatCard } from "./format-card";
+import { EncodingForm, FormatCard } from "./format-card";
 import { PreviewCard } from "./preview-card";
 import { ColumnsCard, DuplicatesCard, LengthsCard, ProblemsCard } from "./report-cards";
 
@@ -226,6 +226,9 @@ function DeleteDatasetButton({ dataset }: { dataset: Dataset }) {
   );
 }
 
+/** Whether all bytes of a text file are here, which another encoding may make readable. */
+const hasText = ({ filename, size, received }: Dataset) => size > 0 && received === size && !filename.toLowerCase().endsWith(".parquet");
+
 /** What stands between a dataset and its use: bytes that are missing, an inspection under way, a failure. */
 export function ImportStatus({ dataset }: { dataset: Dataset }) {
   const upload = useUploadOf(dataset.id);
@@ -235,6 +238,7 @@ export function ImportStatus({ dataset }: { dataset: Dataset }) {
       <Notice tone="bad" role="alert" className="mb-3.5">
         <p className="font-[560]">This dataset cannot be used.</p>
         <p className="mt-0.5 break-words">{dataset.problem}</p>
+        {hasText(dataset) && <EncodingForm dataset={dataset} />}
       </Notice>
     );
   }

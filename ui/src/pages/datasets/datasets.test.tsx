@@ -19,6 +19,8 @@ const report: DatasetReport = {
   rows: 3,
   blank_lines: 0,
   columns: [column("frage"), column("antwort"), column("system")],
+  paths: [],
+  unused_columns: [],
   detection: { mapping: null, confidence: 0.2, reason: "None of the columns has a usual name" },
   mapping: null,
   examples: 0,
@@ -40,7 +42,7 @@ describe("a mapping by hand", () => {
     const mapping = { format: "alpaca" as const, columns: { instruction: "frage", output: "antwort" } };
     expect(startingMapping(dataset, { ...report, mapping }).columns).toMatchObject({ instruction: "frage", output: "antwort", input: "" });
     expect(startingMapping(dataset, { ...report, detection: { ...report.detection, mapping } }).format).toBe("alpaca");
-    expect(startingMapping(dataset, report)).toEqual({ format: "prompt_completion", columns: { prompt: "", completion: "", system: "system" }, encoding: "" });
+    expect(startingMapping(dataset, report)).toEqual({ format: "prompt_completion", columns: { prompt: "", completion: "", system: "system", label: "" }, encoding: "" });
   });
 
   it("forgets columns that the file does not have", () => {
@@ -139,9 +141,9 @@ describe("what the model sees", () => {
 it("says in words what the histogram of lengths shows", () => {
   render(
     <LengthsCard
-      lengths={{ unit: "tokens", total: 1_000, trained: 250, longest: [[7, 40]], half_below: 16, most_below: 32, histogram: [{ begin: 8, end: 16, rows: 5 }, { begin: 16, end: 64, rows: 1 }], too_long: 0, first_too_long: [] }}
+      lengths={{ unit: "tokens", total: 1_000, trained: 250, longest: [[7, 40]], median: 16, percentile_95: 32, histogram: [{ begin: 8, end: 16, rows: 5 }, { begin: 16, end: 64, rows: 1 }], too_long: 0, first_too_long: [] }}
     />,
   );
-  expect(screen.getByRole("img").getAttribute("aria-label")).toContain("50 % of the examples have fewer than 16 tokens, 95 % have fewer than 32, the longest example has 40");
+  expect(screen.getByRole("img").getAttribute("aria-label")).toContain("50 % of the examples have at most 16 tokens, 95 % have at most 32, the longest example has 40");
   expect(screen.getByText("250 · 25 %")).toBeDefined();
 });

@@ -8,10 +8,11 @@ import { Card, CardHeader } from "@/components/card";
 import { Facts } from "@/components/figures";
 import { Select } from "@/components/input";
 import { Badge, Notice } from "@/components/notice";
+import { toastFailure } from "@/components/toasts";
 import { Field } from "@/forms/field";
 import { sentence } from "@/text/numbers";
 
-const FORMATS = ["text", "prompt_completion", "alpaca", "sharegpt", "messages"] as const satisfies readonly Format[];
+const FORMATS = ["text", "prompt_completion", "alpaca", "sharegpt", "messages", "oasst"] as const satisfies readonly Format[];
 
 export const FORMAT_NAMES: Record<Format, string> = {
   text: "Plain text",
@@ -19,6 +20,7 @@ export const FORMAT_NAMES: Record<Format, string> = {
   alpaca: "Alpaca",
   sharegpt: "ShareGPT",
   messages: "Messages",
+  oasst: "Open Assistant trees",
 };
 
 type FormatField = { name: string; label: string; needed: boolean };
@@ -27,22 +29,25 @@ const requiredField = (name: string, label: string): FormatField => ({ name, lab
 const optionalField = (name: string, label: string): FormatField => ({ name, label, needed: false });
 const SYSTEM = optionalField("system", "System prompt");
 const TOOLS = optionalField("tools", "Tools");
+const LABEL = optionalField("label", "Label");
 
 /** What a row of each format consists of; a column has to be named for what is needed. */
 const FORMAT_FIELDS: Record<Format, FormatField[]> = {
   text: [requiredField("text", "Text")],
-  prompt_completion: [requiredField("prompt", "Prompt"), requiredField("completion", "Completion"), SYSTEM],
+  prompt_completion: [requiredField("prompt", "Prompt"), requiredField("completion", "Completion"), SYSTEM, LABEL],
   alpaca: [requiredField("instruction", "Instruction"), optionalField("input", "Input"), requiredField("output", "Output"), SYSTEM],
   sharegpt: [requiredField("messages", "Conversation"), SYSTEM, TOOLS],
-  messages: [requiredField("messages", "Messages"), SYSTEM, TOOLS],
+  messages: [requiredField("messages", "Messages"), SYSTEM, TOOLS, LABEL],
+  oasst: [requiredField("tree", "Tree"), SYSTEM],
 };
 
 const FORMAT_HELP: Record<Format, string> = {
   text: "The model is trained on the whole text.",
-  prompt_completion: "The model is trained on the completion only.",
+  prompt_completion: "The model is trained on the completion only. Rows whose label is false are left out.",
   alpaca: "The prompt is the instruction followed by the input. The model is trained on the output only.",
   sharegpt: "Turns with “from” and “value”. The model is trained on the turns from “gpt”.",
   messages: "Turns with “role” and “content”. The model is trained on the assistant messages.",
+  oasst: "Trees of replies. The model is trained on the answers of the best-ranked conversation of each tree.",
 };
 
 /** How the rows are read, how sure that is, and a way to say it better. */
@@ -77,6 +82,7 @@ export function FormatCard({ dataset, report }: { dataset: Dataset; report: Data
           <span className="font-[560] text-text">Assign the columns.</span> {sentence(detection.reason)} You can train on this dataset after you assign the columns.
         </p>
       )}
+      {unclear && detection.mapping && isPreference(report) && <TrainOnChosen dataset={dataset} mapping={detection.mapping} />}
       {unclear || editing ? (
         <MappingForm dataset={dataset} report={report} onDone={() => setEditing(false)} />
       ) : (
@@ -110,13 +116,17 @@ export const withFormat = (values: MappingValues, format: Format, report: Report
   columns: withGuesses(format, values.columns, report),
 });
 
+/** Columns, and paths into those that hold lists or objects. */
+const columnNames = (report: Report) => [...report.columns.map((column) => column.name), ...report.paths];
+
 function withGuesses(format: Format, columns: Record<string, string>, report: Report): Record<string, string> {
-  const names = report.columns.map((column) => column.name);
+  const names = columnNames(report);
   return Object.fromEntries(
     FORMAT_FIELDS[format].map(({ name }) => {
       const kept = columns[name];
       if (kept !== undefined && names.includes(kept)) return [name, kept];
-      return [name, names.find((column) => column.toLowerCase() === name) ?? ""];
+      // A label is often a class, not a verdict: it is never taken unasked.
+      return [name, (name !== "label" && names.find((column) => column.toLowerCase() === name)) || ""];
     }),
   );
 }
@@ -146,11 +156,69 @@ export function mappingBody({ format, columns, encoding }: MappingValues) {
 const ENCODINGS = [
   ["", "Automatic"],
   ["utf-8", "UTF-8"],
-  ["utf-16", "UTF-16"],
+  ["utf-16-le", "UTF-16 (little endian)"],
+  ["utf-16-be", "UTF-16 (big endian)"],
+  ["windows-1252", "Windows-1252"],
   ["latin-1", "Latin-1"],
 ] as const;
 
 const FORMAT_OPTIONS = FORMATS.map((format) => [format, FORMAT_NAMES[format]] as const);
+
+const isPreference = ({ columns }: Report) => ["chosen", "rejected"].every((name) => columns.some((column) => column.name.toLowerCase() === name));
+
+/** Preference pairs hold an answer that can be trained as it is. */
+function TrainOnChosen({ dataset, mapping }: { dataset: Dataset; mapping: NonNullable<Report["mapping"]> }) {
+  const [pending, setPending] = useState(false);
+  async function take() {
+    setPending(true);
+    try {
+      await changeDataset(dataset.id, mapping);
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+  return (
+    <Button variant="primary" pending={pending} className="mb-3.5" onClick={() => void take()}>
+      Train on chosen
+    </Button>
+  );
+}
+
+/** The encoding of a file that could not be read: with another one it may be. */
+export function EncodingForm({ dataset }: { dataset: Dataset }) {
+  const [encoding, setEncoding] = useState<Encoding | "">(dataset.encoding ?? "");
+  const [pending, setPending] = useState(false);
+  async function send() {
+    setPending(true);
+    try {
+      await changeDataset(dataset.id, { encoding: encoding === "" ? null : encoding });
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+  return (
+    <form
+      noValidate
+      aria-label="Encoding"
+      className="mt-3 flex flex-wrap items-end gap-3"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      <Field label="Encoding" className="min-w-56">
+        {(control) => <Select {...control} options={ENCODINGS} value={encoding} onChange={(event) => setEncoding(event.target.value as typeof encoding)} />}
+      </Field>
+      <Button type="submit" pending={pending}>
+        Read again
+      </Button>
+    </form>
+  );
+}
 
 type MappingFormProps = { dataset: Dataset; report: DatasetReport; onDone: () => void };
 
@@ -161,7 +229,7 @@ export function MappingForm({ dataset, report, onDone }: MappingFormProps) {
   const [pending, setPending] = useState(false);
   const [failure, setFailure] = useState<string | null>(null);
   const mistakes = tried ? mappingMistakes(values) : {};
-  const options = [["", "None"] as const, ...report.columns.map(({ name }) => [name, name] as const)];
+  const options = [["", "None"] as const, ...columnNames(report).map((name) => [name, name] as const)];
 
   async function send(body: Parameters<typeof changeDataset>[1]) {
     setPending(true);

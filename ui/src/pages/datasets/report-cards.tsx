@@ -28,6 +28,11 @@ export function ColumnsCard({ report }: { report: DatasetReport }) {
   return (
     <Card aria-label="Columns">
       <CardHeader title="Columns" />
+      {report.unused_columns.length > 0 && (
+        <p className="mb-2.5 text-sm text-dim">
+          Not used: <span className="break-words text-text">{report.unused_columns.join(", ")}</span>
+        </p>
+      )}
       <DataTable label="Columns" columns={datasetColumns} rows={report.columns} rowKey={({ name }) => name} />
     </Card>
   );
@@ -47,8 +52,8 @@ export function LengthsCard({ lengths }: { lengths: Lengths }) {
       <div className="mt-3.5">
         <Facts
           facts={[
-            ["50 % are shorter than", countText(lengths.half_below)],
-            ["95 % are shorter than", countText(lengths.most_below)],
+            ["Median", countText(lengths.median)],
+            ["95th percentile", countText(lengths.percentile_95)],
             ["Longest", countText(longestOf(lengths))],
             [`Total ${unit}`, countText(lengths.total)],
             [`Trained ${unit}`, `${countText(lengths.trained)} · ${lengths.total > 0 ? Math.round((lengths.trained / lengths.total) * 100) : 0} %`],
@@ -62,12 +67,12 @@ export function LengthsCard({ lengths }: { lengths: Lengths }) {
 const range = (bar: Bar, longest: number) => (bar.end > longest + 1 ? `${countText(bar.begin)} or more` : `${countText(bar.begin)}–${countText(bar.end - 1)}`);
 
 function Histogram({ lengths }: { lengths: Lengths }) {
-  const { histogram: bars, unit, half_below: halfBelow, most_below: mostBelow } = lengths;
+  const { histogram: bars, unit, median, percentile_95: most } = lengths;
   const longest = longestOf(lengths);
   const tallest = Math.max(1, ...bars.map((bar) => bar.rows));
   const [first] = bars;
   if (!first) return null;
-  const label = `Histogram of lengths: 50 % of the examples have fewer than ${countText(halfBelow)} ${unit}, 95 % have fewer than ${countText(mostBelow)}, the longest example has ${countText(longest)}.`;
+  const label = `Histogram of lengths: 50 % of the examples have at most ${countText(median)} ${unit}, 95 % have at most ${countText(most)}, the longest example has ${countText(longest)}.`;
   return (
     <div role="img" aria-label={label}>
       <div className="flex h-28 items-end gap-px border-b border-line-strong">

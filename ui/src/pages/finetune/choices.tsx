@@ -103,6 +103,7 @@ export const LISTED = { limit: 200 };
 export function DataChoice() {
   const { register, setValue } = useFormContext<JobFormValues>();
   const dataset_id = useWatch<JobFormValues, "dataset_id">({ name: "dataset_id" });
+  const eval_dataset_id = useWatch<JobFormValues, "eval_dataset_id">({ name: "eval_dataset_id" });
   const error = useFieldError();
   const datasets = useQuery(datasetsQuery(LISTED));
   const items = datasets.data?.items ?? [];
@@ -121,6 +122,9 @@ export function DataChoice() {
       </Field>
       {chosen && (chosen.status === "inspecting" || chosen.status === "fetching") && <ProgressBar value={chosen.progress} label={`Progress of ${chosen.name}`} />}
       {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}
+      <Field label="Validation dataset" optional error={error("eval_dataset_id")} help={eval_dataset_id ? undefined : "Without one, a part of the dataset is held out."}>
+        {(control) => <Select value={eval_dataset_id} options={[["", "Hold out a part"], ...options.slice(1)]} {...register("eval_dataset_id")} {...control} />}
+      </Field>
       <div className="mt-auto">
         <ChooseFiles text="Upload a file" onChoose={(files) => void send(files)} />
       </div>

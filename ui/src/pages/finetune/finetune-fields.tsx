@@ -48,7 +48,7 @@ export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProp
           </div>
         )}
       </div>
-      <ConfigAccordion title="Training examples: trained tokens, packing, truncation, eval split" group="examples">
+      <ConfigAccordion title="Training examples: chat template, trained tokens, packing, truncation, eval split" group="examples">
         <ConfigFields group="examples" />
       </ConfigAccordion>
       <TrainingAccordions />

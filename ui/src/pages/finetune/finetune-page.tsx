@@ -13,6 +13,7 @@ import { useJobForm } from "@/pages/new-job/use-job-form";
 import { DataChoice, LISTED, ModelChoice } from "./choices";
 import { FinetuneFields, RateFinder } from "./finetune-fields";
 import { FINETUNE_CONFIG, finetuneRules, usualName, whatIsMissing } from "./finetune-rules";
+import { PreflightCard } from "./preflight-card";
 
 const route = getRouteApi("/app/finetune");
 
@@ -70,6 +71,7 @@ function Finetune({ like }: { like?: Job }) {
       <ConfigTabs job={job}>
         <FinetuneFields request={job.request} complete={complete} finder={<RateFinder ready={complete} bodyOf={job.bodyOf} />} />
       </ConfigTabs>
+      <PreflightCard request={job.request} complete={complete} missing={job.missing} />
       <JobCard form={job.form} inProject={false} usualName={usualName(model, dataset) ?? "names of model and dataset"} />
     </JobFrame>
   );

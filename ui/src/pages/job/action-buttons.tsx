@@ -1,12 +1,13 @@
-/** The buttons of a job page, and which of them a job's state allows. */
+/** The actions of a job page: one primary button by the job's state, everything else in a menu. */
 import { Link, useNavigate } from "@tanstack/react-router";
-import { Download, MessagesSquare } from "lucide-react";
+import { Ban, CopyPlus, Download, type LucideIcon, MessagesSquare, Pause, Play, Share2 } from "lucide-react";
 import { type ComponentProps, type ReactNode, useState } from "react";
 import { archiveAddress, cancelJob, deleteJob, pauseJob, resumeJob, saveJob } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import type { Job, JobStatus } from "@/api/types";
 import { Button } from "@/components/button";
 import { ConfirmDialog } from "@/components/dialog";
+import { Menu, type MenuItem } from "@/components/menu";
 import { toast, toastFailure } from "@/components/toasts";
 import { ExtendDialog, SettingsDialog, ShareDialog } from "./job-dialogs";
 import { MoveDialog } from "./move-dialog";
@@ -26,11 +27,35 @@ const ACTIONS: Record<JobStatus, JobAction[]> = {
   failed: ["delete", "share", "move", "resume", "again"],
 };
 
+/** What a person most probably wants next. The first one that is possible becomes the button. */
+const PRIMARY: Record<JobStatus, JobAction[]> = {
+  queued: ["cancel"],
+  provisioning: ["cancel"],
+  running: ["pause", "cancel"],
+  pausing: [],
+  paused: ["resume"],
+  cancelling: [],
+  cancelled: ["resume"],
+  completed: ["playground", "download", "share"],
+  failed: ["resume"],
+};
+
+export function primaryOf(job: Pick<Job, "status" | "has_model" | "kind" | "task" | "failed_on_data">): JobAction | null {
+  const possible = actionsFor(job);
+  // Resuming a job that failed on its data fails again.
+  const wanted = job.failed_on_data ? (["again", ...PRIMARY.failed] as const) : PRIMARY[job.status];
+  return wanted.find((action) => possible.includes(action)) ?? null;
+}
+
 /** A person's own script takes no commands but to stop, and its result is not a model for the playground. */
 const NOT_OF_SCRIPTS: readonly JobAction[] = ["save", "settings", "extend", "playground", "again"];
 
+/** A run that was sent from another machine is controlled there. */
+const OF_SENT_RUNS: readonly JobAction[] = ["cancel", "delete", "share"];
+
 export function actionsFor(job: Pick<Job, "status" | "has_model" | "kind" | "task">): JobAction[] {
   const possible = ACTIONS[job.status].filter((action) => job.has_model || (action !== "download" && action !== "playground"));
+  if (job.kind === "run") return possible.filter((action) => OF_SENT_RUNS.includes(action));
   if (job.kind !== "script") return possible;
   // One that does not go on from a checkpoint would lose everything by a pause; the server refuses it.
   return possible.filter((action) => !NOT_OF_SCRIPTS.includes(action) && (action !== "pause" || job.task?.kind !== "script" || job.task.resumes));
@@ -48,7 +73,7 @@ const TEXTS: Record<JobAction, string> = {
   share: "Share",
   playground: "Open in playground",
   move: "Move to another machine",
-  again: "Copy to new job",
+  again: "Duplicate and edit",
 };
 
 type Direct = "save" | "pause" | "resume";
@@ -87,40 +112,73 @@ export function ActionButtons({ job }: { job: Job }) {
     delete: <DeleteDialog job={job} onClose={close} />,
   };
 
+  const primary = primaryOf(job);
+  const choose = (action: JobAction) => (isDirect(action) ? void run(action) : setOpen(action));
+  const others = actionsFor(job).filter((action) => action !== primary);
+  const items = MENU_ORDER.filter((action) => others.includes(action)).map(
+    (action): MenuItem => ({
+      text: TEXTS[action],
+      danger: action === "delete" || action === "cancel",
+      ...(isLink(action) ? { link: (text) => <ActionLink action={action} job={job}>{text}</ActionLink> } : { onChoose: () => choose(action) }),
+    }),
+  );
+
   return (
-    <>
-      {actionsFor(job).map((action) =>
-        action === "download" ? (
-          <Button key={action} asChild>
-            <a href={archiveAddress(job.id)} download>
-              <Download aria-hidden />
-              {TEXTS[action]}
-            </a>
-          </Button>
-        ) : action === "playground" ? (
-          <Button key={action} asChild variant="primary">
-            <Link to="/playground" search={{ job: job.id }}>
-              <MessagesSquare aria-hidden />
-              {TEXTS[action]}
-            </Link>
-          </Button>
-        ) : action === "again" ? (
-          <Button key={action} asChild>
-            <AgainLink job={job}>{TEXTS[action]}</AgainLink>
-          </Button>
-        ) : (
-          <Button
-            key={action}
-            variant={action === "resume" ? "primary" : "outline"}
-            pending={pending === action}
-            onClick={() => (isDirect(action) ? void run(action) : setOpen(action))}
-          >
-            {TEXTS[action]}
-          </Button>
-        ),
-      )}
+    <div className="flex gap-2 max-sm:w-full">
+      {primary && <PrimaryButton action={primary} job={job} pending={pending === primary} onChoose={() => choose(primary)} />}
+      <Menu size="page" label="More actions" items={items} />
       {open && dialogs[open]}
+    </div>
+  );
+}
+
+const MENU_ORDER: readonly JobAction[] = ["resume", "pause", "save", "settings", "playground", "download", "extend", "again", "move", "share", "cancel", "delete"];
+
+const ICONS: Partial<Record<JobAction, LucideIcon>> = { pause: Pause, resume: Play, cancel: Ban, playground: MessagesSquare, download: Download, again: CopyPlus, share: Share2 };
+
+type LinkAction = "download" | "playground" | "again";
+const isLink = (action: JobAction): action is LinkAction => action === "download" || action === "playground" || action === "again";
+
+function PrimaryButton({ action, job, pending, onChoose }: { action: JobAction; job: Job; pending: boolean; onChoose: () => void }) {
+  const Icon = ICONS[action];
+  const content = (
+    <>
+      {Icon && !pending && <Icon aria-hidden />}
+      {TEXTS[action]}
     </>
+  );
+  return isLink(action) ? (
+    <Button asChild variant="primary" className="max-sm:grow">
+      <ActionLink action={action} job={job}>
+        {content}
+      </ActionLink>
+    </Button>
+  ) : (
+    <Button variant="primary" pending={pending} onClick={onChoose} className="max-sm:grow">
+      {content}
+    </Button>
+  );
+}
+
+function ActionLink({ action, job, children, ...rest }: { action: LinkAction; job: Job } & Omit<ComponentProps<"a">, "href">) {
+  if (action === "download") {
+    return (
+      <a href={archiveAddress(job.id)} download {...rest}>
+        {children}
+      </a>
+    );
+  }
+  if (action === "playground") {
+    return (
+      <Link to="/playground" search={{ job: job.id }} {...rest}>
+        {children}
+      </Link>
+    );
+  }
+  return (
+    <AgainLink job={job} {...rest}>
+      {children}
+    </AgainLink>
   );
 }
 

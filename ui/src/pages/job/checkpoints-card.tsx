@@ -1,22 +1,23 @@
 /** The checkpoints of a job and what can be done with one. */
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { EllipsisVertical, MessagesSquare, Save } from "lucide-react";
-import { DropdownMenu } from "radix-ui";
-import { useState } from "react";
+import { MessagesSquare, Save } from "lucide-react";
+import { type ReactNode, useState } from "react";
 import { measured } from "@/api/summary";
-import { checkpointsQuery } from "@/api/jobs";
-import type { Checkpoint, Job } from "@/api/types";
+import { checkpointArchiveAddress, checkpointsQuery } from "@/api/jobs";
+import type { Checkpoint, Job, JobStatus } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { type Column, DataTable } from "@/components/data-table";
+import { type Column, DataTable, PageSteps } from "@/components/data-table";
 import { Dialog } from "@/components/dialog";
 import { Facts } from "@/components/figures";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
+import { Menu } from "@/components/menu";
 import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
 import { optimizationsIn, trainedText, trainingTime } from "@/text/checkpoint-details";
 import { bytesText, counted, countText, metricText } from "@/text/numbers";
+import { BranchDialog, DeleteCheckpointDialog, ResumeFromDialog } from "./checkpoint-dialogs";
 import { EvaluateDialog } from "./evaluation-card";
 import { ExportDialog } from "./export-card";
 import { methodOf, methodText } from "./tuning-card";
@@ -26,57 +27,38 @@ export function evalLossText({ metrics }: Pick<Checkpoint, "metrics">): string |
   return value === null ? null : metricText(value);
 }
 
-type MenuItem = { text: string; onChoose: () => void };
-
-/** What can be done with a row, behind one button: arrow keys move, Enter chooses. */
-function Menu({ label, items }: { label: string; items: MenuItem[] }) {
-  return (
-    <DropdownMenu.Root>
-      <DropdownMenu.Trigger asChild>
-        <Button variant="ghost" size="icon" aria-label={label} className="size-7 max-sm:size-9">
-          <EllipsisVertical aria-hidden />
-        </Button>
-      </DropdownMenu.Trigger>
-      <DropdownMenu.Portal>
-        <DropdownMenu.Content align="end" sideOffset={4} className="z-50 min-w-40 animate-fade rounded-card border border-line-strong bg-raised p-1 shadow-xl shadow-black/40">
-          {items.map(({ text, onChoose }) => (
-            <DropdownMenu.Item key={text} onSelect={onChoose} className="cursor-pointer rounded-md px-2.5 py-1.5 text-sm outline-none data-[highlighted]:bg-violet/25 max-sm:py-2.5">
-              {text}
-            </DropdownMenu.Item>
-          ))}
-        </DropdownMenu.Content>
-      </DropdownMenu.Portal>
-    </DropdownMenu.Root>
-  );
-}
-
 export type Subject = {
   jobId: string;
   projectId: string;
   /** Full fine-tuning has no adapter to export. */
   method: string | null;
+  /** The state of the job: what runs keeps its checkpoints itself. */
+  status?: JobStatus;
   /** Null for the finished model. */
   checkpoint: { id: string; step: number } | null;
 };
 
+const RESUMABLE: readonly JobStatus[] = ["paused", "failed", "cancelled"];
+const DELETABLE: readonly JobStatus[] = [...RESUMABLE, "completed"];
+
 /** What can be done with a checkpoint, in a row of a table. */
 export function CheckpointActions({ subject, onPage, details }: { subject: Subject; onPage: boolean; details?: Checkpoint["details"] }) {
-  const [open, setOpen] = useState<"evaluate" | "export" | "details" | null>(null);
+  const [open, setOpen] = useState<"evaluate" | "export" | "details" | "branch" | "resume" | "delete" | null>(null);
   const navigate = useNavigate();
-  const { jobId, projectId, checkpoint } = subject;
+  const { jobId, projectId, checkpoint, status } = subject;
   const name = checkpoint ? `step ${countText(checkpoint.step)}` : "the final model";
   const close = () => setOpen(null);
   // From another page, what was started is shown where it belongs.
   const started = () => {
     close();
-    if (!onPage) void navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId }, hash: open === "export" ? "export" : "evaluation" });
+    if (!onPage || open === "evaluate") void navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId }, search: { tab: open === "export" ? "checkpoints" : "evaluate" } });
   };
   return (
     <span className="inline-flex items-center gap-1">
       <Button asChild variant="ghost" size="small">
         <Link to="/playground" search={{ job: jobId, checkpoint: checkpoint?.id }} aria-label={`Open ${name} in playground`}>
           <MessagesSquare aria-hidden />
-          Playground
+          <span className="max-md:sr-only">Playground</span>
         </Link>
       </Button>
       <Menu
@@ -85,9 +67,27 @@ export function CheckpointActions({ subject, onPage, details }: { subject: Subje
           ...(details ? [{ text: "Show details", onChoose: () => setOpen("details") }] : []),
           { text: "Evaluate", onChoose: () => setOpen("evaluate") },
           { text: "Export", onChoose: () => setOpen("export") },
-          { text: "Compare this run", onChoose: () => void navigate({ to: "/compare", search: { job: [jobId], pick: true } }) },
+          ...(checkpoint
+            ? [
+                { text: "Branch with changed settings", onChoose: () => setOpen("branch") },
+                ...(status && RESUMABLE.includes(status) ? [{ text: "Resume from here", onChoose: () => setOpen("resume") }] : []),
+                {
+                  text: "Download",
+                  link: (text: ReactNode) => (
+                    <a href={checkpointArchiveAddress(jobId, checkpoint.id)} download>
+                      {text}
+                    </a>
+                  ),
+                },
+                ...(status && DELETABLE.includes(status) ? [{ text: "Delete", danger: true, onChoose: () => setOpen("delete") }] : []),
+              ]
+            : []),
+          { text: "Compare this run", onChoose: () => void navigate({ to: "/runs", search: { run: jobId } }) },
         ]}
       />
+      {checkpoint && open === "branch" && <BranchDialog jobId={jobId} checkpoint={checkpoint} onClose={close} />}
+      {checkpoint && open === "resume" && <ResumeFromDialog jobId={jobId} checkpoint={checkpoint} onClose={close} />}
+      {checkpoint && open === "delete" && <DeleteCheckpointDialog jobId={jobId} checkpoint={checkpoint} onClose={close} />}
       {open === "evaluate" && <EvaluateDialog subject={subject} onClose={close} onStarted={started} />}
       {open === "details" && details && <DetailsDialog name={name} details={details} onClose={close} />}
       {open === "export" && <ExportDialog subject={subject} onClose={close} onStarted={started} />}
@@ -151,20 +151,26 @@ const actions = (job: Job): Column<Checkpoint> => ({
   header: "Actions",
   quiet: true,
   end: true,
-  cell: ({ id, step, details }) => <CheckpointActions onPage details={details} subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), checkpoint: { id, step } }} />,
+  cell: ({ id, step, details }) => <CheckpointActions onPage details={details} subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), status: job.status, checkpoint: { id, step } }} />,
 });
+
+const PAGE = 12;
 
 export function CheckpointsCard({ job }: { job: Job }) {
   const checkpoints = useQuery(checkpointsQuery(job.id));
+  const [page, setPage] = useState(1);
   return (
-    <Card className="h-full">
+    <Card>
       <CardHeader title="Checkpoints" note={rhythm(job)} />
       <Loaded query={checkpoints} skeleton={<SkeletonRows rows={3} />}>
         {({ items }) =>
           items.length === 0 ? (
-            <NoCheckpoint ended={ENDED.includes(job.status)} />
+            <NoCheckpoint ended={ENDED.includes(job.status)} failedOnData={job.failed_on_data} />
           ) : (
-            <DataTable label="Checkpoints" columns={columns(job)} rows={items} rowKey={(checkpoint) => checkpoint.id} />
+            <>
+              <DataTable label="Checkpoints" columns={columns(job)} rows={items.slice((page - 1) * PAGE, page * PAGE)} rowKey={(checkpoint) => checkpoint.id} />
+              <PageSteps page={page} pageSize={PAGE} total={items.length} onTurn={setPage} />
+            </>
           )
         }
       </Loaded>
@@ -174,10 +180,10 @@ export function CheckpointsCard({ job }: { job: Job }) {
 
 const ENDED: readonly Job["status"][] = ["completed", "failed", "cancelled"];
 
-function NoCheckpoint({ ended }: { ended: boolean }) {
+function NoCheckpoint({ ended, failedOnData }: { ended: boolean; failedOnData: boolean }) {
   return ended ? (
     <EmptyState icon={Save} title="No checkpoint was saved.">
-      The job ended before its first checkpoint. Save checkpoints more often to lose less work.
+      {failedOnData ? "The job failed on its data before its first step." : "The job ended before its first checkpoint. Save checkpoints more often to lose less work."}
     </EmptyState>
   ) : (
     <EmptyState icon={Save} title="No checkpoint yet.">

@@ -1,9 +1,11 @@
 /** Evaluations of a job: the form, the results, and the answers before and after training with their word differences. */
 import { Gauge } from "lucide-react";
+import { useState } from "react";
 import { NewEvaluation as EvaluationSchema } from "@/api/request-fields";
 import { scoresOf, startEvaluation } from "@/api/tasks";
 import type { EvaluationResult as Evaluation, Job, NewEvaluation } from "@/api/types";
 import { Button } from "@/components/button";
+import { PageSteps } from "@/components/data-table";
 import { Dialog } from "@/components/dialog";
 import { Notice } from "@/components/notice";
 import { toast } from "@/components/toasts";
@@ -52,7 +54,6 @@ export function EvaluationCard({ job }: { job: Job }) {
     <TaskCard
       job={job}
       kind="evaluate"
-      anchor="evaluation"
       title="Evaluation"
       icon={Gauge}
       action="Evaluate"
@@ -123,13 +124,7 @@ export function EvaluationResult({ task }: { task: Job }) {
           <h3 className="mb-2 text-xs text-dim">
             Answers before and after training. <mark className="rounded-sm bg-success/20 px-1 text-success-soft">New words</mark> are highlighted.
           </h3>
-          <ol className="grid gap-3">
-            {evaluation.prompts.map((answered, index) => (
-              // Two prompts may read the same.
-              // oxlint-disable-next-line react/no-array-index-key
-              <AnswerPair key={index} answered={answered} />
-            ))}
-          </ol>
+          <AnswerPages prompts={evaluation.prompts} />
         </section>
       )}
       {evaluation.notes.map((note) => (
@@ -215,10 +210,32 @@ function Scores({ scores }: { scores: ReturnType<typeof scoresOf> }) {
   );
 }
 
+const ANSWERS_PER_PAGE = 4;
+
+/** Answers to prompts, a few at a time. */
+export function AnswerPages({ prompts }: { prompts: Evaluation["prompts"] }) {
+  const [page, setPage] = useState(1);
+  return (
+    <>
+      <ol className="grid gap-3">
+        {prompts.slice((page - 1) * ANSWERS_PER_PAGE, page * ANSWERS_PER_PAGE).map((answered, index) => (
+          // Two prompts may read the same.
+          // oxlint-disable-next-line react/no-array-index-key
+          <AnswerPair key={index} answered={answered} />
+        ))}
+      </ol>
+      <PageSteps page={page} pageSize={ANSWERS_PER_PAGE} total={prompts.length} onTurn={setPage} />
+    </>
+  );
+}
+
+/** Runs of empty lines say nothing, and a model that has learned little writes thousands of them. */
+export const readable = (text: string) => text.trim().replaceAll(/\n\s*\n(\s*\n)+/g, "\n\n");
+
 function AnswerPair({ answered: { prompt, base, tuned } }: { answered: Evaluation["prompts"][number] }) {
   return (
     <li className="rounded-card border border-line px-3.5 py-2.5">
-      <p className="mb-2 font-[540] break-words whitespace-pre-wrap">{prompt}</p>
+      <p className="mb-2 max-h-24 overflow-y-auto font-[540] break-words whitespace-pre-wrap">{readable(prompt)}</p>
       <div className={base === null ? "grid gap-3" : "grid gap-3 md:grid-cols-2"}>
         {base !== null && <AnswerText name="Base" text={base} />}
         {tuned !== null && <AnswerText name="Tuned" text={tuned} before={base} />}
@@ -227,13 +244,22 @@ function AnswerPair({ answered: { prompt, base, tuned } }: { answered: Evaluatio
   );
 }
 
-function AnswerText({ name, text, before }: { name: string; text: string; before?: string | null }) {
+export function AnswerText({ name, text, before }: { name: string; text: string; before?: string | null }) {
+  const shown = readable(text);
   return (
     <div className="min-w-0">
-      <h4 className={before === undefined ? "text-2xs text-faint" : "text-2xs text-violet-soft"}>{name}</h4>
-      <p className="text-sm break-words whitespace-pre-wrap">
-        {text === "" ? <span className="text-dim">empty answer</span> : before ? <Marked before={before} after={text} /> : text}
+      <p aria-hidden className={before === undefined ? "text-2xs text-faint" : "text-2xs text-violet-soft"}>
+        {name}
       </p>
+      <div
+        role="group"
+        aria-label={`Answer of ${name}`}
+        // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
+        tabIndex={0}
+        className="max-h-32 overflow-y-auto text-sm break-words whitespace-pre-wrap"
+      >
+        {shown === "" ? <span className="text-dim">empty answer</span> : before ? <Marked before={readable(before)} after={shown} /> : shown}
+      </div>
     </div>
   );
 }

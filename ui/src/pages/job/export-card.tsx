@@ -54,7 +54,6 @@ export function ExportCard({ job }: { job: Job }) {
     <TaskCard
       job={job}
       kind="export"
-      anchor="export"
       title="Export"
       icon={PackageOpen}
       action="Export"

@@ -1,20 +1,20 @@
 /** What a person should know about a job: failures, warnings, restarts, budgets. */
 import { useQuery } from "@tanstack/react-query";
-
+import { Link } from "@tanstack/react-router";
+import { CircleX, Info, TriangleAlert } from "lucide-react";
+import { useState } from "react";
 import { machinesQuery } from "@/api/jobs";
 import type { Job, RunSummary } from "@/api/types";
 import { cn } from "@/components/class-names";
-import { Notice } from "@/components/notice";
-import { findingTitle } from "@/text/finding-titles";
+import { Badge, Notice } from "@/components/notice";
 import { counted, countText } from "@/text/numbers";
-import { causeText } from "@/text/run-words";
-import type { Connection } from "./use-job-live";
+import { causeText, withLocalTimes } from "@/text/run-words";
 
-type Finding = { key: string; tone: "bad" | "attention" | "plain"; title: string; text: string };
+export type Finding = { key: string; tone: "bad" | "attention" | "plain"; title: string; text: string };
 
 /** What to do about a failure, by its code; the message itself says what happened. */
 const ADVICE: Record<string, string> = {
-  training_failed: "Read the output below. Resume the job to continue from the last checkpoint, or start a new job to change the config.",
+  training_failed: "Read the logs. Resume the job to continue from the last checkpoint, or start a new job to change the config.",
   too_many_attempts: "The machine may have run out of memory, or someone ended the process. Resume the job to try again from the last checkpoint.",
   directory_gone: "The job’s files were removed from the server. Start a new job; this job can only be deleted.",
   not_started: "Check that the machine has free space and free GPUs, then resume the job.",
@@ -28,7 +28,7 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   const { summary } = job;
   const findings: Finding[] = [];
   if (job.status === "failed") {
-    const advice = ADVICE[job.error_code ?? ""] ?? "Read the output below, then resume the job or start a new one.";
+    const advice = job.failed_on_data ? "Change the data or the config, then start again: “Duplicate and edit” opens the form as it was." : ADVICE[job.error_code ?? ""] ?? "Read the logs, then resume the job or start a new one.";
     findings.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.error_message ?? "No reason was recorded."} ${advice}` });
   }
   findings.push(...moneyFindings(job, summary));
@@ -36,7 +36,7 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   else if (job.status === "queued") findings.push(waiting(job, machinesSeen));
   summary.findings.forEach((finding, index) => {
     const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
-    findings.push({ key: `${finding.kind}-${index}`, tone, title: findingTitle(finding.kind), text: finding.sentence });
+    findings.push({ key: `${finding.kind}-${index}`, tone, title: `${finding.title}.`, text: `${withLocalTimes(finding.sentence, finding.since)} ${finding.next_step}`.trimEnd() });
   });
   const refused = Object.entries(summary.marks.findLast((mark) => mark.kind === "applied")?.refused ?? {});
   if (refused.length > 0) {
@@ -87,27 +87,65 @@ function moneyFindings(job: Pick<Job, "status" | "error_code" | "error_message">
   }));
 }
 
-export function FindingsStrip({ job, connection }: { job: Job; connection: Connection }) {
+/** The findings of a job as they are now. */
+export function useFindings(job: Job): Finding[] {
   const machines = useQuery({ ...machinesQuery, enabled: job.status === "queued", refetchInterval: 5_000 });
-  const seen = machines.data && machines.data.items.length > 0;
-  const findings = findingsOf(job, seen);
+  return findingsOf(job, machines.data && machines.data.items.length > 0);
+}
+
+/** On every tab, so that a finding cannot hide. */
+export function FindingsBadge({ findings }: { findings: Finding[] }) {
+  const bad = findings.filter(({ tone }) => tone === "bad").length;
+  const count = findings.filter(({ tone }) => tone !== "plain").length;
+  if (count === 0) return null;
   return (
-    <div role="status" className="grid gap-2.5 not-empty:mt-3">
-      {connection === "lost" && (
-        <Notice tone="attention">
-          <b className="mr-2 font-[570]">Connection lost.</b>
-          <span className="text-dim">Reconnecting automatically. The training continues; missed values appear after the reconnect.</span>
-        </Notice>
-      )}
-      {findings.map((finding) => (
-        <Notice key={finding.key} tone={finding.tone} className="break-words">
-          <b className="mr-2 font-[570]">{finding.title}</b>
-          <span className="text-dim">{finding.text}</span>
-          {finding.key === "failed" && job.error_code && <code className="ml-2 font-mono text-xs text-danger-soft">{job.error_code}</code>}
-          {finding.key === "failed" && job.summary.error && <FailureDetails error={job.summary.error} />}
-        </Notice>
+    <Link to="." search={{}} className="tracking-normal">
+      <Badge tone={bad > 0 ? "bad" : "attention"}>
+        <TriangleAlert aria-hidden className="size-3" />
+        {counted(count, bad > 0 ? "problem" : "warning")}
+      </Badge>
+    </Link>
+  );
+}
+
+const VISIBLE = 4;
+const FRAMES = { bad: "border-danger/40 bg-danger/10", attention: "border-warning/30 bg-warning/7", plain: "border-line-strong bg-white/4" };
+
+/** At the top of the overview: one row each, the worst first; more than four fold. */
+export function FindingsList({ findings, job }: { findings: Finding[]; job: Job }) {
+  const [all, setAll] = useState(false);
+  const hidden = findings.length - VISIBLE;
+  const worst = findings.some(({ tone }) => tone === "bad") ? "bad" : findings.some(({ tone }) => tone === "attention") ? "attention" : "plain";
+  return (
+    <div role="status" className={cn("divide-y divide-line rounded-card border empty:hidden", FRAMES[worst])}>
+      {(all ? findings : findings.slice(0, VISIBLE)).map((finding) => (
+        <FindingRow key={finding.key} finding={finding} job={job} />
       ))}
+      {hidden > 0 && (
+        <button type="button" aria-expanded={all} onClick={() => setAll(!all)} className="w-full px-3.5 py-2 text-left text-sm text-violet-soft underline-offset-3 hover:underline">
+          {all ? "Show fewer" : `${countText(hidden)} more`}
+        </button>
+      )}
     </div>
+  );
+}
+
+const ICONS = { bad: CircleX, attention: TriangleAlert, plain: Info };
+const COLOURS = { bad: "text-danger-soft", attention: "text-warning", plain: "text-dim" };
+
+function FindingRow({ finding: { key, tone, title, text }, job }: { finding: Finding; job: Job }) {
+  const Icon = ICONS[tone];
+  const failed = key === "failed";
+  return (
+    <article className="grid grid-cols-[auto_minmax(0,1fr)] items-baseline gap-x-2.5 px-3.5 py-2">
+      <Icon aria-hidden className={cn("size-[15px] translate-y-0.5", COLOURS[tone])} />
+      <div className="break-words">
+        <b className="mr-1.5 font-[570]">{title}</b>
+        <span className="text-dim">{text}</span>
+        {failed && job.error_code && <code className="ml-2 font-mono text-xs text-danger-soft">{job.error_code}</code>}
+        {failed && job.summary.error && <FailureDetails error={job.summary.error} />}
+      </div>
+    </article>
   );
 }
 
@@ -148,7 +186,7 @@ export function RunWarnings({ job, className }: RunWarningsProps) {
   const errors = warnings.filter((warning) => warning.level === "error").length;
   const title = [errors > 0 && counted(errors, "error"), warnings.length > errors && counted(warnings.length - errors, "warning")].filter(Boolean).join(", ");
   return (
-    <Notice role="region" aria-label="Run warnings" tone={errors > 0 ? "bad" : "attention"} className={cn("mt-2.5", className)}>
+    <Notice role="region" aria-label="Run warnings" tone={errors > 0 ? "bad" : "attention"} className={className}>
       <h2 className="text-sm font-[570]">{title}</h2>
       <ul className="mt-1 grid gap-1 text-dim">
         {warnings.map(({ level, line }) => (

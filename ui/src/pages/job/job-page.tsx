@@ -1,36 +1,47 @@
-/** The page of a training job. */
+/** The page of a training job: header and progress, then one tab at a time. The tab is in the address. */
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi, Link } from "@tanstack/react-router";
+import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { SearchX } from "lucide-react";
-import { lazy, Suspense, useCallback, useMemo } from "react";
-import { progressOf } from "@/api/summary";
-import { fetchCurves, isResting, jobQuery } from "@/api/jobs";
+import { type ComponentProps, lazy, Suspense, useCallback, useMemo } from "react";
+import { progressOf, text } from "@/api/summary";
+import { checkpointsQuery, fetchCurves, isResting, jobQuery } from "@/api/jobs";
 import { ApiProblem } from "@/api/problem";
 import type { Job } from "@/api/types";
 import type { FetchRange } from "@/charts/charts-view";
-import { chartMarks } from "@/charts/plot-data";
+import type { CurveStore } from "@/charts/curve-store";
+import { chartMarks, stepsPerEpoch } from "@/charts/plot-data";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
 import { ProgressBar } from "@/components/figures";
 import { EmptyState, Loaded, Skeleton } from "@/components/loaded";
+import { Notice } from "@/components/notice";
+import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { JobStatusBadge, RowsUsed, statusText } from "@/pages/jobs/job-table";
+import { gpuText } from "@/pages/offers/offer-selection";
+import { JOB_TABS, type JobTab } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
+import { countText } from "@/text/numbers";
 import { phaseText } from "@/text/run-words";
 import { ActionButtons } from "./action-buttons";
 import { CheckpointsCard } from "./checkpoints-card";
 import { ConfigCard, ScriptCard } from "./config-card";
+import { WhatRanCard } from "./what-ran-card";
 import { EvaluationCard } from "./evaluation-card";
 import { ExportCard } from "./export-card";
-import { FindingsStrip, RunWarnings } from "./findings";
-import { CostCard, JobStats } from "./job-stats";
+import { type Finding, FindingsBadge, FindingsList, RunWarnings, useFindings } from "./findings";
+import { JobStats } from "./job-stats";
+import { LineageCard } from "./lineage-card";
 import { MemoryCard } from "./memory-card";
 import { OutputCard } from "./output-card";
-import { ArtifactsCard, ModelCard, ResultCard } from "./result-cards";
+import { OverviewTab } from "./overview-tab";
+import { ModelCard, ResultCard } from "./result-cards";
+import { SamplesTab } from "./samples-tab";
+import { StartCard } from "./start-card";
 import { StoredArtifactsCard } from "./stored-artifacts-card";
 import { hostsOf, SystemCard } from "./system-card";
 import { TaskPage } from "./task-page";
-import { isTuning, TuningCard } from "./tuning-card";
+import { isTuning, methodText, TuningCard } from "./tuning-card";
 import { type Connection, useJobLive } from "./use-job-live";
 
 const JobCharts = lazy(() => import("@/charts/job-charts").then((module) => ({ default: module.JobCharts })));
@@ -47,86 +58,197 @@ export function JobPage() {
   if (job.error instanceof ApiProblem && job.error.status === 404) return <JobMissing />;
   return (
     <Loaded query={job} skeleton={<JobSkeleton />}>
-      {(loaded) => (loaded.kind === "train" || loaded.kind === "script" ? <LoadedJob key={loaded.id} job={loaded} /> : <TaskPage key={loaded.id} task={loaded} />)}
+      {(loaded) => (loaded.kind === "train" || loaded.kind === "script" || loaded.kind === "run" ? <LoadedJob key={loaded.id} job={loaded} /> : <TaskPage key={loaded.id} task={loaded} />)}
     </Loaded>
   );
 }
 
 function LoadedJob({ job }: { job: Job }) {
   const { store, connection } = useJobLive(job.id, job.status);
-  const marksText = JSON.stringify(job.summary.marks);
-  // The summary is new with every step; the marks in it seldom are.
-  const marks = useMemo(() => chartMarks(JSON.parse(marksText)), [marksText]);
-  const fetchRange = useCallback<FetchRange>((range, signal) => fetchCurves(job.id, range, signal), [job.id]);
-  const completed = job.status === "completed";
+  const { tab = "overview" } = route.useSearch();
+  const navigate = useNavigate({ from: "/projects/$projectId/jobs/$jobId" });
+  const findings = useFindings(job);
+  const counts = useTabCounts(job, findings);
+  const show = (chosen: string) => void navigate({ search: { tab: JOB_TABS.find((each): each is Exclude<JobTab, "overview"> => each === chosen && each !== "overview") }, resetScroll: false });
 
   return (
     <>
       <PageHeader
         crumbs={<Crumbs job={job} />}
         title={
-          <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
+          <span className="flex flex-wrap items-center gap-x-2.5 gap-y-1">
             <span className="min-w-0 break-words">{job.name}</span>
             <JobStatusBadge status={job.status} className="tracking-normal" />
-            <Phase job={job} />
+            <FindingsBadge findings={findings} />
             <RowsUsed job={job} />
+            <Phase job={job} />
             <LiveDot connection={connection} />
           </span>
         }
+        note={subtitleOf(job)}
       >
         <ActionButtons job={job} />
       </PageHeader>
-      <ProgressBar value={progressOf({ status: job.status, ...job.summary })} label="Training progress" className="mb-3.5" />
+      <RunProgress job={job} />
       <JobStats job={job} />
-      <FindingsStrip job={job} connection={connection} />
-      <RunWarnings job={job} />
-      <CostCard job={job} />
-      {completed && (
-        <div className="mt-3.5 grid gap-3.5 lg:grid-cols-12">
-          <div className={job.has_model ? "lg:col-span-5" : "lg:col-span-12"}>
-            <ResultCard job={job} store={store} />
-          </div>
-          {job.has_model && (
-            <div className="lg:col-span-7">
-              <ModelCard job={job} />
-            </div>
-          )}
+      {connection === "lost" && <ConnectionLost />}
+      <Tabs value={tab} onValueChange={show} activationMode="manual" className="mt-2.5">
+        <TabList aria-label="Job">
+          {JOB_TABS.map((each) => (
+            <Tab key={each} value={each}>
+              {TAB_TEXTS[each]}
+              <TabCount {...(counts[each] ?? {})} />
+            </Tab>
+          ))}
+        </TabList>
+        <TabPanel value={tab} className="mt-2.5">
+          <TabContent tab={tab} job={job} store={store} findings={findings} />
+        </TabPanel>
+      </Tabs>
+    </>
+  );
+}
+
+const TAB_TEXTS: Record<JobTab, string> = {
+  overview: "Overview",
+  charts: "Charts",
+  samples: "Samples",
+  logs: "Logs",
+  checkpoints: "Checkpoints",
+  evaluate: "Evaluate",
+  config: "Config",
+  system: "System",
+};
+
+type Count = { count?: number; attention?: boolean };
+
+function TabCount({ count = 0, attention = false }: Count) {
+  if (count === 0) return null;
+  return <small className={cn("ml-1.5 text-2xs tabular-nums", attention ? "text-warning" : "text-dim")}>{countText(count)}</small>;
+}
+
+/** What a tab holds, where its number says more than its name. */
+function useTabCounts(job: Job, findings: Finding[]): Partial<Record<JobTab, Count>> {
+  const checkpoints = useQuery(checkpointsQuery(job.id));
+  return {
+    logs: { count: findings.filter(({ tone }) => tone !== "plain").length, attention: true },
+    checkpoints: { count: checkpoints.data?.items.length },
+  };
+}
+
+type TabContentProps = { tab: JobTab; job: Job; store: CurveStore; findings: Finding[] };
+
+function TabContent({ tab, job, store, findings }: TabContentProps) {
+  const marksText = JSON.stringify(job.summary.marks);
+  // The summary is new with every step; the marks in it seldom are.
+  const best = useQuery(checkpointsQuery(job.id)).data?.items.find((one) => one.best)?.step ?? null;
+  const marks = useMemo(() => chartMarks(JSON.parse(marksText), best), [marksText, best]);
+  const fetchRange = useCallback<FetchRange>((range, signal) => fetchCurves(job.id, range, signal), [job.id]);
+  const charts = (props: Pick<ComponentProps<typeof JobCharts>, "parts" | "aside">) => (
+    <Suspense fallback={<ChartsSkeleton />}>
+      <div>
+        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} stepsPerEpoch={stepsPerEpoch(job.summary)} {...props} />
+      </div>
+    </Suspense>
+  );
+
+  switch (tab) {
+    case "overview":
+      return (
+        <div className="grid gap-3.5">
+          <StartCard job={job} />
+          <FindingsList findings={findings} job={job} />
+          <OverviewTab job={job} store={store} charts={(aside) => charts({ parts: ["summary"], aside })} />
         </div>
-      )}
-      <Suspense fallback={<ChartsSkeleton />}>
-        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} system={<SystemCard job={job} />} aside={job.kind === "script" ? <ArtifactsCard job={job} /> : <MemoryCard job={job} store={store} />} />
-      </Suspense>
-      {job.offer && <StoredArtifactsCard job={job} />}
-      <div className="mt-6 grid gap-3.5 lg:grid-cols-12">
-        {isTuning(job) && (
-          <div className="min-w-0 lg:col-span-12">
-            <TuningCard job={job} store={store} />
-          </div>
-        )}
-        <div className="min-w-0 lg:col-span-6">
-          <CheckpointsCard job={job} />
-        </div>
-        <div className="min-w-0 lg:col-span-6">
+      );
+    case "charts":
+      return charts({ parts: ["training"] });
+    case "samples":
+      return <SamplesTab job={job} />;
+    case "logs":
+      return (
+        <div className="grid gap-3.5">
+          <RunWarnings job={job} />
           <OutputCard job={job} />
         </div>
-        {job.kind === "train" && (
-          <>
-            <div className="min-w-0 lg:col-span-6">
-              <EvaluationCard job={job} />
-            </div>
-            <div className="min-w-0 lg:col-span-6">
-              <ExportCard job={job} />
-            </div>
-          </>
-        )}
-        <div className="min-w-0 lg:col-span-12">
+      );
+    case "checkpoints":
+      return (
+        <div className="grid gap-3.5">
+          <CheckpointsCard job={job} />
+          {job.kind === "train" && <LineageCard job={job} />}
+          {job.kind === "train" && <ExportCard job={job} />}
+          {job.kind === "train" && job.status === "completed" && job.has_model && <ModelCard job={job} />}
+          {job.offer && <StoredArtifactsCard job={job} />}
+        </div>
+      );
+    case "evaluate":
+      return (
+        <div className="grid gap-3.5">
+          {job.kind === "train" && <EvaluationCard job={job} />}
+          <ResultCard job={job} store={store} />
+        </div>
+      );
+    case "config":
+      return (
+        <div className="grid gap-3.5">
+          {isTuning(job) && <TuningCard job={job} store={store} />}
           {job.config && <ConfigCard config={job.config} />}
+          <WhatRanCard jobId={job.id} />
+          {job.kind !== "run" && <ScriptCard job={job} />}
         </div>
-        <div className="min-w-0 lg:col-span-12">
-          <ScriptCard job={job} />
+      );
+    case "system":
+      return (
+        <div className="grid gap-3.5">
+          <div className="grid gap-3.5 empty:hidden lg:grid-cols-[minmax(0,7fr)_minmax(0,5fr)] [&>:only-child]:col-span-full">
+            <SystemCard job={job} />
+            {job.kind === "train" && <MemoryCard brief job={job} store={store} />}
+          </div>
+          {charts({ parts: ["engine", "system"] })}
         </div>
-      </div>
-    </>
+      );
+  }
+}
+
+/** "google/gemma-2-9b-it · LoRA · support-tickets-v4 · RunPod, H100". */
+function subtitleOf(job: Job): string {
+  const { config, summary } = job;
+  const path = config?.model.path;
+  const model = job.model_name ?? (path ? (path.split("/").findLast(Boolean) ?? path) : (config?.model.preset ?? null));
+  const machine = job.offer ? `${job.offer.title}, ${gpuText(job.offer)}` : (job.gpu_type ?? text(summary.facts["gpu/0/name"]) ?? text(summary.facts.device));
+  return [model, config && methodText(config.method), job.dataset_name, machine].filter(Boolean).join(" · ");
+}
+
+/** The bar of the whole run; a ring marks the best checkpoint, gaps are epochs. */
+function RunProgress({ job }: { job: Job }) {
+  const { summary } = job;
+  const checkpoints = useQuery(checkpointsQuery(job.id));
+  const total = summary.total_steps;
+  const best = checkpoints.data?.items.find(({ best: isBest }) => isBest);
+  const epochs = summary.epochs ?? 0;
+  const gaps = epochs > 1 && epochs <= MOST_GAPS ? Array.from({ length: Math.ceil(epochs) - 1 }, (_, index) => (index + 1) / epochs) : [];
+  return (
+    <div className="relative mb-3.5">
+      <ProgressBar value={progressOf({ status: job.status, ...summary })} label="Training progress" />
+      {gaps.map((at) => (
+        <span key={at} aria-hidden className="absolute top-0 h-1.5 w-0.5 bg-page" style={{ left: `${at * 100}%` }} />
+      ))}
+      {best && total && (
+        <span role="img" aria-label={`Best checkpoint at step ${countText(best.step)}`} className="absolute -top-[3px] size-3 -translate-x-1/2 rounded-full border-3 border-success-soft bg-page" style={{ left: `${Math.min(100, (best.step / total) * 100)}%` }} />
+      )}
+    </div>
+  );
+}
+
+const MOST_GAPS = 20;
+
+function ConnectionLost() {
+  return (
+    <Notice role="status" tone="attention" className="mt-3">
+      <b className="mr-2 font-[570]">Connection lost.</b>
+      <span className="text-dim">Reconnecting automatically. The training continues; missed values appear after the reconnect.</span>
+    </Notice>
   );
 }
 
@@ -186,7 +308,7 @@ function JobSkeleton() {
 
 function ChartsSkeleton() {
   return (
-    <div className="mt-3.5 grid gap-3.5 lg:grid-cols-12">
+    <div className="grid gap-3.5 lg:grid-cols-12">
       <Skeleton className="h-80 rounded-card lg:col-span-8" />
       <Skeleton className="h-80 rounded-card lg:col-span-4" />
     </div>
@@ -199,20 +321,20 @@ function Phase({ job: { status, summary } }: { job: Job }) {
   return <span className="text-xs font-[450] tracking-normal text-dim">{phaseText(summary.phase)}</span>;
 }
 
-const STATES: Record<Exclude<Connection, "resting">, { text: string; className: string }> = {
-  connecting: { text: "connecting", className: "bg-faint" },
-  live: { text: "live", className: "bg-success" },
-  lost: { text: "connection lost", className: "bg-warning" },
+const STATES: Record<Exclude<Connection, "resting">, { word: string; className: string }> = {
+  connecting: { word: "connecting", className: "bg-faint" },
+  live: { word: "live", className: "bg-success" },
+  lost: { word: "connection lost", className: "bg-warning" },
 };
 
 /** Whether what is shown is what happens now. */
 export function LiveDot({ connection }: { connection: Connection }) {
   if (connection === "resting") return null;
-  const { text, className } = STATES[connection];
+  const { word, className } = STATES[connection];
   return (
     <span className="inline-flex items-center gap-1.5 text-xs font-[450] tracking-normal text-dim">
       <span aria-hidden className={cn("size-1.5 rounded-full", className)} />
-      {text}
+      {word}
     </span>
   );
 }

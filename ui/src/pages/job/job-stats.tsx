@@ -1,64 +1,70 @@
 /** Figures of a job: progress, time, speed and cost. */
 import { ExternalLink } from "lucide-react";
 import { useEffect, useState } from "react";
-import { lastValue, number } from "@/api/summary";
+import { lastValue } from "@/api/summary";
 import { isResting } from "@/api/jobs";
 import { useProviderTitle } from "@/api/providers";
 import type { Cost, Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { Facts, type Stat, StatSummary } from "@/components/figures";
-import { SpeedupNote } from "@/pages/jobs/speedup-note";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { BudgetBar } from "@/pages/providers/budgets-card";
-import { countText, durationText, metricText, moneyRange, moneyText } from "@/text/numbers";
+import { counted, countText, durationText, metricText, moneyRange, moneyText } from "@/text/numbers";
+import { MachineChain } from "./machine-chain";
 
 const DASH = "–";
 
 /** The figures of a run at a glance. */
 export function JobStats({ job }: { job: Job }) {
   const { summary } = job;
+  const { cost } = summary;
   const steps = summary.total_steps ?? job.plan?.steps ?? null;
   const loss = lastValue(summary, "train/loss");
   const evalLoss = lastValue(summary, "eval/loss");
+  const evalStep = summary.values["eval/loss"]?.step ?? null;
   const throughput = lastValue(summary, "train/tokens_per_second");
   const samples = lastValue(summary, "train/samples_per_second");
-  const globalBatch = number(summary.facts.global_batch_size);
-  const time = useTimeStat(job, summary.eta_seconds);
   const stats: Stat[] = [
-    { name: "Step", value: summary.step === null ? "0" : countText(summary.step), unit: steps === null ? undefined : `/ ${countText(steps)}` },
-    { name: "Epoch", value: summary.epoch === null ? DASH : summary.epoch.toFixed(2), unit: summary.epochs === null ? undefined : `/ ${trimmed(summary.epochs)}` },
-    time.stat,
-    { name: "Loss", value: loss === undefined ? DASH : metricText(loss), unit: evalLoss === undefined ? undefined : `eval ${metricText(evalLoss)}` },
-    { name: "Throughput", value: throughput === undefined ? DASH : countText(throughput), unit: throughput === undefined ? undefined : "tok/s" },
-    { name: "Samples per second", value: samples === undefined ? DASH : metricText(samples) },
-    { name: "Global batch", value: globalBatch === null ? DASH : countText(globalBatch), unit: summary.world_size === null ? undefined : `world size ${countText(summary.world_size)}` },
-    { name: "Attempt", value: job.attempt === 0 ? DASH : countText(job.attempt), unit: restarts(summary.restart_count) },
+    { name: epochName(summary), value: summary.step === null ? "0" : countText(summary.step), unit: steps === null ? undefined : `of ${counted(steps, "step")}` },
+    useTimeStat(job, summary.eta_seconds),
+    { name: "Train loss, last step", value: loss === undefined ? DASH : metricText(loss) },
+    { name: evalStep === null ? "Eval loss" : `Eval loss, step ${countText(evalStep)}`, value: evalLoss === undefined ? DASH : metricText(evalLoss) },
+    throughput === undefined && samples !== undefined
+      ? { name: "Throughput", value: metricText(samples), unit: "samples/s" }
+      : { name: "Throughput", value: throughput === undefined ? DASH : countText(throughput), unit: throughput === undefined ? undefined : "tok/s" },
+    cost
+      ? { name: "Cost so far", value: moneyText(cost.so_far), unit: cost.estimated ? `of about ${moneyText(cost.estimated.likely)}` : undefined }
+      : { name: "Attempt", value: job.attempt === 0 ? DASH : countText(job.attempt), unit: restarts(summary.restart_count) },
   ];
-  const { cost } = summary;
-  if (cost) stats.push({ name: "Cost so far", value: moneyText(cost.so_far), unit: cost.estimated ? `of about ${moneyText(cost.estimated.likely)}` : undefined });
-  return (
-    <>
-      <StatSummary label="Progress" stats={stats} />
-      {job.plan && <SpeedupNote plan={job.plan} taken={job.status === "completed" ? time.seconds : null} className="mt-2.5" />}
-    </>
-  );
+  return <StatSummary label="Progress" stats={stats} />;
 }
 
 const restarts = (count: number) => (count === 0 ? undefined : `${count} ${count === 1 ? "restart" : "restarts"}`);
 const trimmed = (epochs: number) => (Number.isInteger(epochs) ? String(epochs) : epochs.toFixed(2));
 
+function epochName({ epoch, epochs }: Job["summary"]): string {
+  if (epoch === null) return "Training";
+  return `Training, epoch ${epoch.toFixed(2)}${epochs === null ? "" : ` of ${trimmed(epochs)}`}`;
+}
+
 /** Seconds do not matter after the first minute, and would make the figure dance. */
 const roughly = (seconds: number) => durationText(seconds < 60 ? seconds : Math.floor(seconds / 60) * 60);
 
+type Times = Pick<Job, "start_time" | "end_time" | "active_seconds" | "active_since">;
+
+/** How long a run has held a machine: without queue and pauses. Of a run of an earlier version, from its start to its end. */
+export function takenSeconds({ start_time: start, end_time: end, active_seconds: active, active_since: since }: Times, now = Date.now()): number | null {
+  if (active > 0 || since !== null) return active + (since === null ? 0 : Math.max(0, now - Date.parse(since)) / 1000);
+  return start ? ((end ? Date.parse(end) : now) - Date.parse(start)) / 1000 : null;
+}
+
 /** Time left while it trains, time taken when it does not. */
-function useTimeStat(job: Job, eta: number | null): { stat: Stat; seconds: number | null } {
+function useTimeStat(job: Job, eta: number | null): Stat {
   const ended = isResting(job.status);
   const now = useNow(!ended && job.start_time !== null);
-  const end = job.end_time ? Date.parse(job.end_time) : now;
-  const seconds = job.start_time ? (end - Date.parse(job.start_time)) / 1000 : null;
-  const taken = seconds === null ? null : durationText(seconds);
-  if (ended) return { stat: { name: job.status === "paused" ? "Time since start" : "Time taken", value: taken ?? DASH }, seconds };
-  return { stat: { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: seconds === null ? undefined : `${roughly(seconds)} elapsed` }, seconds };
+  const seconds = takenSeconds(job, now);
+  if (ended) return { name: "Time taken", value: seconds === null ? DASH : durationText(seconds) };
+  return { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: seconds === null ? undefined : `${roughly(seconds)} elapsed` };
 }
 
 function useNow(ticking: boolean): number {
@@ -78,9 +84,9 @@ export function CostCard({ job }: { job: Job }) {
   if (cost === null) return null;
   const machine = [cost.provider && providerTitle(cost.provider), cost.gpu && gpuText({ gpu: cost.gpu, gpus: cost.gpus ?? 1 }), cost.region].filter(Boolean).join(" · ");
   return (
-    <Card aria-label="Cost" className="mt-3.5">
+    <Card aria-label="Cost">
       <CardHeader title="Cost" note={machine} />
-      <div className="grid gap-x-10 gap-y-4 sm:grid-cols-2">
+      <div className="grid gap-x-10 gap-y-4 sm:max-lg:grid-cols-2">
         <div>
           <p className="mb-2 flex flex-wrap items-baseline gap-x-2">
             <b className="text-2xl font-[620] tracking-[-0.02em] tabular-nums">{moneyText(cost.so_far)}</b>
@@ -107,6 +113,7 @@ export function CostCard({ job }: { job: Job }) {
               ["Billed time", durationText(cost.billed_seconds)],
               ["Expected total cost", cost.estimated ? moneyRange(cost.estimated) : "unknown"],
               ["Instance", cost.running ? "billed now" : "not billed"],
+              ...(job.offer?.store ? ([["Files go through", job.offer.store.title]] as const) : []),
             ]}
           />
           {cost.detail && <p className="mt-2 text-xs break-words text-faint">{cost.detail}</p>}
@@ -118,6 +125,7 @@ export function CostCard({ job }: { job: Job }) {
           )}
         </div>
       </div>
+      <MachineChain job={job} />
     </Card>
   );
 }

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { JobStatus } from "@/api/types";
 import { testJob } from "@/test-job";
 import { findingsOf } from "./findings";
-import { actionsFor } from "./action-buttons";
+import { actionsFor, primaryOf } from "./action-buttons";
 import { countWrong, groupLines } from "@/text/log-groups";
 
 const job = testJob;
@@ -48,6 +48,23 @@ describe("the actions of a job", () => {
     expect(allActions({ resumes: false })).not.toContain("pause");
   });
 
+  it.each([
+    ["queued", "cancel"],
+    ["running", "pause"],
+    ["pausing", null],
+    ["paused", "resume"],
+    ["cancelled", "resume"],
+    ["completed", "playground"],
+    ["failed", "resume"],
+  ] as const)("%s: the primary one is %s", (status, action) => {
+    expect(primaryOf(job({ status, has_model: true }))).toBe(action);
+  });
+
+  it("a job that failed on its data is duplicated and edited: resuming it fails again", () => {
+    expect(primaryOf(job({ status: "failed", failed_on_data: true }))).toBe("again");
+    expect(primaryOf(job({ status: "failed", failed_on_data: false }))).toBe("resume");
+  });
+
   it("sharing is always possible", () => {
     expect(all.every((status) => actionsFor({ status, has_model: false, kind: "train", task: null }).includes("share"))).toBe(true);
   });
@@ -73,13 +90,13 @@ describe("findings", () => {
 
   it("show what was found wrong with the run, with its own sentences", () => {
     const findings = [
-      { kind: "degraded", severity: "critical", sentence: "Rank 3 on node1 is dead.", evidence: { rank: 3 }, since: 1 },
-      { kind: "throttled", severity: "warning", sentence: "GPU 1 is throttled by heat.", evidence: {}, since: null },
+      { kind: "degraded", severity: "critical", sentence: "Rank 3 on node1 is dead.", evidence: { rank: 3 }, since: 1, title: "Training process problem", next_step: "" },
+      { kind: "throttled", severity: "warning", sentence: "GPU 1 is throttled by heat.", evidence: {}, since: null, title: "GPU throttled", next_step: "Cool the machine." },
     ];
     const result = findingsOf(job({ summary: { findings } }), true);
     expect(result.map(({ tone, title, text }) => [tone, title, text])).toEqual([
       ["bad", "Training process problem.", "Rank 3 on node1 is dead."],
-      ["attention", "GPU throttled.", "GPU 1 is throttled by heat."],
+      ["attention", "GPU throttled.", "GPU 1 is throttled by heat. Cool the machine."],
     ]);
   });
 

@@ -7,7 +7,7 @@ import { type CurveStore, useRecent } from "@/charts/curve-store";
 import { Card, CardHeader } from "@/components/card";
 import { Facts } from "@/components/figures";
 import { MemoryBars } from "@/pages/jobs/memory-bars";
-import { bytesText, countText, parametersText, secondsText } from "@/text/numbers";
+import { bytesText, countText, moneyText, parametersText, secondsText } from "@/text/numbers";
 
 type Prediction = { name: string; planned: number; measured: number | null; text: (value: number) => string };
 
@@ -82,8 +82,15 @@ function MeasuredStep({ store }: { store: CurveStore }) {
   );
 }
 
+type MemoryCardProps = {
+  job: Job;
+  store: CurveStore;
+  /** Without what the overview of the job page shows already. */
+  brief?: boolean;
+};
+
 /** Where the run's memory goes, and how well it was predicted. */
-export function MemoryCard({ job, store }: { job: Job; store: CurveStore }) {
+export function MemoryCard({ job, store, brief = false }: MemoryCardProps) {
   const { plan } = job;
   const { summary } = job;
   const tokensPerSecond = useRecent(store, "train/tokens_per_second");
@@ -97,10 +104,26 @@ export function MemoryCard({ job, store }: { job: Job; store: CurveStore }) {
       <CardHeader title="Memory" note={isMarked ? <MarkNote /> : "planned"} />
       <div className="grid gap-4">
         <MemoryBars memories={memoriesOf(plan)} measured={measured} />
-        <PredictionTable rows={predictions} />
+        {!brief && <PredictionTable rows={predictions} />}
         <MeasuredStep store={store} />
-        <Facts facts={factsOf(job, plan, summary)} />
+        {!brief && <Facts facts={factsOf(job, plan, summary)} />}
         {placement && <p className="text-xs text-faint">{placement}</p>}
+      </div>
+    </Card>
+  );
+}
+
+/** What was planned and what is measured, for the overview; the System tab has the parts. */
+export function PlanCard({ job, store }: { job: Job; store: CurveStore }) {
+  const { plan, summary } = job;
+  const tokensPerSecond = useRecent(store, "train/tokens_per_second");
+  if (plan === null) return null;
+  return (
+    <Card className="grow">
+      <CardHeader title="Plan" note={summary.cost === null ? undefined : `${moneyText(summary.cost.hourly)} an hour`} />
+      <div className="grid gap-4">
+        <PredictionTable rows={predictionsOf(plan, summary, tokensPerSecond)} />
+        <Facts facts={factsOf(job, plan, summary)} />
       </div>
     </Card>
   );

@@ -33,6 +33,17 @@ describe("the cost of a job", () => {
     for (const text of ["lambda · 2 × A10 · us-east-1", "$9.00–18.00", "7 h 30 m", "billed now", "so far, budget $10"]) expect(screen.getByText(text)).toBeDefined();
   });
 
+  it("lists every machine with what the provider billed beside what was metered", async () => {
+    const machine = { id: "a", job_id: "j", job_name: "J", attempt: 1, provider: "lambda", gpu: "A10", gpus: 1, region: null, state: "lost", detail: "The provider took the machine away.", hourly: 1, billed_seconds: 60, cost: 1.5, bill: 1.25, started_at: null, ended_at: null, page: null };
+    serveFrom(({ path }) => ({ body: path === "/api/rentals" ? { items: [{ ...machine, id: "b", attempt: 2, provider: "modal", state: "running", detail: "", bill: null }, machine], total: 2 } : { items: [], storage: { ready: true, reason: null } } }));
+    within(<CostCard job={job({ summary: { cost } })} />);
+    const chain = await screen.findByRole("region", { name: "Machines of this job" });
+    expect([...chain.querySelectorAll("li")].map((each) => each.textContent)).toEqual([
+      "1. lambda · A10lost1 m · $1.25 billed, $1.50 meteredThe provider took the machine away.",
+      "2. modal · A10running1 m · $1.50",
+    ]);
+  });
+
   it("is absent where nothing is rented", () => {
     expect(within(<CostCard job={job()} />).container.textContent).toBe("");
   });

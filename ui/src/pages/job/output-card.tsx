@@ -15,7 +15,7 @@ const MOST_LINES = 2_000;
 type Output = { lines: string[]; end: number | undefined; loaded: boolean };
 
 /** The end of a job's output, growing while it runs. */
-function useOutput(id: string, following: boolean) {
+export function useOutput(id: string, following: boolean) {
   const [output, setOutput] = useState<Output>({ lines: [], end: undefined, loaded: false });
 
   useEffect(() => {
@@ -58,7 +58,7 @@ export function OutputCard({ job }: { job: Job }) {
   const wrong = countWrong(pieces);
 
   return (
-    <Card className="flex h-full flex-col">
+    <Card className="flex flex-col">
       <div className="mb-2.5 flex flex-wrap items-center gap-x-4 gap-y-2 [&>div]:mb-0 [&>div]:max-sm:w-full">
         <h2 className="mr-auto text-[13px] font-[590]">Output</h2>
         {wrong > 0 && <span className="text-xs text-danger-soft">{counted(wrong, "error")}</span>}
@@ -94,7 +94,7 @@ function LogText({ pieces, following, onScrollAway }: LogTextProps) {
       // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
       tabIndex={0}
       onWheel={(event) => event.deltaY < 0 && following && onScrollAway()}
-      className="min-h-64 flex-[1_1_16rem] overflow-auto rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] text-code"
+      className="h-[70dvh] min-h-80 overflow-auto rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] text-code"
     >
       {pieces.map((piece, index) => (
         // Lines have no name of their own, and only ever join at the end.

@@ -23,7 +23,9 @@ export function ResultCard({ job, store }: { job: Job; store: CurveStore }) {
   add("Final loss", lastValue(summary, "train/loss"));
   add("Final eval loss", lastValue(summary, "eval/loss"));
   const bestEval = useLowest(store, "eval/loss");
-  if (bestEval) lines.push(["Best eval loss", `${metricText(bestEval.value)} at step ${countText(bestEval.step)}`]);
+  // A run that diverged or used few rows has no best step.
+  const hasBest = !summary.findings.some((finding) => finding.without_best);
+  if (bestEval && hasBest) lines.push(["Best eval loss", `${metricText(bestEval.value)} at step ${countText(bestEval.step)}`]);
   add("Eval accuracy", lastValue(summary, "eval/accuracy"), (value) => `${(value * 100).toFixed(1)} %`);
   add("Eval perplexity", lastValue(summary, "eval/perplexity"));
   if (best) lines.push(["Best checkpoint", `step ${countText(best.step)}`]);

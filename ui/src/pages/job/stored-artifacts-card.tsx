@@ -44,7 +44,7 @@ export function StoredArtifactsCard({ job }: { job: Pick<Job, "id" | "status"> }
   const isPending = (id: string, action: Pending["action"]) => pending?.id === id && pending.action === action;
   const until = items.map(({ kept_until: keptUntil }) => keptUntil).reduce((first, each) => (each < first ? each : first));
   return (
-    <Card className="mt-3.5">
+    <Card>
       <CardHeader title="Files in the bucket" note={`${counted(items.length, "file")}, kept until ${dateText(until.slice(0, 10))}`} />
       <ul className="grid gap-2">
         {(all ? items : items.slice(0, VISIBLE_ROWS)).map(({ id, path, size }) => (

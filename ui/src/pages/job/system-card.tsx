@@ -45,7 +45,7 @@ export function SystemCard({ job }: { job: Job }) {
     cell: (rank) => (header === "State" ? <Badge tone={TONES[rank.state === "alive" ? "live" : toneOf(rank.state)]}>{sentence(rank.state)}</Badge> : index === 0 ? `Rank ${rankRow(rank)[0]}` : (rankRow(rank)[index] ?? null)),
   }));
   return (
-    <Card className="mt-2 grid gap-5">
+    <Card className="grid content-start gap-5">
       {gpus.length > 0 && <DataTable label="GPUs now" columns={textColumns(GPU_COLUMNS)} rows={textRows(gpus)} rowKey={({ key }) => key} />}
       {nodes.length > 0 && <DataTable label="Machines now" columns={textColumns(MACHINE_COLUMNS)} rows={textRows(machineRows(nodes))} rowKey={({ key }) => key} />}
       {ranks.length > 0 && (

@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { LucideIcon } from "lucide-react";
-import { type ReactNode, useCallback, useState } from "react";
+import { type ReactNode, useState } from "react";
 import { progressOf } from "@/api/summary";
 import { cancelJob, isResting, jobQuery } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
@@ -24,8 +24,6 @@ const TASK_EVERY = 1_000;
 type TaskCardProps = {
   job: Job;
   kind: "evaluate" | "export";
-  /** Where a link can point to. */
-  anchor: string;
   title: string;
   icon: LucideIcon;
   /** What it would show, while there is nothing. */
@@ -39,20 +37,18 @@ type TaskCardProps = {
 };
 
 /** The tasks of one kind about a run: the newest, or the one chosen; and a way to start another. */
-export function TaskCard({ job, kind, anchor, title, icon, invitation, action, possible, dialog, children }: TaskCardProps) {
+export function TaskCard({ job, kind, title, icon, invitation, action, possible, dialog, children }: TaskCardProps) {
   const tasks = useQuery(tasksQuery(job.id, kind));
   const [open, setOpen] = useState(false);
   const [chosen, setChosen] = useState<string | null>(null);
   const items = tasks.data?.items ?? [];
-  // The page is loaded after its address: by then the browser has given up looking for the anchor.
-  const comeInto = useCallback((card: HTMLElement | null) => void (window.location.hash === `#${anchor}` && card?.scrollIntoView()), [anchor]);
   const start = (variant: "primary" | "outline") => (
     <Button variant={variant} size={variant === "primary" ? "normal" : "small"} disabled={!possible} onClick={() => setOpen(true)}>
       {action}
     </Button>
   );
   return (
-    <Card id={anchor} ref={comeInto} className="scroll-mt-20">
+    <Card>
       <CardHeader title={title}>
         {items.length > 0 && (
           <div className="flex flex-wrap items-center gap-2">

@@ -18,7 +18,7 @@ import { LearningRateFinder } from "./learning-rate-finder";
 import { OutputCard } from "./output-card";
 import { StopButton, TaskProgress } from "./task-card";
 
-const KINDS: Record<Exclude<JobKind, "train" | "script">, string> = {
+const KINDS: Record<Exclude<JobKind, "train" | "script" | "run">, string> = {
   serve: "Playground",
   evaluate: "Evaluation",
   export: "Export",
@@ -28,7 +28,7 @@ const KINDS: Record<Exclude<JobKind, "train" | "script">, string> = {
 /** A task on its own: its answer, and what it printed, which is what one wants to read when it failed. */
 export function TaskPage({ task }: { task: Job }) {
   const parent = useQuery({ ...jobQuery(task.parent_id ?? ""), enabled: task.parent_id !== null });
-  if (task.kind === "train" || task.kind === "script") return null;
+  if (task.kind === "train" || task.kind === "script" || task.kind === "run") return null;
   const kind = KINDS[task.kind];
   return (
     <>

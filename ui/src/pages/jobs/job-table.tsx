@@ -1,7 +1,7 @@
-/** The table of jobs: status badges, rows used, and selection for a comparison. */
+/** The table of jobs: status badges and rows used. */
 import { Link } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
-import { isResting, MOST } from "@/api/jobs";
+import { useMemo } from "react";
+import { isResting } from "@/api/jobs";
 import { progressOf } from "@/api/summary";
 import type { JobListItem, JobStatus } from "@/api/types";
 import { cn } from "@/components/class-names";
@@ -30,12 +30,13 @@ export const statusText = (status: JobStatus) => BADGES[status].text;
 /** The states in the order in which a job meets them. */
 export const STATUSES = Object.keys(BADGES) as JobStatus[];
 
-export function JobStatusBadge({ status, className }: { status: JobStatus; className?: string }) {
+export function JobStatusBadge({ status, note, className }: { status: JobStatus; note?: string; className?: string }) {
   const { text, tone, moving } = BADGES[status];
   return (
     <Badge tone={tone} className={className}>
       <span aria-hidden className={cn("size-1.75 rounded-full bg-current", moving && "shadow-[0_0_0_3px_color-mix(in_srgb,currentColor_25%,transparent)]")} />
       {text}
+      {note}
     </Badge>
   );
 }
@@ -50,27 +51,7 @@ export function RowsUsed({ job: { rows_used: rowsUsed, rows_total: rowsTotal } }
   );
 }
 
-/** Runs that somebody picks out of a table. */
-type Selection = { chosen: readonly string[]; toggle: (id: string) => void; full: boolean };
-
 type JobNameProps = { job: JobListItem; withProject: boolean };
-
-function ChosenName({ selection, ...rest }: JobNameProps & { selection: Selection }) {
-  const chosen = selection.chosen.includes(rest.job.id);
-  return (
-    <div className="flex min-w-0 items-start gap-2.5">
-      <input
-        type="checkbox"
-        aria-label={`Select ${rest.job.name} for comparison`}
-        checked={chosen}
-        disabled={selection.full && !chosen}
-        onChange={() => selection.toggle(rest.job.id)}
-        className="mt-0.75 size-4 shrink-0 accent-violet max-md:size-5"
-      />
-      <JobName {...rest} />
-    </div>
-  );
-}
 
 function JobName({ job, withProject }: JobNameProps) {
   return (
@@ -107,15 +88,16 @@ const lossOf = ({ loss }: JobListItem) => (loss === null ? null : metricText(num
 function timeOf(job: JobListItem): string | null {
   const etaSeconds = job.eta_seconds === null ? null : numberOf(job.eta_seconds);
   if (!isResting(job.status)) return etaSeconds === null || job.status === "queued" ? null : `${durationText(etaSeconds)} left`;
+  if (job.active_seconds > 0) return durationText(job.active_seconds);
   if (!job.start_time || !job.end_time) return null;
   return durationText((Date.parse(job.end_time) - Date.parse(job.start_time)) / 1000);
 }
 
-const columns = (withProject: boolean, selection?: Selection): Column<JobListItem>[] => [
+const columns = (withProject: boolean): Column<JobListItem>[] => [
   {
     header: "Job",
     lead: true,
-    cell: (job) => (selection ? <ChosenName job={job} withProject={withProject} selection={selection} /> : <JobName job={job} withProject={withProject} />),
+    cell: (job) => <JobName job={job} withProject={withProject} />,
   },
   {
     header: "Status",
@@ -132,23 +114,9 @@ const columns = (withProject: boolean, selection?: Selection): Column<JobListIte
   { header: "Created", end: true, cell: (job) => <span className="text-dim"><TimeAgo at={job.created_at} /></span> },
 ];
 
-type JobTableProps = { jobs: JobListItem[]; label: string; withProject?: boolean; selection?: Selection };
+type JobTableProps = { jobs: JobListItem[]; label: string; withProject?: boolean };
 
-export function JobTable({ jobs, label, withProject = true, selection }: JobTableProps) {
-  const visibleColumns = useMemo(() => columns(withProject, selection), [withProject, selection]);
+export function JobTable({ jobs, label, withProject = true }: JobTableProps) {
+  const visibleColumns = useMemo(() => columns(withProject), [withProject]);
   return <DataTable label={label} columns={visibleColumns} rows={jobs} rowKey={(job) => job.id} />;
-}
-
-/** Runs picked out of a table, in the order in which they were picked. */
-export function useSelection(initial: readonly string[] = []): Selection & { clear: () => void } {
-  const [chosen, setChosen] = useState<readonly string[]>(initial);
-  return useMemo(
-    () => ({
-      chosen,
-      full: chosen.length >= MOST,
-      toggle: (id) => setChosen((kept) => (kept.includes(id) ? kept.filter((other) => other !== id) : [...kept, id].slice(0, MOST))),
-      clear: () => setChosen([]),
-    }),
-    [chosen],
-  );
 }

@@ -39,8 +39,8 @@ export function NewJobCrumbs({ project }: { project?: Project }) {
   if (!project) {
     return (
       <>
-        <Link to="/jobs" className={linkClass}>
-          Training jobs
+        <Link to="/runs" className={linkClass}>
+          Runs
         </Link>{" "}
         / New job
       </>

@@ -1,6 +1,6 @@
 /** The choice between this machine and the offers of providers. */
 import { Link } from "@tanstack/react-router";
-import { ChevronRight, TriangleAlert } from "lucide-react";
+import { ChevronRight, OctagonAlert, TriangleAlert } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
 import type { Provider } from "@/api/providers";
 import type { Offer, Offers } from "@/api/scripts";
@@ -12,7 +12,7 @@ import { Loaded, SkeletonRows } from "@/components/loaded";
 import { Badge, Notice, TextWithCode } from "@/components/notice";
 import { ConnectDialog } from "@/pages/providers/connect-dialog";
 import { counted, moneyRange } from "@/text/numbers";
-import { bestOfEach, cautionsOf, connectionOf, creditText, dateText, gpuText, hoursRange, keyOf, LOCAL, offerLine, type OfferSelection, offerTitle } from "./offer-selection";
+import { bestOfEach, cautionsOf, connectionOf, creditText, dateText, gpuText, hoursRange, keyOf, LOCAL, noSwitchOff, offerLine, type OfferSelection, offerTitle } from "./offer-selection";
 
 type OfferPickerProps = {
   selection: OfferSelection;
@@ -35,7 +35,7 @@ export function OfferPicker({ selection, memoryGb, back, instead = {}, waiting }
       <LocalCard group={group} selection={selection} memoryGb={memoryGb} />
       {selection.storage && !selection.storage.ready && (
         <Notice tone="attention" className="text-sm">
-          {selection.storage.reason}
+          <TextWithCode text={selection.storage.reason ?? ""} />
         </Notice>
       )}
       {selection.hasRequest ? (
@@ -101,6 +101,7 @@ function OneOffer({ group, offer, checked, onChoose, provider, back, instead }: 
       onChoose={onChoose}
       reasons={offer.reasons}
       cautions={cautionsOf(offer)}
+      danger={checked ? noSwitchOff(provider) : null}
       details={<OfferDetails offer={offer} />}
       action={provider && !provider.connected && (instead ?? <ConnectService provider={provider} back={back} onConnect={onChoose} />)}
     />
@@ -184,13 +185,15 @@ type OfferCardProps = {
   disabled?: boolean;
   reasons?: readonly string[];
   cautions?: readonly string[];
+  /** How money could be lost, for the chosen offer. */
+  danger?: string | null;
   /** What a person has to do before this can be taken. */
   action?: ReactNode;
   details?: ReactNode;
 };
 
 /** One machine to run a job on. A radio button underneath: arrow keys move. Other controls lie outside its label. */
-function OfferCard({ group, title, line, price, priceNote, checked, onChoose, recommended, disabled, reasons = [], cautions = [], action, details }: OfferCardProps) {
+function OfferCard({ group, title, line, price, priceNote, checked, onChoose, recommended, disabled, reasons = [], cautions = [], danger, action, details }: OfferCardProps) {
   const id = useId();
   return (
     <div
@@ -241,6 +244,12 @@ function OfferCard({ group, title, line, price, priceNote, checked, onChoose, re
           ))}
         </ul>
       )}
+      {danger && (
+        <p className="flex gap-1.5 px-3.5 pb-2 text-xs text-danger-soft">
+          <OctagonAlert aria-hidden className="mt-0.75 size-3 shrink-0" />
+          <span className="min-w-0">{danger}</span>
+        </p>
+      )}
       {(action || details) && (
         <div className="flex flex-wrap items-start justify-between gap-x-4 gap-y-2 px-3.5 pb-2.5 text-xs">
           {details && (
@@ -273,6 +282,7 @@ function OfferDetails({ offer }: { offer: Offer }) {
           ...(offer.credit ? ([["Covered by credit", moneyRange(offer.credit.covered)], ["You pay", moneyRange(offer.credit.to_pay)]] as const) : []),
           ["Hours", hoursRange(offer.hours)],
           ["Memory per GPU", `${offer.memory_gb} GB`],
+          ["Files go through", offer.store ? offer.store.title : "nothing is set up yet"],
           ["Price as of", `${dateText(offer.read_on)}${offer.stale ? ", more than 30 days ago" : ""}`],
         ]}
       />

@@ -74,6 +74,12 @@ const ENGINE = "skypilot";
 export const connectionOf = (providers: readonly Provider[], offer: Pick<Offer, "provider">): Provider | undefined =>
   providers.find(({ name }) => name === offer.provider) ?? providers.find(({ name }) => name === ENGINE);
 
+/** The sentence for a provider whose machines are billed on if the server never comes back, or null. */
+export function noSwitchOff(provider: Provider | undefined): string | null {
+  const capability = provider?.capabilities.switch_off;
+  return capability && !capability.can ? capability.reason : null;
+}
+
 /** What a template was made for. */
 type MachinePreference = { provider: string; gpu: string | null };
 
@@ -116,6 +122,8 @@ export function useOfferSelection(wanted: OffersRequest | null, { picked, prefer
     chosen,
     gone,
     pick,
+    /** The limits that a job gets unless somebody types others; null on this machine. */
+    limits: chosen === LOCAL ? null : chosen.limits,
     /** What the job is started with; null is this machine. */
     choice: (chosen === LOCAL ? null : choiceOf(chosen)) as OfferChoice | null,
   };

@@ -44,13 +44,15 @@ const offer = (change: Partial<Offer>): Offer => ({
   read_on: "2026-11-01",
   recommended: false,
   reasons: [],
+  store: null,
+  limits: { budget: 4.2, max_hours: 6 },
   ...change,
 });
 
 const provider = (name: string, connected: boolean): Provider => {
   const yes = { can: true, reason: null };
-  const capabilities = { runs_unattended: yes, live_prices: yes, several_gpus: yes, several_nodes: yes, spot: yes, longest_seconds: null };
-  return { name, title: name, available: true, reason: null, connected, account: null, checked_at: null, problem: null, page: "https://cloud.example", fields: [], capabilities };
+  const capabilities = { runs_unattended: yes, live_prices: yes, several_gpus: yes, several_nodes: yes, spot: yes, switch_off: yes, longest_seconds: null };
+  return { name, title: name, available: true, reason: null, connected, account: null, checked_at: null, problem: null, page: "https://cloud.example", fields: [], capabilities, store: null };
 };
 
 const modal = offer({ provider: "modal", title: "Modal", recommended: true, reasons: ["Starting fast counts."], kind: "per_second", stale: true, cautions: ["Cores cost extra."] });

@@ -14,8 +14,8 @@ export type KnownNeeds = { memoryGb: number | null; hours: number | null; operat
 const LIMITS = {
   memory: { label: "Required GPU memory, in GB", schema: NeedIn.memory_gb, placeholder: "16" },
   hours: { label: "Expected duration, in hours", schema: NeedIn.hours, placeholder: "1" },
-  budget: { label: "Budget, in US dollars", schema: NewJob.budget, placeholder: "no limit" },
-  max_hours: { label: "Time limit, in hours", schema: NewJob.max_hours, placeholder: "no limit" },
+  budget: { label: "Budget, in US dollars", schema: NewJob.budget, placeholder: "for rented machines only" },
+  max_hours: { label: "Time limit, in hours", schema: NewJob.max_hours, placeholder: "for rented machines only" },
 } as const;
 type LimitName = keyof typeof LIMITS;
 
@@ -24,12 +24,15 @@ export const written = (value: number | null) => (value === null ? "" : String(v
 /** The offer for a job with known needs, and its limits. Fields that nobody typed in follow the known needs. `preferLocal`: nothing is rented until an offer is picked. */
 export function useRentalForm(known: KnownNeeds, { budget = "", max_hours = "", preferLocal = false }: { budget?: string; max_hours?: string; preferLocal?: boolean } = {}) {
   const [typed, setTyped] = useState<Partial<Record<LimitName, string>>>({});
-  const values: Record<LimitName, string> = { memory: written(known.memoryGb), hours: written(known.hours), budget, max_hours, ...typed };
+  const needed = { memory: written(known.memoryGb), hours: written(known.hours), ...typed };
   const mistake = (name: LimitName) => numberMistake(values[name], LIMITS[name].schema);
   const names = Object.keys(LIMITS) as LimitName[];
   const operations = typed.hours === undefined && known.hours === null ? (known.operations ?? null) : null;
   const [preference, setPreference] = useState<OfferPreference>(preferLocal ? PREFER_LOCAL : { picked: null, preferred: null });
-  const selection = useOfferSelection(needsRequest(parseNumber(values.memory), parseNumber(values.hours), operations), preference, (picked) => setPreference({ ...preference, picked }));
+  const selection = useOfferSelection(needsRequest(parseNumber(needed.memory), parseNumber(needed.hours), operations), preference, (picked) => setPreference({ ...preference, picked }));
+  // A rented machine always has limits: those of the offer, until somebody types others.
+  const { limits } = selection;
+  const values: Record<LimitName, string> = { budget: budget || written(limits?.budget ?? null), max_hours: max_hours || written(limits?.max_hours ?? null), ...needed };
   return {
     values,
     selection,
@@ -61,7 +64,7 @@ type RentalFieldsProps = {
 /** What a job needs, the offers for it, and its limits of cost and time. */
 export function RentalFields({ rental, hoursLabel = LIMITS.hours.label, fitsHere = false }: RentalFieldsProps) {
   const field = (name: LimitName, label: string = LIMITS[name].label) => (
-    <Field label={label} error={rental.mistake(name) ?? undefined} optional={name === "budget" || name === "max_hours"}>
+    <Field label={label} error={rental.mistake(name) ?? undefined}>
       {(control) => (
         <Input {...control} inputMode="decimal" autoComplete="off" value={rental.values[name]} placeholder={name === "hours" && rental.estimated ? "estimated from the plan" : LIMITS[name].placeholder} onChange={(event) => rental.type(name, event.target.value)} />
       )}
@@ -78,6 +81,7 @@ export function RentalFields({ rental, hoursLabel = LIMITS.hours.label, fitsHere
         {field("budget")}
         {field("max_hours")}
       </div>
+      {rental.selection.limits && <p className="text-xs text-dim">Twice the estimate, unless you change it. At a limit the job saves a checkpoint and pauses, and its machine is terminated.</p>}
     </div>
   );
 }

@@ -18,6 +18,7 @@ import { architectureName, EditProjectButton } from "@/forms/project-form";
 import { DatasetNote } from "@/forms/training-data-field";
 import { JobTable } from "@/pages/jobs/job-table";
 import { NewJobLink } from "@/pages/jobs/new-job-link";
+import { SecretsCard } from "@/pages/settings/secrets-card";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { modelSizeText } from "@/text/numbers";
 import { ProjectPlanCard } from "./project-plan";
@@ -60,6 +61,7 @@ function LoadedProject({ project }: { project: Project }) {
         <div className="grid content-start gap-3.5 lg:col-span-4">
           <ProjectDetailsCard project={project} />
           {project.modelPreset && project.modelArchitecture === "transformer" && <ProjectPlanCard project={project} />}
+          <SecretsCard projectId={project.id} />
         </div>
       </div>
     </>
@@ -146,7 +148,7 @@ export function TrainingJobsCard({ projectId }: { projectId: string }) {
     <Card className="h-full">
       <CardHeader title="Training jobs">
         {more && (
-          <Link to="/jobs" search={{ project: projectId }} className="text-sm text-violet-soft underline-offset-3 hover:underline">
+          <Link to="/runs" search={{ query: `project_id = ${projectId}` }} className="text-sm text-violet-soft underline-offset-3 hover:underline">
             All {jobs.data?.total} jobs
           </Link>
         )}

@@ -56,6 +56,11 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
           <TextWithCode text={provider.reason} />
         </p>}
       <Abilities provider={provider} />
+      {provider.available && provider.store && (
+        <p className="text-xs text-dim">
+          Files of jobs go through: {provider.store.title}. {provider.store.note}
+        </p>
+      )}
       <div className="mt-auto flex flex-wrap items-center gap-2">
         {provider.connected ? (
           <>
@@ -155,6 +160,7 @@ export function capabilityRows(given: Provider["capabilities"]): CapabilityRow[]
     { text: "Multi-node", ...given.several_nodes },
     { text: "Spot instances", ...given.spot },
     { text: "Live prices", ...given.live_prices },
+    { text: "Switches itself off", ...given.switch_off },
   ];
   if (given.longest_seconds !== null) {
     rows.push({ text: `Up to ${hoursText(given.longest_seconds / 3600)} per session`, can: true, reason: "Longer jobs resume from their last checkpoint in a new session." });

@@ -5,14 +5,16 @@ import { providersQuery, type Spending, spendingQuery, useProviderTitle } from "
 import { Button } from "@/components/button";
 import { StatSummary } from "@/components/figures";
 import { Loaded, Skeleton } from "@/components/loaded";
-import { Notice } from "@/components/notice";
+import { Notice, TextWithCode } from "@/components/notice";
 import { safeNextPath } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
+import { useCurrentUser } from "@/shell/session";
 import { moneyText } from "@/text/numbers";
 import { BudgetsCard } from "./budgets-card";
 import { CreditsCard } from "./credits-card";
 import { ProviderCard } from "./provider-card";
 import { RentalsCard } from "./rentals-card";
+import { StorageCard } from "./storage-card";
 
 const route = getRouteApi("/app/providers");
 
@@ -20,7 +22,9 @@ const route = getRouteApi("/app/providers");
 export function ProvidersPage() {
   usePageTitle("Providers");
   const { connect, back } = route.useSearch();
+  const user = useCurrentUser();
   const providers = useQuery(providersQuery);
+  const isReady = providers.data?.storage.ready ?? true;
   // Rentals stand above the providers once one is connected, and below them before.
   const connected = providers.data?.items.some((provider) => provider.connected) ?? false;
   return (
@@ -33,11 +37,18 @@ export function ProvidersPage() {
         )}
       </PageHeader>
       <SpendingSummary />
-      {providers.data && !providers.data.storage.ready && (
+      {providers.data && !isReady && (
         <Notice tone="attention" className="mt-3.5">
-          <b className="mr-2 font-[570]">No storage bucket.</b>
-          <span className="text-dim">{providers.data.storage.reason} Any S3-compatible bucket works. Files and checkpoints are transferred through the bucket.</span>
+          <b className="mr-2 font-[570]">Jobs cannot be sent to a provider yet.</b>
+          <span className="text-dim">
+            <TextWithCode text={providers.data.storage.reason ?? ""} />
+          </span>
         </Notice>
+      )}
+      {!isReady && user.role === "admin" && (
+        <div className="mt-3.5">
+          <StorageCard />
+        </div>
       )}
       {connected && (
         <div className="mt-3.5">
@@ -60,6 +71,7 @@ export function ProvidersPage() {
       </section>
       <div className="mt-5 grid gap-3.5">
         {!connected && <RentalsCard connected={false} />}
+        {isReady && user.role === "admin" && <StorageCard />}
         <CreditsCard />
         <BudgetsCard />
       </div>

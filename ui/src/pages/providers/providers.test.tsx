@@ -17,7 +17,7 @@ import { ReconcileButton } from "./rentals-card";
 configure({ asyncUtilTimeout: 10_000 });
 
 const yes = { can: true, reason: null };
-const capabilities = { runs_unattended: { can: false, reason: "Somebody has to open the notebook." }, live_prices: yes, several_gpus: yes, several_nodes: yes, spot: yes, longest_seconds: 86_400 };
+const capabilities = { runs_unattended: { can: false, reason: "Somebody has to open the notebook." }, live_prices: yes, several_gpus: yes, several_nodes: yes, spot: yes, switch_off: yes, longest_seconds: 86_400 };
 const provider = (change: Partial<Provider> = {}): Provider => ({
   name: "lambda",
   title: "Lambda",
@@ -33,6 +33,7 @@ const provider = (change: Partial<Provider> = {}): Provider => ({
     { name: "region", title: "Region", secret: false, required: false, hint: "" },
   ],
   capabilities,
+  store: null,
   ...change,
 });
 const show = (element: ReactNode) => render(<QueryClientProvider client={queryClient}>{element}</QueryClientProvider>);

@@ -5,16 +5,14 @@ import type { ScriptQuote } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Facts } from "@/components/figures";
-import { Notice } from "@/components/notice";
-import { parseNumber } from "@/forms/rules";
+import { Notice, TextWithCode } from "@/components/notice";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { hoursText, moneyRange, moneyText } from "@/text/numbers";
-import type { Draft } from "./script-draft";
 
-type QuoteDialogProps = { quote: ScriptQuote; draft: Pick<Draft, "budget" | "maxHours">; onStart: () => Promise<void>; onClose: () => void };
+type QuoteDialogProps = { quote: ScriptQuote; onStart: () => Promise<void>; onClose: () => void };
 
 /** The last confirmation before money is spent: everything was checked, nothing is rented yet. */
-export function QuoteDialog({ quote, draft, onStart, onClose }: QuoteDialogProps) {
+export function QuoteDialog({ quote, onStart, onClose }: QuoteDialogProps) {
   const providerTitle = useProviderTitle();
   const [pending, setPending] = useState(false);
   const [failure, setFailure] = useState<string | null>(null);
@@ -33,7 +31,12 @@ export function QuoteDialog({ quote, draft, onStart, onClose }: QuoteDialogProps
 
   return (
     <Dialog open onOpenChange={(open) => !open && onClose()} title="Rent this instance?" description={machine}>
-      <Facts facts={[["Expected cost", moneyRange(quote.estimated_cost)], ["Ends", endText(draft)]]} />
+      <Facts facts={[["Expected cost", moneyRange(quote.estimated_cost)], ["Ends", endText(quote.limits)], ...(quote.store ? ([["Files go through", quote.store.title]] as const) : [])]} />
+      {quote.problem && (
+        <Notice tone="attention" className="mt-3 text-sm">
+          <TextWithCode text={quote.problem} />
+        </Notice>
+      )}
       {quote.reasons.length > 0 && (
         <ul className="mt-3 grid gap-1 border-t border-line pt-3 text-xs text-dim">
           {quote.reasons.map((reason) => (
@@ -43,6 +46,11 @@ export function QuoteDialog({ quote, draft, onStart, onClose }: QuoteDialogProps
           ))}
         </ul>
       )}
+      {quote.switch_off && !quote.switch_off.can && (
+        <Notice tone="bad" className="mt-3 text-sm">
+          {quote.switch_off.reason}
+        </Notice>
+      )}
       {failure && (
         <Notice tone="bad" role="alert" className="mt-4">
           {failure}
@@ -50,7 +58,7 @@ export function QuoteDialog({ quote, draft, onStart, onClose }: QuoteDialogProps
       )}
       <div className="mt-5 flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button variant="primary" pending={pending} onClick={() => void start()}>
+        <Button variant="primary" pending={pending} disabled={quote.problem !== null} onClick={() => void start()}>
           Rent and start
         </Button>
       </div>
@@ -58,8 +66,8 @@ export function QuoteDialog({ quote, draft, onStart, onClose }: QuoteDialogProps
   );
 }
 
-function endText({ budget, maxHours }: QuoteDialogProps["draft"]): string {
-  const [amount, hours] = [parseNumber(budget), parseNumber(maxHours)];
-  const limits = [amount !== null && `at ${moneyText(amount)}`, hours !== null && `after ${hoursText(hours)}`].filter(Boolean);
-  return limits.length > 0 ? `when the job is done, ${limits.join(" or ")}` : "when the job is done; no budget is set";
+function endText(limits: ScriptQuote["limits"]): string {
+  if (!limits) return "when the job is done";
+  const ends = [limits.budget !== null && `at ${moneyText(limits.budget)}`, `after ${hoursText(limits.max_hours)}`].filter(Boolean);
+  return `when the job is done, ${ends.join(" or ")}`;
 }

@@ -86,13 +86,13 @@ export function ScriptPage() {
               <OfferPicker selection={selection} memoryGb={memoryOf(offersRequest?.requirements)} back="/script" waiting="Offers appear here when the requirements of the script are known." instead={{ colab: <NotebookButton draft={draft} /> }} />
               <LocalChoices selection={selection} draft={draft} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
             </Card>
-            <RunCard draft={draft} packages={needs.requirements?.packages.map(({ value }) => value) ?? []} mistakes={mistakes} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
+            <RunCard draft={draft} limits={selection.limits} packages={needs.requirements?.packages.map(({ value }) => value) ?? []} mistakes={mistakes} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
             {/* The button at the top has long scrolled away when the form is filled in. */}
             <StartButton size="large" pending={pending} className="sm:justify-self-end lg:col-start-1" />
           </>
         )}
       </div>
-      {quote && <QuoteDialog quote={quote} draft={draft} onStart={start} onClose={dismiss} />}
+      {quote && <QuoteDialog quote={quote} onStart={start} onClose={dismiss} />}
     </form>
   );
 }
@@ -158,10 +158,10 @@ type TextName = "arguments" | "datasets" | "packages" | "name" | "budget" | "max
 
 const isChecked = (name: TextName) => name === "arguments" || name === "budget" || name === "maxHours";
 
-type RunCardProps = { draft: Draft; packages: readonly string[]; mistakes: DraftMistakes; onChange: (change: Partial<Draft>) => void };
+type RunCardProps = { draft: Draft; limits: OfferSelection["limits"]; packages: readonly string[]; mistakes: DraftMistakes; onChange: (change: Partial<Draft>) => void };
 
 /** How the job is started and named, and where its bill ends. */
-export function RunCard({ draft, packages, mistakes, onChange }: RunCardProps) {
+export function RunCard({ draft, limits, packages, mistakes, onChange }: RunCardProps) {
   const projects = useQuery(projectsQuery({ limit: 100 }));
   const options = [["", "Scripts"] as const, ...(projects.data?.items ?? []).map(({ id, name }) => [id, name] as const)];
   const text = (name: TextName, given: { label: string; placeholder?: string; help?: string; numeric?: boolean; wide?: boolean }) => (
@@ -186,8 +186,8 @@ export function RunCard({ draft, packages, mistakes, onChange }: RunCardProps) {
         {text("arguments", { label: "Arguments", placeholder: "--batch_size=12 --max_iters=2000", help: "Command-line arguments for the script.", wide: true })}
         {text("name", { label: "Job name", placeholder: "the script’s name" })}
         <Field label="Project">{(control) => <Select {...control} value={draft.project} options={options} onChange={(event) => onChange({ project: event.target.value })} />}</Field>
-        {text("budget", { label: "Budget, in US dollars", placeholder: "no limit", numeric: true, help: "At this amount the script gets SIGTERM, so that it can save a checkpoint, and the job stops. You get warnings at 50 % and 80 %." })}
-        {text("maxHours", { label: "Time limit, in hours", placeholder: "no limit", numeric: true, help: "After this time the script gets SIGTERM, so that it can save a checkpoint, and the job stops." })}
+        {text("budget", { label: "Budget, in US dollars", placeholder: limits ? (limits.budget?.toFixed(2) ?? "free") : "for rented machines only", numeric: true, help: "If empty, twice the estimate. At this amount the script gets SIGTERM, so that it can save a checkpoint, and the job stops. You get warnings at 50 % and 80 %." })}
+        {text("maxHours", { label: "Time limit, in hours", placeholder: limits ? String(limits.max_hours) : "for rented machines only", numeric: true, help: "If empty, twice the estimate. After this time the script gets SIGTERM, so that it can save a checkpoint, and the job stops." })}
         {text("packages", { label: "Packages", placeholder: packages.join(", ") || "none", help: "Packages that pip installs on a rented instance. If empty, the detected packages are installed." })}
         {text("datasets", { label: "Well-known datasets", placeholder: "shakespeare", help: "Each dataset is placed next to the script, in data/NAME." })}
       </div>

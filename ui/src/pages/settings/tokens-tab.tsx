@@ -1,4 +1,4 @@
-/** API tokens and the Hugging Face token. */
+/** API tokens, the Hugging Face token, and secrets for jobs. */
 import { useQuery } from "@tanstack/react-query";
 import { KeyRound, Plus } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
@@ -20,11 +20,13 @@ import { PasswordField, SelectField, TextField } from "@/forms/field";
 import { numberRule, textRule } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { useCurrentUser } from "@/shell/session";
+import { SecretsCard } from "./secrets-card";
 
 export const TokensTab = () => (
   <div className="grid gap-3.5">
     <ApiTokensCard />
     <HubTokenCard />
+    <SecretsCard />
   </div>
 );
 

@@ -9,8 +9,8 @@ _PACKAGES = ("torch", "numpy")
 def model_files(packages: tuple[str, ...] = _PACKAGES) -> dict[str, str]:
     """Texts by file name, for `cog push`."""
     folder = files("gpubloom.providers.replicate.cog_model")
-    lines = "".join(f"    - {package}\n" for package in packages)
     return {
-        "cog.yaml": (folder / "cog.yaml").read_text(encoding="utf-8").replace("    - PACKAGES\n", lines),
+        "cog.yaml": (folder / "cog.yaml").read_text(encoding="utf-8"),
+        "requirements.txt": "".join(f"{package}\n" for package in packages),
         "train.py": (folder / "cog_train.py").read_text(encoding="utf-8"),
     }

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
+import time
 from pathlib import Path as Folder
 
 from cog import BaseModel, Input, Path, Secret
@@ -47,9 +49,21 @@ def train(
     # In the environment, never on a command line: others may read those.
     environment = {**os.environ, "BLOOM_JOB_FOLDER": str(folder), "BLOOM_START": start.get_secret_value()}
     print(f"[bloom] attempt {key}", flush=True)
-    agent = subprocess.Popen(["/bin/sh", "-c", command], env=environment, start_new_session=True)
+    agent = subprocess.Popen(
+        ["/bin/sh", "-c", command],
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    # Cog keeps what this process prints itself, not what its children do.
+    reader = threading.Thread(target=show, args=(agent,), daemon=True)
+    reader.start()
     try:
-        code = agent.wait(timeout=longest_seconds or None)
+        code = waited(agent, longest_seconds or None)
+        reader.join(10)
     except BaseException:
         # The time is up, or somebody cancelled the training.
         stop(agent)
@@ -57,6 +71,22 @@ def train(
     if code != 0:
         raise RuntimeError(f"The agent of the job ended with exit code {code}.")
     return TrainingOutput(weights=Path(packed(folder)))
+
+
+def show(agent: subprocess.Popen) -> None:
+    for line in agent.stdout:
+        print(line, end="", flush=True)
+
+
+def waited(agent: subprocess.Popen, seconds: "int | None") -> int:
+    """In short waits: a cancellation is raised between two instructions, and never in a call that blocks."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while True:
+        try:
+            return agent.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            if deadline is not None and time.monotonic() > deadline:
+                raise
 
 
 def stop(agent: subprocess.Popen) -> None:

@@ -64,7 +64,12 @@ class TrainCard(MetaflowCard):  # type: ignore[misc]
             for sentence, holds in ((_COMPONENTS, self._has_components), (_ALONE, not run_dir))
             if holds
         )
-        return run_content(Path(run_dir or "."), name=task.pathspec, notes=notes)
+        content = run_content(Path(run_dir or "."), name=task.pathspec, notes=notes)
+        if run_dir:
+            from metaflow_traincard.checkpoint_links import CheckpointLinks
+
+            CheckpointLinks().add_to(content, Path(run_dir))
+        return content
 
 
 CARDS = [TrainCard]

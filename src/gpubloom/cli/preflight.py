@@ -1,0 +1,96 @@
+"""The pre-flight of a run on examples: counts before the start, for `bloom finetune` and its plan."""
+
+import dataclasses
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gpubloom.datasets import FilePreflight, Preflight
+    from gpubloom.plan import EpochData, TrainConfig
+
+# A larger file is planned by its size: counting it takes longer than a person likes to wait for a start.
+_COUNTED_BYTES = 64_000_000
+_SIGNS = {"critical": "✗", "warning": "!", "info": "·"}
+
+
+def preflight_of(config: "TrainConfig") -> "Preflight":
+    """What the run would train on; InputError says why it could not start."""
+    return _counted(config.data.model_dump_json(), config.context_length)
+
+
+@lru_cache(1)
+def _counted(data_json: str, context_length: int) -> "Preflight":
+    from gpubloom.datasets import ModelFiles, ReadingOptions, example_files, preflight
+    from gpubloom.plan import DataConfig
+
+    data = DataConfig.model_validate_json(data_json)
+    assert data.tokenizer.path is not None
+    train, evaluation = example_files(data)
+    options = ReadingOptions.of(data, context_length)
+    model = ModelFiles.load(Path(data.tokenizer.path), data.template_name)
+    return preflight(train, evaluation, options, model, packing=data.packing)
+
+
+def epoch_data(config: "TrainConfig") -> "EpochData":
+    """The data of an epoch for the plan: counted where that is quick, else estimated from file sizes."""
+    from gpubloom.plan import CountedData, estimate_tokens
+
+    estimated = estimate_tokens(config.data)
+    if config.data.kind != "examples" or config.data.train_path is None:
+        return estimated
+    if Path(config.data.train_path).stat().st_size > _COUNTED_BYTES:
+        return estimated
+    train = preflight_of(config).train
+    return CountedData(train.sequences, train.tokens, config.context_length)
+
+
+def show_preflight(config: "TrainConfig", console: "Console", *, as_json: bool) -> None:
+    """Prints the counts and the findings."""
+    from gpubloom.plan import detect_hardware, processes_on, steps_of
+
+    found = preflight_of(config)
+    steps = steps_of(config, found.train.sequences, processes_on(detect_hardware(), config))
+    if as_json:
+        fields: dict[str, Any] = {**dataclasses.asdict(found), "steps": steps}
+        fields["findings"] = [finding.as_dict() for finding in found.findings]
+        console.print(json.dumps(fields, ensure_ascii=False, indent=2), soft_wrap=True)
+        return
+    for line in _lines(found, config, steps):
+        console.print(line, soft_wrap=True)
+
+
+def show_findings(config: "TrainConfig", console: "Console") -> None:
+    """Prints what a person should know before a run, if the run was counted."""
+    if isinstance(epoch_data(config), int | None):
+        return
+    for finding in preflight_of(config).findings:
+        console.print(f"{_SIGNS[finding.severity]} {finding.text}", soft_wrap=True)
+
+
+def _lines(found: "Preflight", config: "TrainConfig", steps: int) -> list[str]:
+    train, held = found.train, found.eval
+    lines = [_file_line(found.train_file)]
+    if found.eval_file is not None:
+        lines.append(_file_line(found.eval_file))
+    held_out = "none" if held is None else f"{held.examples:,} examples, {held.tokens:,} tokens"
+    return [
+        *lines,
+        f"Training: {train.examples:,} examples, {train.tokens:,} tokens, {train.trained_tokens:,} of them "
+        f"trained, in {train.sequences:,} sequences of {found.sequence_length:,} tokens.",
+        f"Evaluation: {held_out}.",
+        f"Steps: {steps:,} ({config.epochs} epochs).",
+        f"Truncated: {found.truncated_share:.1%} of the examples. Longest: {train.longest:,} tokens.",
+        *(["", "Findings"] if found.findings else []),
+        *(f"{_SIGNS[finding.severity]} {finding.text}" for finding in found.findings),
+    ]
+
+
+def _file_line(file: "FilePreflight") -> str:
+    rejected = (
+        f", {file.rejected_by_template:,} rejected by the chat template" if file.rejected_by_template else ""
+    )
+    return f"{file.name}: {file.used:,} of {file.rows:,} rows can be used{rejected}."

@@ -1,0 +1,1 @@
+"""RunPod: GPU pods, which are containers on rented machines."""

@@ -1,0 +1,189 @@
+"""What people do with one checkpoint: go back to it, branch from it, download it, delete it.
+
+A run resumes from the newest checkpoint in its folder. Going back to an older one therefore deletes those
+after it. A branch is a new job: its worker copies the checkpoint into the new run directory and resumes
+there, so the first run stays as it is.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID, uuid4
+
+import anyio.to_thread
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.plan import TrainConfig, limits
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
+from gpubloom.server.accounts.shares import HOLDS_DOWNLOAD
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
+from gpubloom.server.idempotency import CurrentCreation
+from gpubloom.server.jobs import service
+from gpubloom.server.jobs.adapter_base import with_named_base
+from gpubloom.server.jobs.download_routes import RECORDED, Range, archive_of
+from gpubloom.server.jobs.files import folder_files, run_directory
+from gpubloom.server.jobs.present import job_out
+from gpubloom.server.jobs.schemas import JobOut
+from gpubloom.server.jobs.states import ACTIVE
+from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
+from gpubloom.server.jobs.tasks import Subject, subject_of
+from gpubloom.server.problems import Conflict
+from gpubloom.server.schema import Line, Number, Schema, Whole
+from gpubloom.server.settings import Settings
+from gpubloom.traincard.safe_paths import remove_beneath
+
+router = APIRouter(prefix="/jobs/{job_id}/checkpoints/{checkpoint_id}", tags=["jobs"])
+
+
+class NewBranch(Schema):
+    """A new job that continues from a checkpoint. Fields that are left out are those of the first job."""
+
+    name: Annotated[Line, Field(min_length=1, max_length=120)] | None = None
+    learning_rate: Annotated[Number, Field(gt=0, le=limits.MAX_LEARNING_RATE, allow_inf_nan=False)] | None = (
+        None
+    )
+    weight_decay: Annotated[Number, Field(ge=0, le=limits.MAX_WEIGHT_DECAY, allow_inf_nan=False)] | None = (
+        None
+    )
+    epochs: (
+        Annotated[
+            Whole, Field(ge=1, le=limits.MAX_EPOCHS, description="Total number, including those trained.")
+        ]
+        | None
+    ) = None
+    max_steps: (
+        Annotated[
+            Whole, Field(ge=1, le=limits.MAX_STEPS, description="Total number, including those trained.")
+        ]
+        | None
+    ) = None
+
+
+@router.get("/archive", response_class=StreamingResponse, dependencies=[HOLDS_DOWNLOAD, RECORDED])
+async def download_checkpoint(
+    job_id: UUID,
+    checkpoint_id: UUID,
+    principal: CurrentPrincipal,
+    session: ReadSession,
+    settings: CurrentSettings,
+    database: CurrentDatabase,
+    range_: Range = None,
+) -> StreamingResponse:
+    """Download a checkpoint as one tar archive. A Range header continues an interrupted download."""
+    found = await subject_of(session, principal, settings, job_id, checkpoint_id)
+    run_dir = run_directory(settings, job_id)
+    files = await anyio.to_thread.run_sync(folder_files, run_dir, f"checkpoints/{found.path.name}")
+    name = f"{found.path.name}-{str(job_id)[:8]}"
+    return archive_of(await with_named_base(database, principal.id, files), name, range_)
+
+
+@router.delete("", status_code=204)
+async def delete_checkpoint(
+    job_id: UUID,
+    checkpoint_id: UUID,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+) -> None:
+    """Delete a checkpoint and its files. A job that runs keeps its checkpoints itself."""
+    job, _ = await service.lock_own_job(session, principal, job_id)
+    _must_rest(job)
+    found = await subject_of(session, principal, settings, job_id, checkpoint_id)
+    await _remove(session, settings, job, [await session.get_one(Checkpoint, checkpoint_id)], found)
+    await service.tell_of_change(session, principal, job, "training_job.checkpoint_deleted")
+
+
+@router.post("/resume")
+async def resume_from_checkpoint(
+    job_id: UUID,
+    checkpoint_id: UUID,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+) -> JobOut:
+    """Resume a job from one of its checkpoints. Checkpoints of later steps are deleted."""
+    job, _ = await service.lock_own_job(session, principal, job_id)
+    _must_rest(job)
+    found = await subject_of(session, principal, settings, job_id, checkpoint_id)
+    chosen = await session.get_one(Checkpoint, checkpoint_id)
+    later = [each for each in await service.list_checkpoints(session, job.id) if each.step > chosen.step]
+    resumed, project = await service.ask(session, principal, job_id, "resume", settings)
+    await _remove(session, settings, resumed, later, found)
+    resumed.newest_checkpoint = chosen.step
+    return await job_out(session, settings, resumed, project)
+
+
+@router.post("/branch", status_code=201)
+async def branch(
+    job_id: UUID,
+    checkpoint_id: UUID,
+    body: NewBranch,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+    creation: CurrentCreation,
+) -> JobOut:
+    """Start a new job that continues from a checkpoint, with changed settings. The first job stays."""
+    if (made_id := await creation.find_made(session)) is not None:
+        return await job_out(session, settings, *await service.get_job(session, principal, made_id))
+    found = await subject_of(session, principal, settings, job_id, checkpoint_id)
+    checkpoint = await session.get_one(Checkpoint, checkpoint_id)
+    first = found.parent
+    assert first is not None, "a checkpoint belongs to a job"
+    changes = body.model_dump(exclude={"name"}, exclude_none=True)
+    config = _branch_config(first, changes, checkpoint.step)
+    job = TrainingJob(
+        id=uuid4(),
+        project_id=first.project_id,
+        user_id=principal.id,
+        name=body.name or f"{first.name[:90]}, from step {checkpoint.step:,}",
+        config=config,
+        requested_config={**(first.requested_config or {}), **changes},
+        plan=first.plan,
+        dataset_id=first.dataset_id,
+        model_id=first.model_id,
+        # The checkpoint lies there and nowhere else.
+        machine=first.machine,
+        gpu_type=first.gpu_type if first.target == "local" else None,
+        gpus=first.gpus,
+        host_memory=first.host_memory,
+        branch={"job_id": str(first.id), "checkpoint": found.path.name, "step": checkpoint.step},
+    )
+    await service.queue_job(session, principal, job, settings)
+    await creation.remember(session, job.id)
+    return await job_out(session, settings, job, found.project)
+
+
+def _branch_config(first: TrainingJob, changes: dict[str, float | int], step: int) -> dict[str, object]:
+    if "epochs" in changes and "max_steps" not in changes:
+        changes = {**changes, "max_steps": None}  # type: ignore[dict-item]
+    config = {**first.config, **changes}
+    if (most := config.get("max_steps")) is not None and most <= step:
+        raise Conflict(
+            f"The checkpoint has already trained {step:,} steps. Send a larger number of steps.",
+            code="already_trained",
+        )
+    return TrainConfig.model_validate(config).model_dump(mode="json")
+
+
+def _must_rest(job: TrainingJob) -> None:
+    if job.status in ACTIVE or job.status == "queued":
+        raise Conflict(
+            f"The job is {job.status}. Pause the job first, then change its checkpoints.", code="wrong_state"
+        )
+
+
+async def _remove(
+    session: AsyncSession, settings: Settings, job: TrainingJob, gone: list[Checkpoint], found: Subject
+) -> None:
+    """Marks rows as removed and deletes their folders, by their names in the run's own folder."""
+    run_dir = run_directory(settings, job.id)
+    for checkpoint in gone:
+        checkpoint.removed, checkpoint.best = True, False
+    await session.flush()
+    for checkpoint in gone:
+        folder = f"checkpoints/{Path(checkpoint.path).name}"
+        await anyio.to_thread.run_sync(partial(remove_beneath, run_dir, folder, folder=True))

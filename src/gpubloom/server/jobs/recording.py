@@ -1,0 +1,63 @@
+"""What a run wrote since it was last looked at, and how it becomes rows.
+
+The worker uses it for the jobs that it follows, the server for runs that are sent from elsewhere.
+
+A piece is stored in one transaction with the cursor behind it, so it is stored once, whoever is killed.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.jobs.events import announce
+from gpubloom.server.jobs.ingest import Batch, store_checkpoints, store_points
+from gpubloom.server.jobs.summary import add_marks, add_warnings, read_summary, summarize
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.traincard import Reader, RunEvent, load_latest
+
+# Stored in one transaction: some thousand points, so that the lock is held for a small part of a second.
+PIECE_BYTES = 1 << 17
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Events that are stored together, and the cursors before and behind them."""
+
+    before: dict[str, int]
+    after: dict[str, int]
+    events: list[RunEvent]
+    batch: Batch
+    latest: dict[str, Any] | None
+    damaged_lines: int
+
+
+def read_piece(reader: Reader, run_dir: Path) -> Piece | None:
+    """What comes next in the run directory, ready to be stored; None: nothing is new."""
+    before = reader.cursor
+    events = reader.read_new(PIECE_BYTES)
+    after = reader.cursor
+    if not events and after == before:
+        return None
+    return Piece(before, after, events, Batch(events), read_latest(run_dir), reader.damaged_lines)
+
+
+def read_latest(run_dir: Path) -> dict[str, Any] | None:
+    """latest.json repeats what the events say: one that cannot be read says nothing."""
+    try:
+        return load_latest(run_dir)
+    except ValueError:
+        return None
+
+
+async def store_piece(session: AsyncSession, row: TrainingJob, piece: Piece) -> None:
+    """Store a piece. The row is locked, and its cursor is the one before the piece."""
+    points = await store_points(session, row, piece.batch)
+    changed = await store_checkpoints(session, row, piece.events)
+    row.cursor = piece.after
+    summary = summarize(read_summary(row.summary), piece.latest, piece.damaged_lines)
+    add_marks(summary, piece.events, row.settings)
+    add_warnings(summary, piece.events)
+    row.summary = summary.dump()
+    await announce(session, row, points=points, checkpoints=changed)

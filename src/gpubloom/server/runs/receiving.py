@@ -1,0 +1,231 @@
+"""Receive runs that Reporters on other machines send, while they happen (`traincard.sender`).
+
+The sender knows the id of its run and a token with the scope write; everything else is decided here: which
+paths are accepted, how large a run may be, whose project it belongs to. What arrived lies in a run directory
+like that of a job, so every page and every command reads it the same way.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.params import Body
+from sqlalchemy import select
+from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.errors import CodedError
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
+from gpubloom.server.clock import now
+from gpubloom.server.db.clock import read_database_time
+from gpubloom.server.db.database import Database, WriteSession, database_of
+from gpubloom.server.jobs.events import announce, lock_job
+from gpubloom.server.jobs.files import run_directory
+from gpubloom.server.jobs.recording import read_latest, read_piece, store_piece
+from gpubloom.server.jobs.service import tell_of_change
+from gpubloom.server.jobs.states import ENDED, Status
+from gpubloom.server.jobs.summary import storable
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.projects.schemas import ProjectIn
+from gpubloom.server.projects.service import create_project, visible_to
+from gpubloom.server.projects.tables import Project
+from gpubloom.server.runs.schemas import SentRun, SentRunIn
+from gpubloom.server.settings import Settings
+from gpubloom.server.storage.service import JobStorage, quota_exceeded, read_usage, room_for
+from gpubloom.traincard import Reader
+from gpubloom.traincard.sync.accepted import SENT_RUN_PATHS, Limits, RefusedEntryError
+from gpubloom.traincard.sync.receive import EarlyBatchError, expected_number, receive
+from gpubloom.traincard.sync.upload_batch import UploadBatch
+
+router = APIRouter(tags=["runs"])
+
+LARGEST_BATCH = 8 << 20
+BODIES = {"/api/sent-runs/batches": LARGEST_BATCH}
+# Reports of the longest runs: a hundred million points have some gigabytes.
+_RUN_BYTES = 10 * 10**9
+_LIMITS = Limits(entries=5_000, batch_bytes=LARGEST_BATCH, run_files=20_000)
+_LONGEST_MESSAGE = 2_000
+# What a Reporter calls the end of a run; other words count as stopped.
+_ENDS: dict[str, Status] = {
+    "running": "running",
+    "completed": "completed",
+    "ended": "completed",
+    "failed": "failed",
+    "paused": "paused",
+}
+
+
+@router.put("/sent-runs")
+async def announce_run(
+    body: SentRunIn, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
+) -> SentRun:
+    """Announce a run that is sent from another machine. Repeating it returns the same run."""
+    job = await session.get(TrainingJob, body.id, with_for_update=True)
+    if job is None:
+        job = await _create(session, principal, body, settings)
+    elif job.user_id != principal.id or job.kind != "run":
+        raise NotFound("This run does not exist.")
+    else:
+        job.worker = body.host or job.worker
+        if body.config is not None and job.config.get("config") != body.config:
+            job.config = {**job.config, "config": body.config}
+        await session.flush()
+    expected = await anyio.to_thread.run_sync(expected_number, run_directory(settings, job.id))
+    return SentRun(id=job.id, project_id=job.project_id, next=expected)
+
+
+async def _create(
+    session: AsyncSession, principal: Principal, body: SentRunIn, settings: Settings
+) -> TrainingJob:
+    if (usage := await read_usage(session, principal.id)).total >= settings.user_quota_gb * 10**9:
+        raise quota_exceeded(usage.total, settings, "a run needs room for its reports")
+    found = visible_to(principal).where(Project.name == body.project).order_by(Project.created_at).limit(1)
+    project = await session.scalar(found)
+    if project is None:
+        project = await create_project(session, principal, ProjectIn(name=body.project), settings)
+    job = TrainingJob(
+        id=body.id,
+        project_id=project.id,
+        user_id=principal.id,
+        name=body.name,
+        kind="run",
+        status="running",
+        config={} if body.config is None else {"config": body.config},
+        target="sent",
+        worker=body.host or None,
+        position=0,
+        start_time=now(),
+    )
+    session.add(job)
+    try:
+        await session.flush()
+    except IntegrityError as problem:
+        raise Conflict("This run is being announced right now. Try again.", code="run_exists") from problem
+    await tell_of_change(session, principal, job, "training_job.created")
+    return job
+
+
+@router.post("/sent-runs/batches")
+async def receive_batch(
+    principal: CurrentPrincipal,
+    settings: CurrentSettings,
+    request: Request,
+    body: Annotated[bytes, Body(media_type="application/octet-stream")],
+) -> SentRun:
+    """Take in one batch of a run. A batch that came before changes nothing."""
+    try:
+        batch = UploadBatch.from_bytes(body)
+        run_id = UUID(batch.job_id)
+    except ValueError as problem:
+        raise InvalidInput.for_field(
+            "body", f"This is not a batch: {problem}.", code="damaged_batch"
+        ) from None
+    database = database_of(request)
+    async with database.read() as session:
+        job = await session.scalar(
+            select(TrainingJob).where(
+                TrainingJob.id == run_id, TrainingJob.user_id == principal.id, TrainingJob.kind == "run"
+            )
+        )
+        if job is None:
+            raise NotFound("This run does not exist.")
+        room = await room_for(session, settings, principal.id, run_id)
+    run_dir = run_directory(settings, run_id)
+    limits = Limits(
+        entries=_LIMITS.entries,
+        batch_bytes=_LIMITS.batch_bytes,
+        run_files=_LIMITS.run_files,
+        run_bytes=min(_RUN_BYTES, room),
+    )
+    try:
+        received = await anyio.to_thread.run_sync(receive, run_dir, batch, SENT_RUN_PATHS, limits)
+    except EarlyBatchError as early:
+        raise Conflict(
+            f"Batch {early.expected} is expected, not {batch.number}. Announce the run again.",
+            code="batch_gap",
+        ) from None
+    except RefusedEntryError as problem:
+        raise InvalidInput.for_field(
+            "body", f"The batch is refused: {problem}.", code="batch_refused"
+        ) from None
+    await record_run(database, settings, run_id)
+    return SentRun(id=run_id, project_id=job.project_id, next=received.next)
+
+
+async def record_run(database: Database, settings: Settings, run_id: UUID) -> None:
+    """Store what is new in the run directory. Two requests at the same time store nothing twice."""
+    run_dir = run_directory(settings, run_id)
+    async with database.read() as session:
+        row = await session.get(TrainingJob, run_id)
+    if row is None:
+        return
+    reader = Reader(run_dir, cursor=row.cursor)
+    try:
+        while (piece := await anyio.to_thread.run_sync(read_piece, reader, run_dir)) is not None:
+            async with database.write() as session:
+                locked = await lock_job(session, run_id)
+                if locked is None or locked.cursor != piece.before:
+                    return
+                await store_piece(session, locked, piece)
+    except (CodedError, DataError, ValueError, TypeError, OverflowError, RecursionError) as problem:
+        await _fail(database, run_id, f"The files of the run cannot be read ({type(problem).__name__}).")
+        return
+    latest = await anyio.to_thread.run_sync(read_latest, run_dir)
+    size = await anyio.to_thread.run_sync(_size_of, run_dir)
+    async with database.write() as session:
+        locked = await lock_job(session, run_id)
+        if locked is not None:
+            _take_over(locked, latest or {})
+            await announce(session, locked)
+            await _measure(session, locked, size)
+
+
+def _take_over(job: TrainingJob, latest: dict[str, Any]) -> None:
+    """The state that the run itself says."""
+    said = str(latest.get("status", "running"))
+    job.status = _ENDS.get(said, "cancelled")
+    attempt, started = latest.get("attempt"), latest.get("started_at")
+    job.attempt = attempt if isinstance(attempt, int) and 0 <= attempt < 1 << 31 else job.attempt
+    if job.attempt <= 1 and (moment := _moment(started)) is not None:
+        job.start_time = moment
+    job.end_time = (_moment(latest.get("updated_at")) or now()) if job.status in ENDED else None
+    error = latest.get("error")
+    if job.status == "failed" and isinstance(error, dict):
+        cause = error.get("cause")
+        job.error_code = storable(cause)[:64] if isinstance(cause, str) else None
+        job.error_message = storable(f"{error.get('type')}: {error.get('message')}")[:_LONGEST_MESSAGE]
+    else:
+        job.error_code = job.error_message = None
+
+
+def _moment(seconds: object) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(float(seconds), UTC) if isinstance(seconds, int | float) else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _size_of(run_dir: Any) -> int:
+    return sum(path.stat().st_size for path in run_dir.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+async def _measure(session: AsyncSession, job: TrainingJob, size: int) -> None:
+    """No worker measures what a machine elsewhere has sent."""
+    moment = await read_database_time(session)
+    stored = await session.get(JobStorage, job.id)
+    if stored is None:
+        stored = JobStorage(job_id=job.id, user_id=job.user_id, checkpoint_bytes=0, model_bytes=0)
+        session.add(stored)
+    stored.run_bytes, stored.measured_at = size, moment
+
+
+async def _fail(database: Database, run_id: UUID, sentence: str) -> None:
+    async with database.write() as session:
+        job = await lock_job(session, run_id)
+        if job is not None:
+            job.status, job.end_time = "failed", now()
+            job.error_code, job.error_message = "unreadable_run", sentence
+            await announce(session, job)

@@ -1,0 +1,1 @@
+"""Named secrets of people and projects, as environment variables of their jobs."""

@@ -1,0 +1,294 @@
+"""Sends a run to a server while it happens: `Reporter(project=…)` with BLOOM_SERVER and BLOOM_TOKEN.
+
+A thread looks at the run directory every two seconds and posts what is new, by the rules of directory sync
+(`traincard.sync`). It never waits for the training, and the training never waits for it, except at the end,
+within a limit. The run directory stays what counts: a batch lies on disk before it is sent, so a sender that
+was killed, or that lost its answer, sends the same bytes again, and the server counts them once. What could
+not be sent in time is sent by the next attempt, or by `bloom runs send`.
+
+Standard library only. Off inside a job, whose run directory the server reads itself.
+"""
+
+import contextlib
+import http.client
+import json
+import logging
+import socket
+import sys
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+from uuid import uuid4
+
+from gpubloom.traincard.atomic_write import read_json_object, replace_file
+from gpubloom.traincard.layout import find_job_dir
+from gpubloom.traincard.retry import RetryPolicy
+from gpubloom.traincard.sync.accepted import SENT_RUN_PATHS
+from gpubloom.traincard.sync.delta import DeltaBuilder
+from gpubloom.traincard.sync.files import FileState, list_files
+from gpubloom.traincard.sync.upload_batch import UploadBatch
+
+logger = logging.getLogger("gpubloom.traincard")
+
+FOLDER = ".sender"
+_EVERY_SECONDS = 2.0
+_LONGEST_PAUSE_SECONDS = 30.0
+_CLOSE_SECONDS = 30.0
+_REQUEST_SECONDS = 30.0
+_PART_BYTES = 1 << 20
+_LARGEST_CONFIG_BYTES = 256 << 10
+# Answers that say "later" rather than "no".
+_LATER = {408, 409, 425, 429}
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+class SendRefusedError(Exception):
+    """The server does not take this run. The message says why; trying again would not help."""
+
+
+class _Unavailable(Exception):
+    """The server does not answer, or asks to try later."""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the token to another address."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def start_sender(run_dir: Path, project: str | None, environment: Mapping[str, str]) -> "RunSender | None":
+    """The sender that the environment asks for; None: it asks for none, or names no usable server."""
+    server, token = environment.get("BLOOM_SERVER"), environment.get("BLOOM_TOKEN")
+    project = project or environment.get("BLOOM_PROJECT")
+    if not server or not project or find_job_dir(environment) is not None:
+        return None
+    if not token:
+        logger.warning("This run is not sent to %s: set BLOOM_TOKEN to an API token of the server.", server)
+        return None
+    try:
+        sender = RunSender(run_dir, server, token, project)
+    except SendRefusedError as problem:
+        logger.warning("This run is not sent: %s", problem)
+        return None
+    sender.start()
+    return sender
+
+
+class RunSender(threading.Thread):
+    """One run directory and one server. `start` begins to send, `finish` sends the rest."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        server: str,
+        token: str,
+        project: str,
+        *,
+        name: str | None = None,
+        every: float = _EVERY_SECONDS,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(name="run-sender", daemon=True)
+        address = urllib.parse.urlsplit(server.rstrip("/"))
+        if address.scheme not in {"http", "https"} or not address.hostname:
+            raise SendRefusedError(f"BLOOM_SERVER must be an https address, not {server!r}.")
+        if address.scheme == "http" and address.hostname not in _LOOPBACK:
+            raise SendRefusedError(
+                f"{server} does not use https, so the token would travel in the clear. Use an https address."
+            )
+        self._run_dir, self._server, self._token = run_dir, server.rstrip("/"), token
+        self._project, self._name = project, name or run_dir.name
+        self._every, self._tell = every, tell or _tell
+        self._folder = run_dir / FOLDER
+        self._builder = DeltaBuilder(run_dir, _PART_BYTES, listing=_reported)
+        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._wake = threading.Event()
+        self._ending = False
+        self._is_registered = False
+        self._failures = 0
+        self.problem: str | None = None
+        """Why nothing is sent any more; None while the run is sent."""
+        kept = self._read_state()
+        self.run_id: str = kept["id"]
+        self._next, self._state = int(kept["next"]), kept["state"]
+
+    def _read_state(self) -> dict[str, Any]:
+        first = {"server": self._server, "id": str(uuid4()), "next": 1, "state": None}
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.suppress(ValueError):
+            kept = read_json_object(self._folder / "state.json")
+            # Another server has another copy of the run.
+            if kept is not None and kept.get("server") == self._server:
+                return kept
+        self._forget_batch()
+        replace_file(self._folder / "state.json", json.dumps(first))
+        return first
+
+    def run(self) -> None:
+        while self.problem is None:
+            ending = self._ending
+            if self.turn(final=ending) and ending:
+                return
+            pause = RetryPolicy(self._every, _LONGEST_PAUSE_SECONDS).pause_after(1 + self._failures)
+            self._wake.wait(min(pause, 1.0) if ending else pause)
+            self._wake.clear()
+
+    def flush(self, seconds: float) -> None:
+        """Send what there is, within a limit: the machine is about to go away."""
+        self._ending = True
+        self._wake.set()
+        self.join(seconds)
+
+    def finish(self, seconds: float = _CLOSE_SECONDS) -> bool:
+        """Send the rest; returns whether all of it arrived."""
+        self.flush(seconds)
+        if not self.is_alive() and self.problem is None:
+            return True
+        reason = self.problem or f"{self._server} did not take it within {seconds:g} seconds"
+        logger.warning(
+            "Not all of this run was sent: %s. Send the rest: bloom runs send %s", reason, self._run_dir
+        )
+        return False
+
+    def turn(self, *, final: bool) -> bool:
+        """Send all that is new; False when the server could not be reached. Never raises."""
+        try:
+            if not self._is_registered:
+                self._register()
+            if self._batch.exists():
+                self._send()
+            while self._pack(final=final):
+                self._send()
+        except SendRefusedError as problem:
+            self.problem = str(problem)
+            logger.warning("This run is no longer sent to %s: %s", self._server, problem)
+            return False
+        except (_Unavailable, OSError, ValueError) as problem:
+            if self._failures == 0:
+                logger.warning("Could not send the run: %s. The run continues. Trying again.", problem)
+            self._failures += 1
+            self._is_registered = False
+            return False
+        if self._failures:
+            logger.info("Sending the run works again.")
+        self._failures = 0
+        return True
+
+    @property
+    def _batch(self) -> Path:
+        return self._folder / "batch"
+
+    def _forget_batch(self) -> None:
+        self._batch.unlink(missing_ok=True)
+        (self._folder / "after.json").unlink(missing_ok=True)
+
+    def _register(self) -> None:
+        """Tell the server of the run, and learn which batch it expects."""
+        body = {"id": self.run_id, "project": self._project, "name": self._name, "host": socket.gethostname()}
+        if (config := self._config()) is not None:
+            body["config"] = config
+        answer = json.loads(
+            self._request("PUT", "/api/sent-runs", json.dumps(body).encode(), "application/json")
+        )
+        expected = int(answer["next"])
+        if self._state is None:
+            self._tell(f"Sending this run to {self._server}/jobs/{self.run_id}")
+        if expected == self._next + 1 and self._batch.exists():
+            # It arrived, but the answer was lost.
+            self._commit()
+        elif expected != self._next or self._state is None:
+            # One of the two has forgotten what was sent: everything is sent again, over what is there.
+            self._forget_batch()
+            self._next, self._state = expected, DeltaBuilder.first_state(self._run_dir, {})
+            self._keep()
+        self._is_registered = True
+
+    def _config(self) -> Any:
+        path = self._run_dir / "config.json"
+        with contextlib.suppress(OSError, ValueError):
+            if path.is_file() and path.stat().st_size <= _LARGEST_CONFIG_BYTES:
+                return read_json_object(path)
+        return None
+
+    def _pack(self, *, final: bool) -> bool:
+        """Store the next batch; False when nothing is new."""
+        news = self._builder.pack(self._state, large=True, final=final)
+        if news is None:
+            return False
+        entries, content, after = news
+        batch = UploadBatch(self.run_id, 1, self._next, self._every, entries, content)
+        replace_file(self._folder / "after.json", json.dumps(after))
+        temporary = self._folder / ".batch.tmp"
+        temporary.write_bytes(batch.to_bytes())
+        temporary.replace(self._batch)
+        return True
+
+    def _send(self) -> None:
+        self._request("POST", "/api/sent-runs/batches", self._batch.read_bytes(), "application/octet-stream")
+        self._commit()
+
+    def _commit(self) -> None:
+        """The batch arrived: its state holds from now on."""
+        after = read_json_object(self._folder / "after.json")
+        self._next, self._state = self._next + 1, after if after is not None else self._state
+        self._keep()
+        self._forget_batch()
+
+    def _keep(self) -> None:
+        content = {"server": self._server, "id": self.run_id, "next": self._next, "state": self._state}
+        replace_file(self._folder / "state.json", json.dumps(content))
+
+    def _request(self, method: str, path: str, body: bytes, kind: str) -> bytes:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
+        request = urllib.request.Request(  # noqa: S310 - http and https only, checked at the start
+            f"{self._server}{path}", data=body, method=method, headers=headers
+        )
+        try:
+            with self._opener.open(request, timeout=_REQUEST_SECONDS) as answer:
+                content: bytes = answer.read()
+                return content
+        except urllib.error.HTTPError as problem:
+            with problem:
+                sentence = _sentence(problem)
+            if problem.code >= 500 or problem.code in _LATER:
+                raise _Unavailable(sentence) from None
+            raise SendRefusedError(sentence) from None
+        except (OSError, http.client.HTTPException) as problem:
+            reason = getattr(problem, "reason", problem)
+            raise _Unavailable(f"{self._server} cannot be reached ({type(reason).__name__})") from None
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def _reported(run_dir: Path) -> dict[str, FileState]:
+    """What a Reporter writes. Checkpoints and other files of the training stay where they are."""
+    files = list_files(run_dir, ("traincard", "logs"))
+    return {name: seen for name, seen in files.items() if name in SENT_RUN_PATHS}
+
+
+def _sentence(problem: IO[bytes]) -> str:
+    status = getattr(problem, "code", "")
+    try:
+        detail = json.loads(problem.read(1 << 16)).get("detail")
+    except (OSError, ValueError, AttributeError, http.client.HTTPException):
+        detail = None
+    return f"the server answered {status}: {detail or 'no reason given'}".rstrip(".")
+
+
+def send_run(run_dir: Path, server: str, token: str, project: str, *, seconds: float = 3600.0) -> str:
+    """Send all of a run directory; returns the id of the run. SendRefusedError: it cannot be sent."""
+    sender = RunSender(run_dir, server, token, project, every=1.0, tell=lambda line: None)
+    sender.start()
+    if not sender.finish(seconds):
+        raise SendRefusedError(sender.problem or "the server could not be reached")
+    return sender.run_id
+
+
+__all__ = ["FOLDER", "RunSender", "SendRefusedError", "send_run", "start_sender"]

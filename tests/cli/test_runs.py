@@ -1,0 +1,109 @@
+"""`bloom runs`: the run list of a folder and of a server; tags; runs without a config.json."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gpubloom.cli.app import app
+from gpubloom.traincard import Reporter
+from tests.errors import printed
+from tests.live_server import live_server
+from tests.server.installation import Installation
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def _run(folder: Path, lr: float, seed: int, losses: list[float], *, end: str = "completed") -> Path:
+    with Reporter(folder, telemetry_seconds=0, capture=False, announce=False) as reporter:
+        reporter.describe({"config": {"lr": lr, "seed": seed}})
+        for step, loss in enumerate(losses, start=1):
+            reporter.metrics({"eval/loss": loss}, step=step)
+        reporter.finish(end)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    runs = tmp_path / "runs"
+    for seed, losses in enumerate(([3.0, 1.0], [3.0, 2.0])):
+        _run(runs / f"small-{seed}", 0.01, seed, losses)
+    _run(runs / "deep" / "large", 0.5, 0, [9.0], end="failed")
+    return runs
+
+
+def _bloom(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["runs", *arguments], env={"COLUMNS": "120"})
+    return result.exit_code, result.output
+
+
+def test_a_folder_is_listed_without_a_server(folder: Path) -> None:
+    code, text = _bloom(str(folder), "--columns", "lr,eval/loss.min", "--sort", "lr")
+    assert code == 0, text
+    small, large = (line.split() for line in text.splitlines()[1:3])
+    assert small[:3] == ["small", "(2", "seeds)"]
+    assert small[-4:] == ["0.01", "1.5", "±", "0.71"]
+    assert (large[0], large[1], large[-1]) == ("large", "failed", "9")
+    assert text.splitlines()[-1] == "3 of 3 runs"
+
+
+def test_the_filter_is_that_of_the_web_app(folder: Path) -> None:
+    code, text = _bloom(str(folder), "--filter", "lr > 0.1 and status = failed", "--json")
+    assert code == 0, text
+    answer = json.loads(text)
+    assert [row["id"] for section in answer["sections"] for row in section["rows"]] == ["deep/large"]
+    code, text = _bloom(str(folder), "--filter", "lrr > 1")
+    assert (code, printed(text)) == (2, ["unknown_column"])
+    assert "at character 1" in text
+
+
+def test_a_run_that_goes_on_is_read_again_and_others_come_from_the_cache(folder: Path) -> None:
+    assert "9" in _bloom(str(folder), "--columns", "eval/loss.min", "--filter", "lr > 0.1")[1]
+    _run(folder / "deep" / "large", 0.5, 0, [4.0])
+    code, text = _bloom(str(folder), "--columns", "eval/loss.min", "--filter", "lr > 0.1")
+    assert code == 0, text
+    assert text.splitlines()[1].split()[-1] == "4"
+
+
+def test_tags_and_notes_lie_with_the_run(folder: Path) -> None:
+    run = folder / "deep" / "large"
+    assert _bloom("label", str(run), "--tag", "bad", "--tag", "old", "--notes", "why")[0] == 0
+    assert _bloom("label", str(run), "--untag", "old")[0] == 0
+    answer = json.loads(_bloom(str(folder), "--filter", "tag = bad", "--json")[1])
+    (row,) = answer["sections"][0]["rows"]
+    assert (row["name"], row["tags"], row["notes"]) == ("large", ["bad"], "why")
+    assert printed(_bloom("label", str(run))[1]) == ["invalid_option"]
+
+
+def test_runs_of_any_reporter_are_compared_without_a_config_file(folder: Path) -> None:
+    code, text = _bloom(
+        "compare", str(folder / "small-0"), str(folder / "deep/large"), "--series", "eval/loss"
+    )
+    assert code == 0, text
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
+    assert rows["lr"][-2:] == ["0.01", "0.5"]
+
+
+def test_a_run_is_sent_and_found_on_the_server(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with live_server(tmp_path / "home") as server:
+        installation = Installation(server.home, f"sqlite+aiosqlite:///{server.home / 'bloom.db'}")
+        token, _ = installation.add_token(installation.add_user("Ada"))
+        monkeypatch.setenv("BLOOM_SERVER", server.address)
+        monkeypatch.setenv("BLOOM_TOKEN", token)
+        code, text = _bloom("send", str(folder / "small-0"), "--project", "Sweep")
+        assert code == 0, text
+        run_id = text.strip().rpartition("/")[2]
+        code, text = _bloom("list", "--columns", "lr,eval/loss.min", "--filter", "project = Sweep")
+        assert code == 0, text
+        assert text.splitlines()[1].split() == ["small-0", "completed", "0.01", "1"]
+        assert _bloom("label", run_id, "--tag", "sent")[1].strip() == "tags: sent"
+
+
+def test_a_misspelled_command_is_not_a_folder() -> None:
+    assert printed(_bloom("wacth", "x")[1]) == ["usage"]

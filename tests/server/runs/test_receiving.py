@@ -1,0 +1,174 @@
+"""Runs that are sent to the server: batches once and in order, allowed paths, quotas, two tenants."""
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.storage.service import JobStorage
+from gpubloom.traincard import Reporter
+from gpubloom.traincard.sync.delta import DeltaBuilder
+from gpubloom.traincard.sync.upload_batch import UploadBatch
+from tests.server.installation import Browser, Installation, Server
+
+KIND = {"Content-Type": "application/octet-stream"}
+
+
+@pytest.fixture
+def ada(server: Server, member: User) -> Browser:
+    return server.signed_in(member)
+
+
+def _announce(browser: Browser, run_id: str, **changes: Any) -> Any:
+    body = {"id": run_id, "project": "Sweep", "name": "laptop run", "host": "laptop", **changes}
+    return browser.put("/api/sent-runs", json=body)
+
+
+def _post(browser: Browser, batch: UploadBatch) -> Any:
+    return browser.post("/api/sent-runs/batches", content=batch.to_bytes(), headers=KIND)
+
+
+def _whole(path: str, content: bytes = b"{}") -> dict[str, Any]:
+    return {"kind": "whole", "path": path, "size": len(content)}
+
+
+def _batch_of(run_dir: Path, run_id: str, number: int = 1) -> UploadBatch:
+    news = DeltaBuilder(run_dir, 1 << 20).pack(DeltaBuilder.first_state(run_dir, {}), large=True, final=True)
+    assert news is not None
+    entries, body, _ = news
+    return UploadBatch(run_id, 1, number, 2.0, entries, body)
+
+
+def test_a_sent_run_has_a_project_a_page_and_a_place_in_the_list(ada: Browser, tmp_path: Path) -> None:
+    run_id = str(uuid4())
+    first = _announce(ada, run_id, config={"lr": 0.25, "seed": 3})
+    assert (first.status_code, first.json()["next"]) == (200, 1), first.text
+    with Reporter(tmp_path, telemetry_seconds=0) as reporter:
+        reporter.metrics({"train/loss": 0.5}, step=1)
+        reporter.metrics({"train/loss": 0.25}, step=2)
+    batch = _batch_of(tmp_path, run_id)
+    for _ in range(2):
+        # The second one is the same batch again: its answer was lost.
+        answer = _post(ada, batch)
+        assert (answer.status_code, answer.json()["next"]) == (200, 2), answer.text
+    job = ada.get(f"/api/jobs/{run_id}").json()
+    assert (job["status"], job["kind"], job["project_name"]) == ("completed", "run", "Sweep")
+    (curve,) = ada.get(f"/api/jobs/{run_id}/metrics").json()["series"]
+    assert (curve["x"], curve["value"]) == ([1, 2], [0.5, 0.25])
+    listed = ada.get("/api/runs", params={"query": "lr = 0.25", "column": ["train/loss.min", "seed"]}).json()
+    (row,) = listed["sections"][0]["rows"]
+    assert (row["source"], row["cells"]) == ("laptop", {"train/loss.min": 0.25, "seed": 3})
+    assert _announce(ada, run_id).json()["next"] == 2
+    assert ada.post(f"/api/jobs/{run_id}/shares").status_code == 201
+    assert ada.get(f"/api/jobs/{run_id}/logs").status_code == 200
+
+
+def test_a_failed_run_says_why_and_a_gap_is_asked_for(ada: Browser, tmp_path: Path) -> None:
+    run_id = str(uuid4())
+    _announce(ada, run_id)
+    reporter = Reporter(tmp_path, telemetry_seconds=0)
+    reporter.metrics({"loss": 1.0}, step=1)
+    reporter.on_exception(ZeroDivisionError("no divisor"))
+    reporter.close()
+    early = _post(ada, _batch_of(tmp_path, run_id, number=3))
+    assert (early.status_code, early.json()["code"]) == (409, "batch_gap")
+    assert _post(ada, _batch_of(tmp_path, run_id)).status_code == 200
+    job = ada.get(f"/api/jobs/{run_id}").json()
+    assert (job["status"], job["error_message"]) == ("failed", "ZeroDivisionError: no divisor")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "config.json",
+        "train.py",
+        "traincard/control.json",
+        "agent/exit-1.json",
+        "../x",
+        "/etc/x",
+        "traincard/.x",
+    ],
+)
+def test_a_sender_cannot_write_what_the_server_owns(
+    ada: Browser, installation: Installation, path: str
+) -> None:
+    run_id = str(uuid4())
+    _announce(ada, run_id)
+    answer = _post(ada, UploadBatch(run_id, 1, 1, 2.0, [_whole(path)], b"{}"))
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "batch_refused")
+    written = [file for file in (installation.home / "runs" / run_id).rglob("*") if file.is_file()]
+    assert all(".arriving" in file.parts for file in written)
+
+
+def test_files_of_the_training_are_left_out_and_damaged_batches_refused(
+    ada: Browser, installation: Installation
+) -> None:
+    run_id = str(uuid4())
+    _announce(ada, run_id)
+    answer = _post(ada, UploadBatch(run_id, 1, 1, 2.0, [_whole("checkpoints/a/b.bin")], b"{}"))
+    assert answer.status_code == 200
+    assert not (installation.home / "runs" / run_id / "checkpoints").exists()
+    damaged = UploadBatch(run_id, 1, 2, 2.0, [], b"").to_bytes()[:-3]
+    answer = ada.post("/api/sent-runs/batches", content=damaged, headers=KIND)
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "damaged_batch")
+
+
+def test_a_run_counts_towards_the_quota_of_its_owner(
+    ada: Browser, installation: Installation, member: User
+) -> None:
+    run_id = str(uuid4())
+    _announce(ada, run_id)
+    content = b"x" * 5_000
+    assert (
+        _post(ada, UploadBatch(run_id, 1, 1, 2.0, [_whole("logs/a.log", content)], content)).status_code
+        == 200
+    )
+    (stored,) = installation.all(JobStorage)
+    assert (str(stored.job_id), stored.user_id) == (run_id, member.id)
+    assert stored.run_bytes >= 5_000
+
+
+def test_without_room_a_batch_is_refused(installation: Installation, member: User) -> None:
+    with installation.serve(user_quota_gb=0.000_001) as small:
+        ada = small.signed_in(member)
+        run_id = str(uuid4())
+        _announce(ada, run_id)
+        content = b"x" * 5_000
+        answer = _post(ada, UploadBatch(run_id, 1, 1, 2.0, [_whole("logs/a.log", content)], content))
+        assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "batch_refused")
+        assert not (installation.home / "runs" / run_id / "logs").exists()
+
+
+def test_nobody_sends_into_the_run_of_another_or_without_the_scope(
+    ada: Browser, server: Server, installation: Installation, member: User
+) -> None:
+    run_id = str(uuid4())
+    _announce(ada, run_id)
+    eve = server.signed_in(installation.add_user("Eve"))
+    assert _announce(eve, run_id).status_code == 404
+    assert _post(eve, UploadBatch(run_id, 1, 1, 2.0, [_whole("logs/a.log")], b"{}")).status_code == 404
+    assert eve.get("/api/runs").json()["total"] == 0
+    job = _post(ada, UploadBatch(str(uuid4()), 1, 1, 2.0, [], b""))
+    assert job.status_code == 404
+    refused = _announce(server.program(member, "read"), str(uuid4()))
+    assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+
+
+def test_a_sent_run_is_ended_by_cancel_lives_again_and_is_not_controlled_here(
+    ada: Browser, tmp_path: Path
+) -> None:
+    run_id = str(uuid4())
+    _announce(ada, run_id)
+    assert ada.post(f"/api/jobs/{run_id}/pause").json()["code"] == "not_for_this_kind"
+    assert ada.post(f"/api/jobs/{run_id}/cancel").json()["status"] == "cancelled"
+    reporter = Reporter(tmp_path, telemetry_seconds=0)
+    reporter.metrics({"loss": 1.0}, step=1)
+    reporter.flush()
+    _post(ada, _batch_of(tmp_path, run_id))
+    assert ada.get(f"/api/jobs/{run_id}").json()["status"] == "running"
+    reporter.close()
+    ada.post(f"/api/jobs/{run_id}/cancel")
+    assert ada.delete(f"/api/jobs/{run_id}").status_code in {200, 204}
+    assert _post(ada, _batch_of(tmp_path, run_id, number=2)).status_code == 404

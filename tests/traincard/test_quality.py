@@ -1,0 +1,86 @@
+"""Findings about the result of a run: a run that completed is not yet a run that went well."""
+
+from pathlib import Path
+
+import pytest
+
+from gpubloom.traincard import Reading, Reporter, diagnose, snapshot
+from gpubloom.traincard.findings import Finding, finding_title
+
+
+def _run(
+    folder: Path, losses: list[float], evaluations: dict[int, float] | None = None, **facts: int
+) -> Path:
+    with Reporter(folder, telemetry_seconds=0) as reporter:
+        if facts:
+            reporter.describe(facts)
+        for step, loss in enumerate(losses, start=1):
+            reporter.metric("train/loss", loss, step)
+            if evaluations and step in evaluations:
+                reporter.metric("eval/loss", evaluations[step], step)
+                reporter.checkpoint(
+                    f"checkpoints/step-{step}", step=step, metrics={"eval/loss": evaluations[step]}
+                )
+        reporter.finish("completed")
+    return folder
+
+
+def _findings(folder: Path) -> dict[str, Finding]:
+    reading = Reading(folder)
+    reading.update()
+    return {finding.kind: finding for finding in diagnose(reading)}
+
+
+def test_a_run_whose_loss_rose_has_diverged_and_has_no_best_checkpoint(tmp_path: Path) -> None:
+    losses = [7.3 + step * 0.2 for step in range(50)]
+    folder = _run(tmp_path / "run", losses, {10: 9.0, 50: 17.0})
+    found = _findings(folder)["diverging"]
+    assert (found.severity, found.evidence["series"]) == ("critical", "train/loss")
+    assert "lower learning rate" in found.next_step
+    assert snapshot(folder)["checkpoints"]["best"] is None
+    assert not any(item["best"] for item in snapshot(folder)["checkpoints"]["items"])
+
+
+def test_a_run_that_learns_has_no_finding_and_keeps_its_best_checkpoint(tmp_path: Path) -> None:
+    folder = _run(tmp_path / "run", [5 - step * 0.05 for step in range(60)], {20: 3.0, 40: 2.5, 60: 2.4})
+    assert _findings(folder) == {}
+    assert snapshot(folder)["checkpoints"]["best"] is not None
+
+
+def test_an_eval_loss_that_rises_while_training_goes_on_is_overfitting(tmp_path: Path) -> None:
+    evaluations = {10: 1.9, 20: 1.287, 30: 1.32, 40: 1.342}
+    found = _findings(_run(tmp_path / "run", [5 - step * 0.05 for step in range(45)], evaluations))
+    assert found["overfitting"].evidence["best_step"] == 20
+    assert "1.287" in found["overfitting"].sentence
+    assert "step 20" in found["overfitting"].next_step
+
+
+def test_one_bad_evaluation_is_no_overfitting(tmp_path: Path) -> None:
+    evaluations = {10: 1.9, 20: 1.287, 30: 1.288, 40: 1.342}
+    assert "overfitting" not in _findings(
+        _run(tmp_path / "run", [5 - step * 0.05 for step in range(45)], evaluations)
+    )
+
+
+@pytest.mark.parametrize(("used", "found"), [(20, True), (59, True), (60, False), (120, False)])
+def test_a_run_that_leaves_most_of_its_rows_out_says_so(tmp_path: Path, used: int, found: bool) -> None:
+    folder = _run(tmp_path / "run", [2.0] * 5, rows_used=used, rows_total=120)
+    assert ("few_rows_used" in _findings(folder)) is found
+
+
+def test_warnings_of_the_log_are_findings_once_however_often_they_are_repeated(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Reporter(tmp_path / "run", telemetry_seconds=0) as reporter:
+            reporter.log("100 of 120 rows cannot be used", level="warning")
+            reporter.log("nothing to worry about")
+            reporter.finish("completed")
+    reading = Reading(tmp_path / "run")
+    reading.update()
+    assert [(each.kind, each.severity, each.sentence) for each in diagnose(reading)] == [
+        ("run_warning", "warning", "100 of 120 rows cannot be used")
+    ]
+
+
+def test_a_finding_has_a_title_also_when_its_kind_is_of_a_newer_version() -> None:
+    assert finding_title("overfitting") == "Possible overfitting"
+    assert finding_title("some_new_kind") == "Some new kind"

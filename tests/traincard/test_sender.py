@@ -1,0 +1,220 @@
+"""Runs from anywhere: a Reporter sends its run to a server that is killed, over a link that is cut."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from gpubloom.traincard import Reporter, read_all
+from gpubloom.traincard.sender import RunSender, SendRefusedError, send_run, start_sender
+from tests.live_server import LiveServer, live_server
+from tests.server.installation import Installation
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from gpubloom.traincard import Reporter
+with Reporter(sys.argv[1], project="Sweep", telemetry_seconds=0, segment_bytes=20_000) as reporter:
+    reporter.describe({"config": {"lr": 0.5}})
+    step = 0
+    while not Path(sys.argv[2]).exists():
+        step += 1
+        reporter.metrics({"train/loss": 1 / step}, step=step)
+        time.sleep(0.03)
+"""
+
+
+class CuttingProxy:
+    """Passes connections on to an address that may change; `cut` breaks all of them, until `mend`."""
+
+    def __init__(self) -> None:
+        self.target: tuple[str, int] | None = None
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.is_cut = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def cut(self) -> None:
+        self.is_cut = True
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+
+    def mend(self) -> None:
+        self.is_cut = False
+
+    def close(self) -> None:
+        self.cut()
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listening.accept()
+            except OSError:
+                return
+            if self.is_cut or self.target is None:
+                near.close()
+                continue
+            try:
+                far = socket.create_connection(self.target, timeout=5)
+            except OSError:
+                near.close()
+                continue
+            self._open += [near, far]
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _pass(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while piece := one.recv(65_536):
+                other.sendall(piece)
+        for each in (one, other):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        # The thread of the other direction closes the other one.
+        one.close()
+
+
+@contextmanager
+def _token(server: LiveServer) -> Iterator[tuple[Installation, str]]:
+    installation = Installation(server.home, f"sqlite+aiosqlite:///{server.home / 'bloom.db'}")
+    yield installation, installation.add_token(installation.add_user("Ada"))[0]
+
+
+def _point(proxy: CuttingProxy, server: LiveServer) -> None:
+    host, port = server.address.removeprefix("http://").split(":")
+    proxy.target = (host, int(port))
+
+
+def _events(run_dir: Path) -> list[tuple[int, int, str, int | None]]:
+    return [(event.attempt, event.seq, event.kind, event.step) for event in read_all(run_dir)]
+
+
+def _wait(condition: object, seconds: float = 60.0) -> None:
+    ends = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < ends, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_a_run_arrives_whole_although_the_server_is_killed_three_times_and_the_link_is_cut(
+    tmp_path: Path,
+) -> None:
+    home, run_dir, proxy = tmp_path / "home", tmp_path / "run", CuttingProxy()
+    stop = tmp_path / "stop"
+    token, process = "", None
+    for start in range(4):
+        with live_server(home) as server:
+            _point(proxy, server)
+            if start == 0:
+                with _token(server) as (_, token):
+                    pass
+                environment = {**os.environ, "BLOOM_SERVER": proxy.address, "BLOOM_TOKEN": token}
+                environment.pop("BLOOM_JOB_ID", None)
+                process = subprocess.Popen(
+                    [sys.executable, "-c", SCRIPT, str(run_dir), str(stop)], env=environment
+                )
+            assert process is not None
+            before = sum(file.stat().st_size for file in (home / "runs").rglob("*") if file.is_file())
+            if start < 3:
+                # Something new arrived, then the link is cut and the server is killed in the middle of it.
+                _wait(lambda before=before: _arrived(home) > before)
+                proxy.cut()
+                server.process.send_signal(signal.SIGKILL)
+                server.process.wait()
+                proxy.mend()
+            else:
+                stop.touch()
+                assert process.wait(120) == 0
+    state = json.loads((run_dir / ".sender/state.json").read_text())
+    copy = home / "runs" / state["id"]
+    assert _events(copy) == _events(run_dir)
+    steps = sum(kind == "metric" for _, _, kind, _ in _events(copy))
+    proxy.close()
+    with live_server(home) as server:
+        row, points = _stored(server, token, state["id"])
+    assert (row["status"], row["project_name"]) == ("completed", "Sweep")
+    # Each point once, in order.
+    assert 100 < steps == len(points) < 5_000
+    assert points == [(step, pytest.approx(1 / step)) for step in range(1, steps + 1)]
+
+
+def _arrived(home: Path) -> int:
+    return sum(file.stat().st_size for file in (home / "runs").rglob("*") if file.is_file())
+
+
+def _stored(server: LiveServer, token: str, run_id: str) -> tuple[dict[str, str], list[tuple[int, float]]]:
+    import httpx2
+
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx2.Client(base_url=f"{server.address}/api", headers=headers, timeout=60) as client:
+        row = client.get(f"/jobs/{run_id}").json()
+        params: dict[str, str | int] = {"series": "train/loss", "points": 5000}
+        (curve,) = client.get(f"/jobs/{run_id}/metrics", params=params).json()["series"]
+    return row, list(zip(curve["x"], curve["value"], strict=True))
+
+
+def test_a_run_is_sent_only_when_asked_for_and_never_in_a_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = {"BLOOM_SERVER": "https://bloom.example", "BLOOM_TOKEN": "bloom_x"}
+    assert start_sender(tmp_path, None, server) is None
+    assert start_sender(tmp_path, "P", {}) is None
+    job = {**server, "BLOOM_JOB_ID": "1", "BLOOM_RUN_DIR": str(tmp_path)}
+    assert start_sender(tmp_path, "P", job) is None
+    assert start_sender(tmp_path, "P", {"BLOOM_SERVER": "https://bloom.example"}) is None
+    assert "BLOOM_TOKEN" in caplog.text
+    assert start_sender(tmp_path, "P", {**server, "BLOOM_SERVER": "http://bloom.example"}) is None
+    assert "https" in caplog.text
+    assert not (tmp_path / ".sender").exists()
+
+
+def test_a_server_that_is_away_neither_stops_nor_slows_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    sender = RunSender(tmp_path, f"http://127.0.0.1:{port}", "bloom_x", "P", every=0.05)
+    sender.start()
+    with Reporter(tmp_path, telemetry_seconds=0) as reporter:
+        reporter.metrics({"loss": 1.0}, step=1)
+    assert sender.finish(0.5) is False
+    assert "bloom runs send" in caplog.text
+
+
+def test_a_run_that_is_there_already_is_sent_and_a_wrong_token_is_said(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        reporter.metrics({"loss": 1.0}, step=1)
+    (run_dir / "checkpoints").mkdir()
+    (run_dir / "checkpoints/weights.bin").write_bytes(b"x" * 1000)
+    with live_server(tmp_path / "home") as server, _token(server) as (_, token):
+        with pytest.raises(SendRefusedError, match="401"):
+            send_run(run_dir, server.address, "bloom_wrong", "P")
+        run_id = send_run(run_dir, server.address, token, "P")
+        assert send_run(run_dir, server.address, token, "P") == run_id
+        copy = server.home / "runs" / run_id
+        assert _events(copy) == _events(run_dir)
+        assert not (copy / "checkpoints").exists()
+        # A sender that lost its memory begins anew, over what is there.
+        state = json.loads((run_dir / ".sender/state.json").read_text())
+        (run_dir / ".sender/state.json").write_text(json.dumps({**state, "next": 1, "state": None}))
+        assert send_run(run_dir, server.address, token, "P") == run_id
+        assert _events(copy) == _events(run_dir)

@@ -1,0 +1,82 @@
+/** The pre-flight: what the job would train on, counted before it starts. */
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { preflightQuery } from "@/api/jobs";
+import { sentenceOf } from "@/api/problem";
+import type { PlanRequest, Preflight } from "@/api/types";
+import { Card, CardHeader } from "@/components/card";
+import { Facts } from "@/components/figures";
+import { SkeletonRows } from "@/components/loaded";
+import { Notice } from "@/components/notice";
+import { counted, countText, shareText } from "@/text/numbers";
+
+const PAUSE = 800;
+
+type PreflightCardProps = { request: PlanRequest; complete: boolean; missing: string | null };
+
+/** Counts again when the form rests. The plan beside it is asked again with the counts. */
+export function PreflightCard({ request, complete, missing }: PreflightCardProps) {
+  const wanted = JSON.stringify(request);
+  const [settled, setSettled] = useState(wanted);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(wanted), PAUSE);
+    return () => clearTimeout(timer);
+  }, [wanted]);
+  const found = useQuery({ ...preflightQuery(JSON.parse(settled) as PlanRequest), enabled: complete });
+  const client = useQueryClient();
+  const { dataUpdatedAt } = found;
+  useEffect(() => {
+    if (dataUpdatedAt > 0) void client.invalidateQueries({ queryKey: ["plan"] });
+  }, [client, dataUpdatedAt]);
+  const busy = complete && (found.isFetching || settled !== wanted);
+
+  return (
+    <Card aria-label="Pre-flight" aria-busy={busy}>
+      <CardHeader title="Pre-flight" note={busy ? "counting…" : "the dataset as this model sees it"} />
+      {!complete ? (
+        <p className="text-sm text-dim">{missing ?? "Correct the config first."}</p>
+      ) : found.isError && !busy ? (
+        <Notice tone="bad" role="alert">
+          {sentenceOf(found.error)}
+        </Notice>
+      ) : found.data ? (
+        <Counts found={found.data} />
+      ) : (
+        <SkeletonRows rows={4} />
+      )}
+    </Card>
+  );
+}
+
+function Counts({ found }: { found: Preflight }) {
+  const { train, train_file: file, eval: held, eval_file: evalFile } = found;
+  const facts: (readonly [string, string])[] = [
+    ["Rows used", `${countText(file.used)} of ${countText(file.rows)}`],
+    ["Steps", countText(found.steps)],
+    ["Training tokens", `${countText(train.tokens)}, ${countText(train.trained_tokens)} in the loss`],
+    ["Sequences", `${countText(train.sequences)} of ${counted(found.sequence_length, "token")}`],
+    ["Truncated", shareText(found.truncated_share)],
+    [evalFile ? "Validation rows" : "Held-out rows", held ? countText(held.examples) : "none"],
+    ["Duplicates", countText(found.duplicates)],
+    ["Longest example", counted(train.longest, "token")],
+  ];
+  return (
+    <div className="grid gap-3.5">
+      <Facts facts={facts} />
+      {found.findings.length > 0 ? (
+        <ul aria-label="Findings" className="grid gap-2">
+          {found.findings.map(({ kind, severity, title, sentence, next_step }) => (
+            <li key={`${kind} ${sentence}`}>
+              <Notice tone={severity === "critical" ? "bad" : severity === "warning" ? "attention" : "plain"} className="break-words">
+                <b className="mr-2 font-[570]">{title}.</b>
+                <span className="text-dim">{`${sentence} ${next_step}`.trimEnd()}</span>
+              </Notice>
+            </li>
+          ))}
+        </ul>
+      ) : (
+        <p className="text-sm text-dim">Nothing to report: every row is used.</p>
+      )}
+    </div>
+  );
+}

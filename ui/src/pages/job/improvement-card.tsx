@@ -1,0 +1,187 @@
+/** "Did it improve?": the loss on the held-out rows before training, at its best and now, as one plain answer. */
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { Check, CircleHelp, X } from "lucide-react";
+import { useSyncExternalStore } from "react";
+import { isResting, jobQuery } from "@/api/jobs";
+import { tasksQuery } from "@/api/tasks";
+import type { EvaluationResult, Job } from "@/api/types";
+import type { CurveStore } from "@/charts/curve-store";
+import { cn } from "@/components/class-names";
+import { Card } from "@/components/card";
+import { Badge } from "@/components/notice";
+import { countText, metricText } from "@/text/numbers";
+
+type Evaluated = { step: number; loss: number };
+export type Improvement = { first: Evaluated; best: Evaluated; latest: Evaluated; verdict: "yes" | "no" | "unclear"; text: string };
+
+/** Differences below this share are noise for an evaluation that says nothing of its own spread. */
+const NOISE = 0.005;
+
+/** What the evaluations of a run say. `spoiled`: a finding that forbids to call any step the best. */
+export function improvementOf(evaluations: readonly Evaluated[], spoiled: string | null): Improvement | null {
+  const finite = evaluations.filter(({ loss }) => Number.isFinite(loss));
+  const first = finite[0];
+  const latest = finite.at(-1);
+  if (!first || !latest) return null;
+  const best = finite.reduce((lowest, each) => (each.loss < lowest.loss ? each : lowest));
+  if (spoiled !== null) return { first, best, latest, verdict: "no", text: `No: ${spoiled}` };
+  if (finite.length < 2) return { first, best, latest, verdict: "unclear", text: "Not clear: only one evaluation" };
+  const change = (best.loss - first.loss) / Math.abs(first.loss || 1);
+  if (best === first) return { first, best, latest, verdict: "no", text: "No" };
+  if (change > -NOISE) return { first, best, latest, verdict: "unclear", text: "Not clear" };
+  return { first, best, latest, verdict: "yes", text: best === latest ? "Yes" : `Yes, up to step ${countText(best.step)}` };
+}
+
+/** Why no step of this run may be called the best; null where one may. */
+export const spoiledBy = ({ summary }: Pick<Job, "summary">): string | null => summary.findings.find((finding) => finding.without_best)?.title.toLowerCase() ?? null;
+
+/** The evaluations of the newest attempt that reached each step. */
+export function useEvaluations(store: CurveStore): Evaluated[] {
+  const written = useSyncExternalStore(store.subscribe, () => {
+    const curve = store.curve("eval/loss");
+    return curve ? JSON.stringify([...new Map(curve.x.map((step, index) => [step, curve.value[index]])).entries()].toSorted(([a], [b]) => a - b)) : "[]";
+  });
+  return (JSON.parse(written) as [number, number][]).map(([step, loss]) => ({ step, loss }));
+}
+
+const TONES = { yes: { tone: "good", icon: Check }, no: { tone: "bad", icon: X }, unclear: { tone: "neutral", icon: CircleHelp } } as const;
+
+const changeText = (before: number, after: number) => {
+  const percent = Math.round((after / before - 1) * 100);
+  return percent === 0 ? "about the same" : `${percent < 0 ? "−" : "+"}${Math.abs(percent)} % eval loss`;
+};
+
+export function ImprovementCard({ job, store }: { job: Job; store: CurveStore }) {
+  const evaluations = useEvaluations(store);
+  const found = improvementOf(evaluations, spoiledBy(job));
+  const answers = useNewestAnswers(job);
+  return (
+    <Card aria-label="Did it improve?" className={cn("grid p-0", answers && "lg:grid-cols-[5fr_7fr]")}>
+      <div className="px-4 py-3.5">
+        <div className="mb-2 flex flex-wrap items-center justify-between gap-x-4 gap-y-1">
+          <h2 className="text-[13px] font-[590]">Did it improve?</h2>
+          {found && <Verdict found={found} />}
+        </div>
+        {found ? <Compared found={found} /> : <p className="text-dim">{waitingText(job)}</p>}
+        <p className="mt-2 text-xs text-dim">
+          <Link to="." search={{ tab: "evaluate" }} className="text-violet-soft underline decoration-violet-soft/50 underline-offset-3">
+            {job.has_model ? "Evaluate on other data and prompts" : "All evaluations"}
+          </Link>
+        </p>
+      </div>
+      {answers && <SampleAnswers answers={answers} />}
+    </Card>
+  );
+}
+
+function Verdict({ found: { verdict, text } }: { found: Improvement }) {
+  const { tone, icon: Icon } = TONES[verdict];
+  return (
+    <Badge tone={tone}>
+      <Icon aria-hidden className="size-3" />
+      {text}
+    </Badge>
+  );
+}
+
+function Compared({ found: { first, best, latest, verdict } }: { found: Improvement }) {
+  const shown = verdict === "no" ? latest : best;
+  const rows = [
+    { name: first.step === 0 ? "Base model" : `First evaluation, step ${countText(first.step)}`, note: null, ...first, colour: "bg-primary-soft" },
+    ...(verdict === "yes" && best !== latest ? [{ name: `Step ${countText(best.step)}`, note: "best", ...best, colour: "bg-success-soft" }] : []),
+    ...(latest === first ? [] : [{ name: `Step ${countText(latest.step)}`, note: verdict === "yes" && best === latest ? "best, latest" : "latest", ...latest, colour: "bg-violet-soft" }]),
+  ];
+  const low = Math.min(...rows.map(({ loss }) => loss));
+  const high = Math.max(...rows.map(({ loss }) => loss));
+  const offsetOf = (loss: number) => (high === low ? 50 : ((loss - low) / (high - low)) * 100);
+  return (
+    <>
+      <p className="text-[26px] leading-tight font-[620] tracking-[-0.025em] tabular-nums">
+        {metricText(first.loss)} <span className="font-normal text-dim">→</span> {metricText(shown.loss)}
+        <small className={cn("ml-2 text-base font-[520] tracking-normal", shown.loss < first.loss ? "text-success-soft" : "text-danger-soft")}>{changeText(first.loss, shown.loss)}</small>
+      </p>
+      <table className="mt-2 w-full text-sm">
+        <caption className="sr-only">Loss on the held-out rows</caption>
+        <thead className="text-2xs text-faint">
+          <tr>
+            <th scope="col" className="text-left font-[450]">
+              <span className="sr-only">Model</span>
+            </th>
+            <th scope="col" className="text-right font-[450]">
+              Eval loss
+            </th>
+            <th scope="col" className="text-right font-[450]">
+              Perplexity
+            </th>
+            <td aria-hidden className="w-2/5 sm:w-1/3" />
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map(({ name, note, step, loss, colour }) => (
+            <tr key={step} className="border-t border-line">
+              <th scope="row" className="py-1 text-left font-[450]">
+                {name} {note && <span className={note.startsWith("best") ? "text-success-soft" : "text-dim"}>{note}</span>}
+              </th>
+              <td className="py-1 pl-3 text-right font-[560] tabular-nums">{metricText(loss)}</td>
+              <td className="py-1 pl-3 text-right text-dim tabular-nums">{loss < 700 ? metricText(Math.exp(loss)) : "∞"}</td>
+              <td aria-hidden className="py-1 pl-5">
+                <div className="relative h-2 border-x border-line">
+                  <span className={cn("absolute size-2 -translate-x-1/2 rounded-full", colour)} style={{ left: `${offsetOf(loss)}%` }} />
+                </div>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </>
+  );
+}
+
+function waitingText(job: Job): string {
+  const every = job.settings.eval_every_steps ?? job.config?.eval.every_steps;
+  if (job.kind === "script") return "The script has reported no eval loss. Log eval/loss to see an answer here.";
+  if (isResting(job.status)) return "The run was not evaluated, so nobody can tell. Set an eval split, or evaluate the model now.";
+  return every ? `First evaluation at step ${countText(every)}.` : "First evaluation at the end of the epoch.";
+}
+
+type Answers = EvaluationResult["prompts"];
+
+/** The answers of the newest evaluation that has any. */
+function useNewestAnswers(job: Job): Answers | null {
+  const tasks = useQuery({ ...tasksQuery(job.id, "evaluate"), enabled: job.kind === "train" });
+  const newest = tasks.data?.items.find(({ status }) => status === "completed");
+  const task = useQuery({ ...jobQuery(newest?.id ?? ""), enabled: newest !== undefined });
+  const result = task.data?.result;
+  return result?.kind === "evaluate" && result.prompts.length > 0 ? result.prompts : null;
+}
+
+function SampleAnswers({ answers }: { answers: Answers }) {
+  const [first] = answers;
+  if (!first) return null;
+  return (
+    <div className="flex flex-col border-line px-4 py-3.5 max-lg:border-t lg:border-l">
+      <div className="mb-2 flex items-center justify-between gap-4">
+        <h2 className="text-[13px] font-[590]">Sample answers</h2>
+        <Link to="." search={{ tab: "samples" }} className="text-sm text-violet-soft underline-offset-3 hover:underline">
+          All samples
+        </Link>
+      </div>
+      <p className="mb-2 line-clamp-2 rounded-control bg-white/5 px-3 py-2 font-[540] break-words">{first.prompt}</p>
+      <div className="grid grow gap-2 md:grid-cols-2">
+        {first.base !== null && <ShortAnswer name="Base model" text={first.base} />}
+        {first.tuned !== null && <ShortAnswer name="Tuned" text={first.tuned} tuned />}
+      </div>
+    </div>
+  );
+}
+
+export function ShortAnswer({ name, text, tuned = false }: { name: string; text: string; tuned?: boolean }) {
+  const shown = text.trim();
+  return (
+    <div className={cn("min-w-0 rounded-control border px-3 py-2", tuned ? "border-violet-soft/35 bg-violet/12" : "border-line")}>
+      <h3 className={cn("text-2xs", tuned ? "text-violet-soft" : "text-faint")}>{name}</h3>
+      <p className="line-clamp-6 text-sm break-words whitespace-pre-line">{shown === "" ? <span className="text-dim">empty answer</span> : shown.replaceAll(/\n{2,}/g, "\n")}</p>
+    </div>
+  );
+}
