@@ -225,5 +225,14 @@ def test_what_only_needs_attention_is_a_warning(model_copy: Copy, code: str) -> 
     assert [finding.code for finding in report.findings] == [code]
 
 
+def test_a_turn_may_end_with_a_special_token_of_its_own(model_copy: Copy) -> None:
+    """As Gemma's turns end with <end_of_turn> and its texts with <eos>."""
+    folder = model_copy()
+    change(folder / "tokenizer_config.json", eos_token="<|endoftext|>")
+    for file in ("config.json", "generation_config.json"):
+        change(folder / file, eos_token_id=0)
+    assert codes(folder) == set()
+
+
 def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     assert codes(tmp_path / "nowhere") == {"folder_missing"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpubloom.plan import PRESETS, TrainConfig
-from gpubloom.plan.config import Situation
+from gpubloom.plan.fields import Situation
 
 SCHEMA = TrainConfig.model_json_schema()
 
@@ -66,7 +66,8 @@ def test_no_other_field_has_conditional_defaults() -> None:
 def test_choices_are_the_values_that_are_accepted() -> None:
     for name, field in FIELDS.items():
         if "choices" in field and name != "model.preset":
-            accepted = ["false", "true"] if field["type"] == "boolean" else field["enum"]
+            said = next((part for part in field.get("anyOf", ()) if "enum" in part), field)
+            accepted = ["false", "true"] if said["type"] == "boolean" else said["enum"]
             assert sorted(choice["value"] for choice in field["choices"]) == sorted(accepted), name
 
 

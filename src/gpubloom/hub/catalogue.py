@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from gpubloom.plan import Gpu, Hardware, MemoryConfig, ModelConfig, TrainConfig
+from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import least_need
@@ -71,9 +72,8 @@ def known_model(repository: str) -> CatalogueModel | None:
     return None
 
 
-def memory_by_method(config: dict[str, Any]) -> dict[Method, int]:
+def memory_by_method(shape: DecoderShape) -> dict[Method, int]:
     """The least GPU memory in bytes that a model needs, by method, in the usual setting."""
-    shape = decoder_shape(config)
     tokens = min(USUAL_TOKENS_PER_ROW, shape.max_positions or USUAL_TOKENS_PER_ROW)
     needs: dict[Method, int] = {}
     for method in METHODS:
@@ -102,5 +102,5 @@ def _model(entry: dict[str, Any]) -> CatalogueModel:
         chat=entry["chat"],
         gated=entry["gated"],
         unsloth_id=entry["unsloth"],
-        memory=memory_by_method(config),
+        memory=memory_by_method(shape),
     )

@@ -7,30 +7,21 @@ template works. Each finding has a code for programs and a sentence for people.
 """
 
 import json
-import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from gpubloom.datasets import ChatTemplate, RowProblem, RowTokenizer
 from gpubloom.datasets.template import PLAIN_NOTE
-from gpubloom.errors import CodedError, InputError
+from gpubloom.hub.architecture import Severity, Tell, check_architecture
 from gpubloom.hub.catalogue import memory_by_method
 from gpubloom.hub.weight_index import UnsafeModelError, check_model_folder, read_weight_index
 from gpubloom.plan.decoder import DecoderShape
-from gpubloom.plan.families import FAMILIES, decoder_shape
+from gpubloom.plan.families import FAMILIES
+from gpubloom.plan.safetensors_header import HeldTensor, Truncated, read_header
 
-Severity = Literal["error", "warning", "note"]
-
-_LENGTH_BYTES = 8
-# The format allows no longer header.
-_LONGEST_HEADER = 100_000_000
-_BITS = {
-    "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16,
-    "U16": 16, "I8": 8, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4,
-}  # fmt: skip
 TRAINABLE_TYPES = {"F64", "F32", "F16", "BF16"}
 _OTHER_TOKENIZERS = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _CONVERSATION = ({"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"})
@@ -49,65 +40,6 @@ class Finding:
     code: str
     severity: Severity
     sentence: str
-
-
-# Called with code, severity and sentence of each finding.
-Tell = Callable[[str, Severity, str], None]
-
-
-@dataclass(frozen=True)
-class HeldTensor:
-    """A tensor as a file's header describes it."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    file: str
-
-    @property
-    def length(self) -> int:
-        return math.prod(self.shape)
-
-
-class Truncated(CodedError, ValueError):
-    """The file ends before its tensors do."""
-
-    code = "invalid_safetensors"
-
-
-def read_header(path: Path) -> dict[str, HeldTensor]:
-    """The tensors of a file by name. Raises Truncated when bytes are missing, InputError when damaged.
-
-    Written here because the safetensors package is not part of the server's installation.
-    """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        first = file.read(_LENGTH_BYTES)
-        length = int.from_bytes(first, "little")
-        if len(first) < _LENGTH_BYTES:
-            raise Truncated("it ends within its header")
-        if length > _LONGEST_HEADER:
-            raise InputError("invalid_safetensors", "it does not begin with a safetensors header")
-        if length > size - _LENGTH_BYTES:
-            raise Truncated("it ends within its header")
-        text = file.read(length)
-    try:
-        described = json.loads(text)
-        described.pop("__metadata__", None)
-        tensors, end = {}, 0
-        for name, about in described.items():
-            shape = tuple(int(dimension) for dimension in about["shape"])
-            begin, stop = (int(offset) for offset in about["data_offsets"])
-            bits = _BITS.get(about["dtype"])
-            if min(shape, default=0) < 0 or (bits and stop - begin != math.prod(shape) * bits // 8):
-                raise InputError("invalid_safetensors", f"tensor {name} has invalid offsets")
-            tensors[str(name)] = HeldTensor(str(name), str(about["dtype"]), shape, path.name)
-            end = max(end, stop)
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise InputError("invalid_safetensors", f"its header cannot be read ({problem})") from None
-    if _LENGTH_BYTES + length + end > size:
-        raise Truncated(f"it has {size:,} bytes instead of {_LENGTH_BYTES + length + end:,}")
-    return tensors
 
 
 def check_text(folder: Path, config: dict[str, Any], tell: Tell) -> bool:
@@ -166,12 +98,16 @@ def _check_template(
         tell("chat_template_missing", "warning", PLAIN_NOTE)
         return False
     ends = _ends(folder, config, vocabulary or {})
-    if ends and not any(end in text for end in ends):
+    # Gemma closes a turn with a special token of its own, which exports name as an end of text.
+    behind = text.rpartition(str(_CONVERSATION[-1]["content"]))[2]
+    closed = any(mark in behind for mark in _special_tokens(folder))
+    if ends and not closed and not any(end in text for end in ends):
         tell(
             "template_without_end",
             "warning",
-            "The chat template never writes an end-of-text token "
-            f"({', '.join(sorted(ends))}): a model trained with this template does not learn to stop.",
+            "The chat template closes an answer neither with an end-of-text token "
+            f"({', '.join(sorted(ends))}) nor with another special token: a model trained with this template "
+            "does not learn to stop.",
         )
     return True
 
@@ -219,6 +155,12 @@ def _ends(folder: Path, config: dict[str, Any], vocabulary: dict[str, int]) -> s
     return {text for text, number in vocabulary.items() if number in ids} | ({eos} if eos else set())
 
 
+def _special_tokens(folder: Path) -> set[str]:
+    added = _object(folder / "tokenizer.json").get("added_tokens")
+    entries = [entry for entry in added if isinstance(entry, dict)] if isinstance(added, list) else []
+    return {text for entry in entries if entry.get("special") and (text := _text(entry))}
+
+
 def _ids(value: Any) -> list[int]:
     return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, int)]
 
@@ -248,7 +190,8 @@ def check_weights(folder: Path, shape: DecoderShape | None, tell: Tell) -> int:
     if tensors is None:
         return 0
     _check_types(tensors, tell)
-    if shape is not None:
+    # Other families are counted by these very tensors.
+    if shape is not None and shape.family in FAMILIES:
         _check_shapes(tensors, shape, tell)
     return sum(tensor.length for tensor in tensors.values())
 
@@ -417,7 +360,7 @@ def check_model(folder: Path) -> Report:
         findings.append(Finding(code, severity, sentence))
 
     config = _read_config(folder, tell)
-    shape = _check_architecture(folder, config, tell)
+    shape = None if config is None else check_architecture(folder, config, tell)
     if config is not None:
         check_weights(folder, shape, tell)
     chat = folder.is_dir() and check_text(folder, config or {}, tell)
@@ -429,7 +372,7 @@ def check_model(folder: Path) -> Report:
         vocab_size=None if shape is None else shape.vocab_size,
         chat_template=chat,
         bytes=_size(folder),
-        memory=None if shape is None or config is None else _memory(config),
+        memory=None if shape is None else _memory(shape),
     )
 
 
@@ -464,55 +407,9 @@ def _read_config(folder: Path, tell: Tell) -> dict[str, Any] | None:
     return config
 
 
-def _check_architecture(folder: Path, config: dict[str, Any] | None, tell: Tell) -> DecoderShape | None:
-    if config is None:
-        return None
-    family = str(config.get("model_type"))
-    own_code = "auto_map" in config or any(folder.glob("*.py"))
-    if family not in FAMILIES:
-        if own_code:
-            tell(
-                "remote_code",
-                "error",
-                f"The model ({family}) requires its own code, which GPU Bloom never runs: choose a model of "
-                f"type {', '.join(sorted(FAMILIES))}.",
-            )
-        else:
-            known = ", ".join(sorted(FAMILIES))
-            tell(
-                "architecture_unknown",
-                "error",
-                f"Models of type {family!r} are not supported. Supported types: {known}.",
-            )
-        return None
-    if own_code:
-        tell(
-            "remote_code",
-            "warning",
-            f"The model has its own code, which is not run; the model is loaded as {family}.",
-        )
-    if config.get("quantization_config"):
-        method = config["quantization_config"]
-        name = method.get("quant_method", "unknown") if isinstance(method, dict) else method
-        tell(
-            "quantized",
-            "error",
-            f"The weights are already quantized ({name}): start from the unquantized model; qlora makes its "
-            "own 4-bit copy.",
-        )
-        return None
+def _memory(shape: DecoderShape) -> dict[str, int] | None:
     try:
-        return decoder_shape(config)
-    except KeyError as missing:
-        tell("config_incomplete", "error", f"{missing.args[0]} is missing in config.json.")
-    except (TypeError, ValueError, ZeroDivisionError) as problem:
-        tell("config_incomplete", "error", f"config.json does not describe a model: {problem}.")
-    return None
-
-
-def _memory(config: dict[str, Any]) -> dict[str, int] | None:
-    try:
-        return {str(method): need for method, need in memory_by_method(config).items()}
+        return {str(method): need for method, need in memory_by_method(shape).items()}
     except (ValueError, KeyError, TypeError, AssertionError):
         # The planner reports this error when a training is planned.
         return None

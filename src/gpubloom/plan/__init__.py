@@ -4,21 +4,20 @@ Both the training packages and the service packages use it. It knows no torch, n
 """
 
 from gpubloom.plan.config import (
+    AlertsConfig,
     CheckpointConfig,
-    DataConfig,
     EvalConfig,
     LoraConfig,
     MemoryConfig,
-    ModelConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    TokenizerConfig,
     TrainConfig,
 )
+from gpubloom.plan.data_config import DataConfig, TokenizerConfig
 from gpubloom.plan.data_files import demo_fields, estimate_tokens, find_files
 from gpubloom.plan.decoder import DecoderShape, LayerShape
 from gpubloom.plan.hardware import Calibration, Gpu, Hardware, detect_hardware
+from gpubloom.plan.model_config import ModelConfig
 from gpubloom.plan.nearest import NearestFit, Needs, nearest_fits, needs_of
+from gpubloom.plan.optimizer_config import OptimizerConfig, ScheduleConfig
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.planner import Memory, Phase, Plan, plan, plan_on, predict, processes_on, share_of
 from gpubloom.plan.refusal import DoesNotFit
@@ -32,6 +31,7 @@ from gpubloom.plan.validation import FieldProblem, InvalidConfig, explain, probl
 __all__ = [
     "PRESETS",
     "SHAPES",
+    "AlertsConfig",
     "BlockPlacement",
     "Calibration",
     "CheckpointConfig",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.errors import InputError
-from gpubloom.plan.config import DataConfig
+from gpubloom.plan.data_config import DataConfig
 
 # English and code under a BPE of a few thousand tokens; only used to predict how long a run takes.
 _BYTES_PER_BPE_TOKEN = 3.5

@@ -1,7 +1,8 @@
-"""The shape of a Hugging Face model from its config.json alone, family by family.
+"""The shape of a Hugging Face model: from its config.json alone for the families below, else by structure.
 
-Counts are exact: a test compares each family with the model that transformers builds. Mixtures of experts are
-counted exactly too; only their speed is a guess.
+A family is here so that its count is exact before its weights are there: a test compares each one with the
+model that transformers builds. No model is refused because its family is not here: `structure.py` counts
+its tensors. Mixtures of experts are counted exactly too; only their speed is a guess.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,10 +11,11 @@ from typing import Any
 
 from gpubloom.errors import InputError
 from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
+from gpubloom.plan.limits import MAX_CONFIG_LAYERS
+from gpubloom.plan.structure import Shapes, shape_by_structure, tensor_shapes
 
 Config = Mapping[str, Any]
 
-_MOST_LAYERS = 10_000
 _LAYER_NORM = {"phi", "falcon", "gpt2", "gpt_neox"}
 
 
@@ -25,22 +27,22 @@ def read_decoder(folder: Path) -> DecoderShape:
     if not file.is_file():
         raise InputError("not_a_model_folder", f"{folder} is not a model folder: it has no config.json.")
     try:
-        return decoder_shape(read_json(file))
+        config = read_json(file)
+        return decoder_shape(config, {} if config.get("model_type") in FAMILIES else tensor_shapes(folder))
     except KeyError as missing:
         raise InputError("model_config_invalid", f"{file} has no value for {missing.args[0]}.") from None
     except (TypeError, ZeroDivisionError) as problem:
         raise InputError("model_config_invalid", f"{file} does not describe a model: {problem}.") from None
 
 
-def decoder_shape(config: Config) -> DecoderShape:
-    """The shape that a config.json describes; KeyError names a field that is missing."""
+def decoder_shape(config: Config, tensors: Shapes | None = None) -> DecoderShape:
+    """The shape that a config.json describes; KeyError names a field that is missing.
+
+    `tensors`: what the weight files hold, for families that are not described here.
+    """
     family = str(config.get("model_type"))
     if family not in FAMILIES:
-        raise InputError(
-            "unsupported_architecture",
-            f"Models of type {family!r} cannot be trained by GPU Bloom's engine; supported types: "
-            f"{', '.join(sorted(FAMILIES))}.",
-        )
+        return shape_by_structure(config, tensors or {})
     layer, tied_unless_said = FAMILIES[family]
     hidden, vocabulary = _hidden(config), config["vocab_size"]
     positions = config.get("n_positions" if family == "gpt2" else "max_position_embeddings")
@@ -233,7 +235,7 @@ def _hidden(config: Config) -> int:
 
 def _layers(config: Config) -> int:
     count = int(config["n_layer" if config["model_type"] == "gpt2" else "num_hidden_layers"])
-    if count > _MOST_LAYERS:
+    if count > MAX_CONFIG_LAYERS:
         # The file may come from anybody, and every layer is an object here.
         raise InputError(
             "model_config_invalid", f"config.json names {count:,} layers, more than any model has."

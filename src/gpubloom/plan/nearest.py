@@ -12,9 +12,10 @@ from typing import Any
 from pydantic import BaseModel, Field, JsonValue
 
 from gpubloom.plan import costs
-from gpubloom.plan.config import ModelConfig, TrainConfig
+from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.hardware import GIBIBYTE, Gpu, Hardware
+from gpubloom.plan.model_config import ModelConfig
 from gpubloom.plan.planner import Memory, Plan, Result, plan_on, processes_on, share_of
 from gpubloom.plan.refusal import Changes, DoesNotFit, can_run, changed, fitting_changes
 from gpubloom.plan.request import PlanRequest, shape_of

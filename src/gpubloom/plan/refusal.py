@@ -5,10 +5,12 @@ from typing import Any, NamedTuple, get_args
 
 from gpubloom.errors import InputError
 from gpubloom.plan import costs
-from gpubloom.plan.config import ModelConfig, OptimizerConfig, OptimizerState, TrainConfig
+from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.hardware import Hardware
 from gpubloom.plan.memory import Bytes
+from gpubloom.plan.model_config import ModelConfig
+from gpubloom.plan.optimizer_config import OptimizerConfig, OptimizerState
 from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import Need, least_need, possible
 from gpubloom.plan.shapes import PRESETS

@@ -6,10 +6,11 @@ from typing import Literal
 
 from gpubloom.errors import InputError
 from gpubloom.plan import costs
-from gpubloom.plan.config import TrainConfig
+from gpubloom.plan.config import TrainConfig, read_json
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import read_decoder
 from gpubloom.plan.hardware import Gpu, Hardware, rates_of
+from gpubloom.plan.rope import must_reach, scaled_settings
 from gpubloom.plan.search import MemoryLimits
 from gpubloom.plan.workload import Timed, Work
 
@@ -47,13 +48,10 @@ def shape_of(config: TrainConfig) -> DecoderShape:
     if config.model.path is None:
         return config.model.shape(_vocab_size(config)).decoder()
     shape = read_decoder(Path(config.model.path))
-    positions, wanted = shape.max_positions, config.context_length
-    if shape.positions_end and positions is not None and wanted > positions:
-        raise InputError(
-            "context_too_long",
-            f"model.context_length {wanted:,} is longer than the {positions:,} positions of the model "
-            f"in {config.model.path}.",
-        )
+    model = config.model.model_copy(update={"context_length": config.context_length})
+    must_reach(model, shape.max_positions, is_table=shape.positions_end)
+    # Says what is wrong with a scaling before a run is started with it.
+    scaled_settings(read_json(Path(config.model.path) / "config.json"), model)
     return shape
 
 

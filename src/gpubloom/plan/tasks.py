@@ -12,7 +12,8 @@ from pydantic_core import PydanticCustomError
 
 from gpubloom.errors import InputError
 from gpubloom.plan import limits
-from gpubloom.plan.config import TrainConfig, read_json, shown
+from gpubloom.plan.config import TrainConfig, read_json
+from gpubloom.plan.fields import shown
 from gpubloom.plan.validation import InvalidConfig, Part
 
 TASK_FILE = "task.json"
@@ -54,6 +55,9 @@ class ServeTask(OfAModel):
 
     kind: Literal["serve"] = "serve"
     idle_minutes: float = Field(10.0, gt=0, le=10_080)
+    other: str | None = Field(
+        None, min_length=1, description="Path of another checkpoint of the same run, to compare with."
+    )
 
 
 class SamplingSettings(BaseModel):
@@ -136,6 +140,12 @@ class ExportTask(OfAModel, ExportSettings):
     """Writes a model for use in other programs, and compares answers to prompts before and after."""
 
     kind: Literal["export"] = "export"
+    name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="Name of the model in a GGUF file; the default is the name of its folder.",
+    )
     prompts: Prompts = Field(
         (),
         description="Prompts to compare before and after the export; the default is "

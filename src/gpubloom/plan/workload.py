@@ -11,9 +11,9 @@ from itertools import accumulate
 from typing import Literal, TypeVar
 
 from gpubloom.plan import costs
-from gpubloom.plan.config import OptimizerName, OptimizerState
 from gpubloom.plan.decoder import DecoderShape, LayerShape, padded
 from gpubloom.plan.hardware import Rates
+from gpubloom.plan.optimizer_config import OptimizerName, OptimizerState
 
 Method = Literal["full", "lora", "qlora"]
 _FLOAT = 4
