@@ -90,7 +90,7 @@ def _ours(model: Any, kind: str, options: argparse.Namespace) -> dict[str, Any]:
     if isinstance(model, PretrainedText):
         model.adapter = _adapter(model.module) if tuned else {}
     began = time.perf_counter()
-    batcher = batch_answers([model], on_gpu=True)
+    batcher = batch_answers([model])
     assert batcher is not None
     try:
         streams = int(kind) if kind.isdigit() else 1

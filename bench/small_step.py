@@ -69,7 +69,7 @@ def _engine(what: str, rows: int, options: argparse.Namespace) -> dict[str, Any]
     on_devices = move_to_devices(config, model, say=said.append)
     executor, plan = on_devices.executor, on_devices.plan
     tokens = torch.randint(0, 50_000, (4, 1, rows, length + 1), generator=torch.Generator().manual_seed(0))
-    documents = torch.arange(length).mul(8).div(length, rounding_mode="floor").expand(1, rows, length)
+    documents = torch.arange(length).mul(8).div(length, rounding_mode="floor").repeat(1, rows, 1)
     batches = [
         Batch(each[..., :-1], each[..., 1:], documents if what == "packed" else None).pinned()
         for each in tokens

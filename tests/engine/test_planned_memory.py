@@ -51,6 +51,10 @@ class Buffers:
         return tensor
 
     @property
+    def addresses(self) -> set[int]:
+        return {tensor.untyped_storage().data_ptr() for held in self._held if (tensor := held()) is not None}
+
+    @property
     def total(self) -> int:
         gc.collect()
         return sum(tensor.nbytes for held in self._held if (tensor := held()) is not None)
@@ -64,6 +68,14 @@ def buffers(monkeypatch: pytest.MonkeyPatch) -> tuple[Buffers, Buffers]:
     monkeypatch.setattr(Device, "host", lambda self, *rest: host.note(pinned(self, *rest)))
     monkeypatch.setattr(store_module, "host_buffer", lambda *rest, **more: host.note(plain(*rest, **more)))
     return device, host
+
+
+def living(known: set[int]) -> dict[int, int]:
+    """Bytes of the tensors of this process by their address, without those at known ones."""
+    gc.collect()
+    tensors = [each for each in gc.get_objects() if type(each) is Tensor]
+    found = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
+    return {address: size for address, size in found.items() if address not in known}
 
 
 FROZEN = {
@@ -127,6 +139,7 @@ def assert_planned(
         }
     )
     placement, model = (PLACEMENTS | FROZEN)[name], _model(config)
+    before = set(living(set()))
     executor = BlockExecutor(
         model.blocks,
         model.source,
@@ -135,6 +148,8 @@ def assert_planned(
         choose_compute("cpu", precision),
         ExecutorOptions(accumulation=accumulation, quantized=method == "qlora"),
     )
+    others = living(before | buffers[0].addresses | buffers[1].addresses)
+    assert sum(others.values()) < (buffers[0].total + buffers[1].total) / 20, "held beside the buffers"
     tokens = torch.randint(VOCABULARY, (accumulation, 2, 128))
     for _ in range(2):
         executor.forward_backward(Batch(tokens, tokens))

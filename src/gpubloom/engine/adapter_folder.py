@@ -1,6 +1,7 @@
 """An adapter folder as PEFT reads and writes it: adapter_config.json and adapter_model.safetensors."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,9 @@ def _settings(path: Path, config: Any) -> LoraSettings:
         return LoraSettings(
             rank=int(config["r"]),
             alpha=float(config["lora_alpha"]),
-            targets=tuple(sorted(targets)) if isinstance(targets, list) else "all-linear",
+            targets=tuple(sorted({_within_layer(str(name)) for name in targets}))
+            if isinstance(targets, list)
+            else "all-linear",
         )
     except (KeyError, TypeError) as problem:
         raise InputError("adapter_invalid", f"{path} has no valid value for {problem}.") from None
@@ -121,3 +124,8 @@ def _settings(path: Path, config: Any) -> LoraSettings:
 
 def _has(layer: Any, path: str) -> bool:
     return any(path == name for name, _ in layer.named_modules())
+
+
+def _within_layer(target: str) -> str:
+    """PEFT lists the layers of a small model one by one, by their whole paths."""
+    return re.sub(r"^.*\.\d+\.", "", target)

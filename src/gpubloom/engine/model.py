@@ -13,6 +13,8 @@ from gpubloom.engine.models.blocks import BlockModel, WeightSource
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.errors import InputError
 from gpubloom.plan import DecoderShape, ModelShape, TrainConfig, shape_of
+from gpubloom.plan.config import read_json
+from gpubloom.plan.rope import scaled_settings
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,16 @@ class Model:
         from gpubloom.engine.models.hugging_face import open_model
         from gpubloom.engine.models.weight_sources import PretrainedWeights, RandomWeights
 
-        blocks = open_model(folder)
+        try:
+            blocks = open_model(_scaled(config, folder))
+        except InputError as refused:
+            if refused.code != "unsupported_architecture" or config.model.random_weights:
+                raise
+            raise InputError(
+                refused.code,
+                f"{str(refused).rstrip('.')}. Use backend trl, which trains every causal language model of "
+                "transformers that fits on one device.",
+            ) from None
         known = int(blocks.config.get_text_config().vocab_size)
         if vocab_size > known:
             raise InputError(
@@ -115,6 +126,14 @@ class Model:
             notes=tuple(blocks.notes),
             generation=_generation(folder),
         )
+
+
+def _scaled(config: TrainConfig, folder: Path) -> Path | dict[str, Any]:
+    """The folder, or its config.json with the RoPE scaling of the run."""
+    if config.model.rope_scaling is None:
+        return folder
+    model = config.model.model_copy(update={"context_length": config.context_length})
+    return scaled_settings(read_json(folder / "config.json"), model)
 
 
 def _generation(folder: Path) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from gpubloom.engine.models.lora import is_transposed
 from gpubloom.engine.nf4 import Nf4, dequantize, quantize
 from gpubloom.engine.transformers_loading import load_causal_model
 from gpubloom.errors import InputError
+from gpubloom.plan.rope import scaling_beside
 
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 
@@ -231,11 +232,14 @@ def load_pretrained_text(
     adapter = read_adapter(folder)
     if base is None:
         raise BaseNeeded(adapter.base_model)
-    model = _load(base, compute, four_bit=four_bit)
+    model = _load(base, compute, four_bit=four_bit, changes=scaling_beside(folder))
     return PretrainedText(model, adapter=attach(model, adapter, compute.dtype))
 
 
-def _load(folder: Path, compute: Compute, *, four_bit: bool) -> nn.Module:
+def _load(
+    folder: Path, compute: Compute, *, four_bit: bool, changes: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """`changes`: fields of config.json that the adapter was trained with."""
     if not folder.is_dir():
         raise InputError(
             "model_not_found",
@@ -243,7 +247,7 @@ def _load(folder: Path, compute: Compute, *, four_bit: bool) -> nn.Module:
             "model.",
         )
     # Four bits are made from the weights as they were saved, as in training.
-    model = load_causal_model(folder, dtype="auto" if four_bit else compute.dtype)
+    model = load_causal_model(folder, dtype="auto" if four_bit else compute.dtype, **(changes or {}))
     if four_bit:
         return to_four_bit(model, compute.device, compute.dtype)
     return cast(nn.Module, model.to(compute.device))

@@ -4,8 +4,9 @@ A step, then commands, then evaluation, then a checkpoint: everything that happe
 in that order, so a resumed run meets the same sequence. The trainer decides when; the executor runs a step,
 the CheckpointManager keeps checkpoints, and the Reporter tells observers.
 
-Evaluation changes nothing and draws no random number. A callback plug-in is a function `(config) -> object`;
-of its object these methods are called, between steps, in the first process, if it has them:
+Evaluation and samples change nothing and draw no random number. A callback plug-in is a function
+`(config) -> object`; of its object these methods are called, between steps, in the first process, if it has
+them:
 `on_start(total_steps)`, `on_step(step, metrics)`, `on_evaluate(step, metrics)`, `on_checkpoint(step, path)`,
 `on_end(status)`. A callback that raises is reported once and not called again: watching must not end a
 training. To end it, a callback raises `gpubloom.plugins.StopTraining("…")`.
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +28,7 @@ from gpubloom.engine.checkpoint.manager import SAVE_HEARTBEAT_SECONDS, Checkpoin
 from gpubloom.engine.data import Batch, Dataset, Loader, Rows
 from gpubloom.engine.data.loader import eval_batches
 from gpubloom.engine.device_placement import move_to_devices
+from gpubloom.engine.evaluation.paired import BatchLosses, PairedChange, batches_for_pairs
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.step import DeviceNumber, StepMeasures
 from gpubloom.engine.live_settings import LiveSettings
@@ -39,6 +41,9 @@ from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 from gpubloom.traincard.checkpoints import training_metadata
+
+if TYPE_CHECKING:
+    from gpubloom.engine.samples import SamplePrompts
 
 _EVENTS = ("on_start", "on_step", "on_evaluate", "on_checkpoint", "on_end")
 
@@ -92,22 +97,25 @@ class Evaluation:
     loss: float
     perplexity: float
     accuracy: float
+    batches: BatchLosses
 
     def metrics(self) -> dict[str, float]:
         return {"eval/loss": self.loss, "eval/perplexity": self.perplexity, "eval/accuracy": self.accuracy}
 
 
 def evaluate(executor: Executor, rows: Rows, *, batch_size: int, max_batches: int) -> Evaluation:
-    """Evaluates at most max_batches, spread evenly over the data."""
-    loss, correct, tokens = 0.0, 0, 0
-    for batch in eval_batches(rows, batch_size=batch_size, max_batches=max_batches):
+    """Evaluates the rows of at most max_batches, spread evenly over the data."""
+    size, count = batches_for_pairs(len(rows), batch_size, max_batches)
+    losses, tokens, correct = [], [], 0
+    for batch in eval_batches(rows, batch_size=size, max_batches=count):
         batch_loss, batch_correct = executor.evaluate(batch)
-        loss += float(batch_loss)
+        losses.append(float(batch_loss))
+        tokens.append(batch.trained_count)
         correct += int(batch_correct)
-        tokens += batch.trained_count
-    mean = loss / tokens
+    mean = sum(losses) / sum(tokens)
     # exp overflows long before a loss stops being comparable.
-    return Evaluation(mean, math.exp(mean) if mean < 700 else math.inf, correct / tokens)
+    perplexity = math.exp(mean) if mean < 700 else math.inf
+    return Evaluation(mean, perplexity, correct / sum(tokens), BatchLosses.of(losses, tokens))
 
 
 @dataclass(frozen=True)
@@ -186,6 +194,7 @@ class Trainer:
         self._stop = stop
         self._save_wanted = False
         self._evaluated: tuple[int, Evaluation] | None = None
+        self._paired = PairedChange()
         self._grad_norm: torch.Tensor | None = None
         # Training time of the attempts before this one, and when this one's began.
         self._earlier_seconds = 0.0
@@ -195,6 +204,7 @@ class Trainer:
         device = self.on_devices.compute.device
         self._gpu = device if device.type == "cuda" else None
         self._reads_late = self._gpu is not None and not names
+        self._samples = self._make_samples()
         torch.manual_seed(config.seed)
 
     def train(self) -> str:
@@ -205,6 +215,11 @@ class Trainer:
         self._began = time.perf_counter()
         self.callbacks.tell("on_start", self.total_steps)
         self._apply_commands()
+        if self.step == 0 and self.status == "running":
+            # Of the base model, before anything is learned.
+            if self.config.has_learned_weights:
+                self.evaluate()
+            self.write_samples()
         try:
             while self.status == "running" and self.step < self.total_steps:
                 self.train_epoch()
@@ -234,6 +249,7 @@ class Trainer:
             self._apply_commands()
             if self._evaluation_is_due():
                 self.evaluate()
+                self.write_samples()
             if self._save_is_due():
                 self.save_checkpoint()
             if self.status != "running" or self.step == self.total_steps:
@@ -341,11 +357,45 @@ class Trainer:
             max_batches=self.config.eval.max_batches,
         )
         self._evaluated = self.step, found
+        change = self._paired.add(found.batches)
         if self.group.leads:
-            self.reporter.metrics(found.metrics(), step=self.step)
+            self.reporter.metrics(found.metrics() | change, step=self.step)
             self.callbacks.tell("on_evaluate", self.step, found.metrics())
         self.reporter.phase("train")
         return found
+
+    def write_samples(self) -> None:
+        """The answers to the sample prompts at this step."""
+        if self._samples is None:
+            return
+        self.report_ordered()
+        self.reporter.phase("eval")
+        answers = self._samples.answers(
+            self.executor.next_logits,
+            lambda: self.reporter.heartbeat(expect_next_in=SAVE_HEARTBEAT_SECONDS),
+        )
+        for prompt, text in answers:
+            if self.group.leads:
+                self.reporter.sample(prompt, text, self.step)
+        self.reporter.phase("train")
+
+    def _make_samples(self) -> "SamplePrompts | None":
+        if not self.config.eval.prompts:
+            return None
+        # Brings what renders conversations, which most runs do not need here.
+        from gpubloom.engine.samples import SamplePrompts
+
+        prompts = SamplePrompts(
+            self.config,
+            self.dataset.tokenizer,
+            self.on_devices.compute.device,
+            # All take the same token, or the processes of a sharded model would part.
+            agree=self.group.agree if self.executor.form == "sharded" else None,
+        )
+        if self.group.leads:
+            for note in prompts.notes:
+                self.reporter.log(note, level="warning")
+        return prompts
 
     def save_checkpoint(self) -> Path:
         """Begins to save all that is needed to continue exactly here; training goes on meanwhile."""
@@ -369,6 +419,7 @@ class Trainer:
                 else {},
                 loss_scale=self.executor.loss_scale,
                 metadata=self._metadata(),
+                first_evaluation=self._paired.state(),
             )
         )
         self.callbacks.tell("on_checkpoint", self.step, path)
@@ -403,6 +454,7 @@ class Trainer:
         self.step = checkpoint.progress.step
         self.tokens_seen = checkpoint.progress.tokens_seen
         self.trained_tokens = checkpoint.progress.trained_tokens
+        self._paired.restore(checkpoint.progress.first_evaluation)
         self._earlier_seconds = float(checkpoint.progress.metadata.get("training_seconds", 0.0))
         self.reporter.resumed(self.step)
 

@@ -74,11 +74,12 @@ def test_a_gguf_file_holds_the_merged_tensors_and_answers_as_before(
 
 def test_the_metadata_and_the_tokenizer_are_those_of_the_model(tiny: Make, tmp_path: Path) -> None:
     model = tiny("llama")
-    export(tmp_path / "task", model=str(model), form="gguf", dtype="fp16", prompts=PROMPTS)
+    export(tmp_path / "task", model=str(model), form="gguf", dtype="fp16", prompts=PROMPTS, name="My answers")
     fields = gguf.GGUFReader(tmp_path / "task" / "model" / "model.gguf").fields
     told = {name: field.contents() for name, field in fields.items()}
     config = json.loads((model / "config.json").read_text())
     assert told["general.architecture"] == "llama"
+    assert told["general.name"] == "My answers"
     assert told["general.file_type"] == 1
     assert told["llama.block_count"] == 2
     assert told["llama.embedding_length"] == 64
@@ -228,9 +229,10 @@ parser = argparse.ArgumentParser()
 parser.add_argument("model")
 parser.add_argument("--outfile")
 parser.add_argument("--outtype")
+parser.add_argument("--model-name")
 options = parser.parse_args()
 weights = (pathlib.Path(options.model) / "model.safetensors").stat().st_size
-pathlib.Path(options.outfile).write_text(f"{options.outtype} {weights}")
+pathlib.Path(options.outfile).write_text(f"{options.outtype} {options.model_name} {weights}")
 """
 
 
@@ -240,9 +242,9 @@ def test_another_converter_is_used_where_the_operator_names_one(
     script = tmp_path / "convert.py"
     script.write_text(CONVERTER)
     monkeypatch.setenv("BLOOM_GGUF_CONVERTER", str(script))
-    result = export(tmp_path / "task", model=str(tiny("phi3")), form="gguf", dtype="fp16")
+    result = export(tmp_path / "task", model=str(tiny("phi3")), form="gguf", dtype="fp16", name="Phi")
     assert [file["path"] for file in result["files"]] == ["model.gguf"]
-    assert (tmp_path / "task" / "model" / "model.gguf").read_text().startswith("f16 ")
+    assert (tmp_path / "task" / "model" / "model.gguf").read_text().startswith("f16 Phi ")
     assert (result["replay"], result["of"]) == ([], 0)
     assert any("were not compared" in note for note in result["notes"])
 

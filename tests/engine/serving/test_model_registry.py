@@ -49,6 +49,16 @@ def logits_of(model: Any) -> torch.Tensor:
     return found
 
 
+def test_another_checkpoint_answers_under_a_name_of_its_own_once_it_is_asked_for(
+    base: Path, adapter: Path
+) -> None:
+    registry = ModelRegistry(find_model(adapter, base), ON_CPU, other=find_model(base))
+    assert (registry.names, registry.default) == (("base", "tuned", "other"), "tuned")
+    assert registry.facts()["loaded"] == ["base", "tuned"]
+    assert torch.allclose(logits_of(registry.get("other")), reference_logits(base), atol=1e-5)
+    assert torch.allclose(logits_of(registry.get("tuned")), reference_logits(base, adapter), atol=1e-5)
+
+
 def test_base_and_tuned_are_what_transformers_and_peft_compute_from_one_set_of_weights(
     registry: ModelRegistry, base: Path, adapter: Path
 ) -> None:

@@ -68,11 +68,19 @@ def share(batch: Batch, group: Group) -> Batch:
 def train(
     executor: BlockExecutor | ShardedExecutor, trained: Trained, group: Group = ALONE, steps: int = STEPS
 ) -> dict[str, Any]:
-    """Losses and norms of some steps, and what an evaluation says afterwards."""
+    """Losses and norms of some steps, and what an evaluation and a sample say afterwards."""
     losses, norms = [], []
     for step in range(steps):
         batch = share(batch_of(step, accumulation=trained.accumulation, rows=ROWS), group)
         losses.append(float(executor.forward_backward(batch)))
         norms.append(float(executor.optimizer_step(learning_rate(step))))
-    loss, correct = executor.evaluate(batch_of(99, rows=ROWS))
-    return {"losses": losses, "norms": norms, "evaluated": float(loss), "correct": int(correct)}
+    batch = batch_of(99, rows=ROWS)
+    loss, correct = executor.evaluate(batch)
+    logits = executor.next_logits(batch.tokens_ABT[0, :1], 5)
+    return {
+        "losses": losses,
+        "norms": norms,
+        "evaluated": float(loss),
+        "correct": int(correct),
+        "logits": logits[0, :8].tolist(),
+    }

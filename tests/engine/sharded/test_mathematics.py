@@ -29,6 +29,7 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any], name: str) -> N
     assert found["norms"] == pytest.approx(expected["norms"], rel=1e-5), name
     assert found["evaluated"] == pytest.approx(expected["evaluated"], rel=1e-5), name
     assert found["correct"] == expected["correct"], name
+    assert found["logits"] == pytest.approx(expected["logits"], rel=1e-4, abs=1e-5), name
 
 
 @pytest.mark.parametrize(

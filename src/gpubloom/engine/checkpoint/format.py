@@ -93,6 +93,8 @@ class Progress:
     optimizer: str = "adamw"
     # What people want to know of it (`training_metadata`); those of earlier versions do not say it either.
     metadata: dict[str, Any] = field(default_factory=dict)
+    # The batches of the run's first evaluation (`PairedChange`), which later ones are compared with.
+    first_evaluation: dict[str, Any] = field(default_factory=dict)
 
 
 def random_state() -> dict[str, Tensor]:

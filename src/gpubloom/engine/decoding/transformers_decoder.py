@@ -97,16 +97,23 @@ class TransformersDecoder:
     def _own_attention(self, work: _Work | None) -> Iterator[None]:
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-        config = self._module.config.get_text_config()
-        before = config._attn_implementation
         ALL_ATTENTION_FUNCTIONS[_IMPLEMENTATION] = self._attend
         self._work = work
-        config._attn_implementation = _IMPLEMENTATION
+        try:
+            with self._attention(_IMPLEMENTATION):
+                yield
+        finally:
+            self._work = None
+
+    @contextmanager
+    def _attention(self, implementation: str) -> Iterator[None]:
+        config = self._module.config.get_text_config()
+        before = config._attn_implementation
+        config._attn_implementation = implementation
         try:
             yield
         finally:
             config._attn_implementation = before
-            self._work = None
 
     def _attend(
         self,
@@ -148,7 +155,8 @@ class TransformersDecoder:
         # Without work, attention only notes the sizes that it is called with.
         self._compute(None, tokens_T[None, :1], torch.zeros_like(tokens_T)[None, :1], False)
         pool = KvPool(2, self.layers, self.kv_heads, self.head_size, self.dtype, self.device)
-        with self._adapted(False):
+        # Not as the model would compute by itself: the fused attention of torch knows no soft cap.
+        with self._adapted(False), self._attention("eager"):
             expected_V = self._module(input_ids=tokens_T[None], use_cache=False).logits[0, -1].float()
         table_M = torch.ones(1, dtype=torch.int32, device=self.device)
         assert len(_TRIED) <= BLOCK

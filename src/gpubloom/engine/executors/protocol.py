@@ -13,7 +13,7 @@ from gpubloom.engine.data import Batch
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
 from gpubloom.engine.executors.blocks.store import BlockStore
 from gpubloom.engine.executors.step import StepMeasures
-from gpubloom.plan.config import OptimizerName
+from gpubloom.plan.optimizer_config import OptimizerName
 
 
 class Executor(Protocol):
@@ -50,6 +50,9 @@ class Executor(Protocol):
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss and number of correct tokens, without a gradient."""
+
+    def next_logits(self, tokens_1T: Tensor, length: int) -> Tensor:
+        """Logits (1, V) of what follows the first `length` tokens; what stands behind them does not count."""
 
     def last_step(self) -> Callable[[], StepMeasures] | None:
         """Reads what the step before the present one waited for and sent, where that can be measured.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.data import Batch
+from gpubloom.engine.data.rows import IGNORED
 from gpubloom.engine.models.blocks import BlockModel, Tables
 from gpubloom.engine.optimizer.host import AdamWStep
 from gpubloom.engine.parallel import ALONE, Group
@@ -98,6 +99,12 @@ def rows_of(
         for tokens_BT, documents_BT in zip(tokens_ABT, documents_ABT, strict=True)
     ]
     return tokens_ABT, targets_ABT, each
+
+
+def text_batch(tokens_1T: Tensor) -> Batch:
+    """One text as a batch in which nothing is trained."""
+    tokens_ABT = tokens_1T.unsqueeze(0)
+    return Batch(tokens_ABT, torch.full_like(tokens_ABT, IGNORED))
 
 
 @dataclass(frozen=True)

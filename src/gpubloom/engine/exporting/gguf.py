@@ -19,6 +19,7 @@ from torch import Tensor
 from gpubloom.engine.exporting.layouts import DTYPES, TEXT_FILES, ExportWeights, Precision, merged_config
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.errors import CodedError, InputError
+from gpubloom.plan.gguf_support import ARCHITECTURES, rope_of, scaling_of, why_not_written
 
 # Kinds of tokens in a GGUF file.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -34,11 +35,8 @@ _RULES = {
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+": "tekken",
 }
 
-# Family to architecture. llama.cpp turns pairs of neighbours in llama's heads, halves in the others'.
-ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 _FILE_TYPES: dict[Precision, int] = {"fp32": 0, "fp16": 1, "bf16": 32}
 _DIVISORS = "rope_freqs.weight"
-_KNOWN_SCALING = ("default", "linear", "yarn", "llama3")
 
 
 class UnknownTokenizer(CodedError, ValueError):
@@ -206,8 +204,7 @@ class GgufTensor:
 
 
 def can_write(found: ResolvedModel) -> bool:
-    config = merged_config(found, "fp32")
-    return str(config.get("model_type")) in ARCHITECTURES and _scaling(config)[0] in _KNOWN_SCALING
+    return why_not_written(merged_config(found, "fp32")) is None
 
 
 def what_differs(found: ResolvedModel) -> list[str]:
@@ -223,9 +220,16 @@ def what_differs(found: ResolvedModel) -> list[str]:
 
 
 def write_gguf(
-    path: Path, found: ResolvedModel, precision: Precision, keep_going: Callable[[], None] = lambda: None
+    path: Path,
+    found: ResolvedModel,
+    precision: Precision,
+    keep_going: Callable[[], None] = lambda: None,
+    name: str | None = None,
 ) -> None:
-    """Writes the file tensor by tensor; UnknownTokenizer when llama.cpp would read texts differently."""
+    """Writes the file tensor by tensor; UnknownTokenizer when llama.cpp would read texts differently.
+
+    `name`: what programs show the model as; else the name of its folder.
+    """
     import gguf
 
     config = merged_config(found, precision)
@@ -233,7 +237,7 @@ def write_gguf(
     tokenizer = _tokenizer(found, int(config["vocab_size"]))
     writer = gguf.GGUFWriter(path, ARCHITECTURES[config["model_type"]])
     try:
-        _add_metadata(writer, config, precision, (found.run_dir or found.folder).resolve().name)
+        _add_metadata(writer, config, precision, name or (found.run_dir or found.folder).resolve().name)
         _add_tokenizer(writer, tokenizer)
         divisors = _divisors(config)
         if divisors is not None:
@@ -275,6 +279,7 @@ def gguf_tensors(weights: ExportWeights, config: dict[str, Any]) -> list[GgufTen
                 "unsupported_by_gguf",
                 f"llama.cpp has no tensor {name} for models of type {config['model_type']}.",
             )
+        # llama.cpp turns pairs of neighbours in llama's heads, halves in the others'.
         turned = {"q_proj": heads, "k_proj": kv_heads} if architecture == "llama" else {}
         found.append(GgufTensor(name, there, shape, turned.get(name.split(".")[-2])))
     return found
@@ -348,9 +353,11 @@ def _add_metadata(writer: Any, config: dict[str, Any], precision: Precision, nam
     writer.add_key_length(head)
     writer.add_value_length(head)
     writer.add_rope_dimension_count(head)
-    writer.add_rope_freq_base(float(_rope(config).get("rope_theta") or config.get("rope_theta") or 10_000.0))
+    writer.add_rope_freq_base(
+        float(rope_of(config).get("rope_theta") or config.get("rope_theta") or 10_000.0)
+    )
     writer.add_layer_norm_rms_eps(float(config.get("rms_norm_eps") or 1e-6))
-    kind, scaling = _scaling(config)
+    kind, scaling = scaling_of(config), rope_of(config)
     if kind in {"linear", "yarn"}:
         writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
         writer.add_rope_scaling_factor(float(scaling["factor"]))
@@ -382,19 +389,10 @@ def _add_tokenizer(writer: Any, tokenizer: GgufTokenizer) -> None:
         writer.add_chat_template(tokenizer.chat_template)
 
 
-def _rope(config: dict[str, Any]) -> dict[str, Any]:
-    return config.get("rope_parameters") or config.get("rope_scaling") or {}
-
-
-def _scaling(config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    rope = _rope(config)
-    return str(rope.get("rope_type") or rope.get("type") or "default"), rope
-
-
 def _divisors(config: dict[str, Any]) -> np.ndarray[Any, Any] | None:
     """What Llama 3.1 divides its frequencies by: one for short waves, all for long ones, a blend between."""
-    kind, rope = _scaling(config)
-    if kind != "llama3":
+    rope = rope_of(config)
+    if scaling_of(config) != "llama3":
         return None
     heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
     head = int(config.get("head_dim") or hidden // heads)

@@ -27,6 +27,7 @@ from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.engine.shards.safetensors_file import TensorFileWriter, entries
 from gpubloom.engine.shards.shard_files import SHARD_BYTES
 from gpubloom.errors import InputError
+from gpubloom.plan.rope import scaling_beside
 
 Precision = Literal["fp32", "bf16", "fp16"]
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -131,13 +132,22 @@ def write_adapter_form(folder: Path, found: ResolvedModel, precision: Precision)
     settings |= {"base_model_name_or_path": base, "revision": revision}
     (folder / adapter_folder.CONFIG_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     copy_text_files(folder, found, TEXT_FILES)
-    return () if note is None else (note,)
+    notes = [] if note is None else [note]
+    if scaling_beside(found.folder):
+        shutil.copyfile(found.folder / CONFIG_FILE, folder / CONFIG_FILE)
+        notes.append(
+            "The adapter was trained with RoPE scaling: load its base model with rope_parameters and "
+            "max_position_embeddings of the config.json beside the adapter."
+        )
+    return tuple(notes)
 
 
 def merged_config(found: ResolvedModel, precision: Precision) -> dict[str, Any]:
     """The config.json of the whole model, in another precision and without code of its own."""
     home = found.base if found.is_adapter and found.base is not None else found.folder
     config = _read(home / CONFIG_FILE)
+    if found.is_adapter:
+        config |= scaling_beside(found.folder)
     config.pop("auto_map", None)
     config["dtype"] = _CONFIG_NAMES[precision]
     if "torch_dtype" in config:

@@ -23,6 +23,7 @@ from gpubloom.engine.serving.model_registry import count_weights, load_text
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.hub.weight_index import check_model_folder
+from gpubloom.plan.rope import scaling_beside
 
 _ANSWER_TOKENS = 48
 _LOGIT_TOKENS = 256
@@ -104,7 +105,10 @@ def answers_of_gguf(
     check_model_folder(home)
     with quiet_transformers():
         config = AutoConfig.from_pretrained(
-            home / CONFIG_FILE, local_files_only=True, trust_remote_code=False
+            home / CONFIG_FILE,
+            local_files_only=True,
+            trust_remote_code=False,
+            **(scaling_beside(found.folder) if found.is_adapter else {}),
         )
         model = make(config, dtype=torch.float32)
     with torch.no_grad():

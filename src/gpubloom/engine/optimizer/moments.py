@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from gpubloom.engine.models.blocks import BlockSpec, TensorSpec
 from gpubloom.engine.models.layout import ALIGNMENT, Layout
-from gpubloom.plan.config import OptimizerName
+from gpubloom.plan.optimizer_config import OptimizerName
 
 Moment = Literal["first", "second"]
 Part = Literal["master", "first", "second"]

@@ -1,6 +1,5 @@
 """Lets the answers of a loaded model advance together: chooses its decoder and gives the model a `stream`."""
 
-import os
 from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any
@@ -13,18 +12,9 @@ from gpubloom.engine.generate import TextModel
 from gpubloom.engine.models import TransformerLM
 from gpubloom.engine.pretrained_text import PretrainedText, tuned
 
-# On a GPU, tiny models gave other tokens than transformers behind position 32, so batches are off there.
-GPU_VARIABLE = "BLOOM_BATCHED_GPU"
 
-
-def batch_answers(models: Sequence[TextModel], *, on_gpu: bool | None = None) -> Batcher | None:
-    """For models that share one set of weights. None: their answers are computed one token each in turn.
-
-    `on_gpu`: whether also on a GPU; otherwise the environment decides.
-    """
-    on_gpu = os.environ.get(GPU_VARIABLE) == "1" if on_gpu is None else on_gpu
-    if next(models[0].parameters()).is_cuda and not on_gpu:
-        return None
+def batch_answers(models: Sequence[TextModel]) -> Batcher | None:
+    """For models that share one set of weights. None: their answers are computed one token each in turn."""
     decoder = _decoder(models[0])
     if decoder is None:
         return None

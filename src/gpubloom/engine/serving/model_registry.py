@@ -1,7 +1,8 @@
 """ModelRegistry: the models by name, each loaded once.
 
 An adapter's base and tuned model share one set of weights. A full fine-tune and its base model are two sets:
-the base model is loaded at the first request for it, if it fits into memory.
+the base model is loaded at the first request for it, if it fits into memory. So is another checkpoint of the
+same run, which brings its own set of weights.
 """
 
 import threading
@@ -15,12 +16,12 @@ from gpubloom.engine.hardware import Compute
 from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.llama_folder import load_model
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
-from gpubloom.engine.serving.batched_answers import GPU_VARIABLE, batch_answers
+from gpubloom.engine.serving.batched_answers import batch_answers
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.errors import CodedError
-from gpubloom.hub.checking import read_header
+from gpubloom.plan.safetensors_header import read_header
 
-BASE, TUNED, ONLY = "base", "tuned", "model"
+BASE, TUNED, ONLY, OTHER = "base", "tuned", "model", "other"
 
 # Memory besides the weights: activations, the KV cache, kernels.
 _BESIDES_BYTES = 300_000_000
@@ -34,12 +35,19 @@ class NotEnoughMemory(CodedError):
 
 
 class ModelRegistry:
-    """Models by name: `base` and `tuned` if the base model is known, otherwise `model`."""
+    """Models by name: `base` and `tuned` if the base model is known, otherwise `model`; and `other`."""
 
-    def __init__(self, found: ResolvedModel, compute: Compute) -> None:
+    def __init__(self, found: ResolvedModel, compute: Compute, other: ResolvedModel | None = None) -> None:
         self.found = found
         self.compute = compute
-        self.names = (ONLY,) if found.base is None else (BASE, TUNED)
+        self._other = other
+        self.default = ONLY if found.base is None else TUNED
+        """The model for requests that name none."""
+        self.names = (
+            *(() if found.base is None else (BASE,)),
+            self.default,
+            *(() if other is None else (OTHER,)),
+        )
         self._loading = threading.Lock()
         self._batchers: list[Batcher] = []
         _must_fit(found.base if found.is_adapter and found.base else found.folder, compute, found.four_bit)
@@ -49,11 +57,6 @@ class ModelRegistry:
             self._models[BASE] = model.without_adapter()
         self._batch(*self._models.values())
         self.context_length = model.context_length
-
-    @property
-    def default(self) -> str:
-        """The model for requests that name none."""
-        return self.names[-1]
 
     def get(self, name: str) -> TextModel:
         """KeyError: unknown name. NotEnoughMemory: the model does not fit beside the others."""
@@ -65,7 +68,11 @@ class ModelRegistry:
                 if name == BASE:
                     assert found.base is not None
                     found = find_model(found.base)
-                _must_fit(found.folder, self.compute, four_bit=False)
+                elif name == OTHER:
+                    assert self._other is not None
+                    found = self._other
+                heavy = found.base if found.is_adapter and found.base else found.folder
+                _must_fit(heavy, self.compute, found.four_bit)
                 self._models[name] = load_text(found, self.compute)
                 self._batch(self._models[name])
             return self._models[name]
@@ -107,8 +114,6 @@ class ModelRegistry:
     def _answers(self) -> str:
         if self._batchers:
             return "computed together: up to 32 in one batch"
-        if self.compute.device.type == "cuda":
-            return f"computed one token each in turn: batches on a GPU need {GPU_VARIABLE}=1"
         return "computed one token each in turn: the attention of this model cannot use a shared cache"
 
     def _weights(self) -> str:

@@ -35,7 +35,7 @@ from gpubloom.engine.shards.safetensors_file import (
 )
 from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import read_weight_index
-from gpubloom.plan.config import OptimizerName
+from gpubloom.plan.optimizer_config import OptimizerName
 
 SHARD_BYTES = 4_000_000_000
 _FLOAT_BYTES = 4

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from gpubloom.engine.exporting.gguf import (
-    ARCHITECTURES,
     UnknownTokenizer,
     can_write,
     gguf_tensors,
@@ -42,10 +41,9 @@ from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sync_files
 from gpubloom.engine.tasks.session import TaskSession
 from gpubloom.errors import InputError
+from gpubloom.plan.gguf_support import CONVERTER_VARIABLE, find_converter, why_no_gguf
 from gpubloom.plan.tasks import ExportTask, Task
 
-VARIABLE = "BLOOM_GGUF_CONVERTER"
-_NAME = "convert_hf_to_gguf.py"
 _OUT_TYPES: dict[Precision, str] = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"}
 _LAST_WORDS = 400
 
@@ -58,28 +56,20 @@ _QLORA_NOTE = (
 )
 
 
-def find_converter() -> Path | None:
-    """The script that BLOOM_GGUF_CONVERTER names, or one on the PATH."""
-    named = os.environ.get(VARIABLE)
-    if named:
-        if not Path(named).is_file():
-            raise InputError(
-                "converter_not_found", f"{VARIABLE} is set to {named}, but this file does not exist."
-            )
-        return Path(named)
-    found = shutil.which(_NAME)
-    return None if found is None else Path(found)
-
-
 def convert(
-    converter: Path, merged: Path, target: Path, precision: Precision, keep_going: Callable[[], None]
+    converter: Path,
+    merged: Path,
+    target: Path,
+    precision: Precision,
+    keep_going: Callable[[], None],
+    name: str | None = None,
 ) -> None:
     """Runs the converter on a merged model folder; ValueError with its last words when it fails."""
     command = [sys.executable, str(converter), str(merged), "--outfile", str(target)]
     log = target.with_suffix(".log")
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*command, "--outtype", _OUT_TYPES[precision]],
+            [*command, "--outtype", _OUT_TYPES[precision], *(["--model-name", name] if name else [])],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -159,27 +149,28 @@ def _write(folder: Path, task: ExportTask, found: ResolvedModel, session: TaskSe
 
 
 def _write_gguf(folder: Path, task: ExportTask, found: ResolvedModel, session: TaskSession) -> list[str]:
+    config = merged_config(found, task.dtype)
+    if (refusal := why_no_gguf(config)) is not None:
+        raise InputError("unsupported_by_gguf", refusal)
     reason = None
-    family = merged_config(found, task.dtype).get("model_type")
     if can_write(found):
         try:
-            write_gguf(folder / _GGUF_FILE, found, task.dtype, session.keep_going)
+            write_gguf(folder / _GGUF_FILE, found, task.dtype, session.keep_going, task.name)
         except UnknownTokenizer as problem:
             reason = str(problem)
         else:
             return what_differs(found)
     converter = find_converter()
     if converter is None:
-        reason = reason or f"GPU Bloom cannot write models of type {family} as GGUF."
         raise InputError(
             "unsupported_by_gguf",
-            f"{reason} Supported types: {', '.join(ARCHITECTURES)}, with common tokenizers. For other "
-            f"models, set {VARIABLE} to llama.cpp's convert_hf_to_gguf.py, or put that script on the PATH.",
+            f"{reason} For other tokenizers, set {CONVERTER_VARIABLE} to llama.cpp's convert_hf_to_gguf.py, "
+            "or put that script on the PATH.",
         )
     merged = folder / "merged"
     merged.mkdir()
     write_merged(merged, found, task.dtype, session.keep_going)
-    convert(converter, merged, folder / _GGUF_FILE, task.dtype, session.keep_going)
+    convert(converter, merged, folder / _GGUF_FILE, task.dtype, session.keep_going, task.name)
     shutil.rmtree(merged)
     return [f"{converter.name} wrote the GGUF file."]
 

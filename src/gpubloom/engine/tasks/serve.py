@@ -49,7 +49,11 @@ def _load(task: ServeTask, session: TaskSession) -> Service:
     found = find_model(Path(task.model), Path(task.base) if task.base else None)
     formatter = PromptFormatter.of(found)
     try:
-        registry = ModelRegistry(found, choose_compute(task.device, "auto"))
+        other = None
+        if task.other is not None:
+            # Its own base is that of its run, which is the same run.
+            other = find_model(Path(task.other), Path(task.base) if task.base else None)
+        registry = ModelRegistry(found, choose_compute(task.device, "auto"), other)
     except NotEnoughMemory as problem:
         raise InputError(problem.code, str(problem)) from None
     session.reporter.describe({"model": str(found.folder), **registry.facts()})

@@ -40,6 +40,7 @@ from gpubloom.engine.executors.step import (
     gradient_factor,
     pieces,
     rows_of,
+    text_batch,
 )
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.host_memory import release_torch_pinned
@@ -48,8 +49,8 @@ from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
 from gpubloom.engine.optimizer.block_update import BlockUpdate
 from gpubloom.engine.optimizer.host import AdamWStep
 from gpubloom.plan import OptimizerConfig
-from gpubloom.plan.config import OptimizerName
 from gpubloom.plan.memory import EVALUATION_TOKENS, RECORDED_EVALUATION_TOKENS
+from gpubloom.plan.optimizer_config import OptimizerName
 from gpubloom.plan.placement import Placement
 
 
@@ -150,6 +151,7 @@ class BlockExecutor:
         self._use_functions(compiled=options.compiled)
         # Stays when training changes over to layers that were compiled aside: batches may have other shapes.
         self._evaluating_functions = self._layer_functions
+        self._sampling_functions: dict[str, LayerFunctions] = {}
         self._background_compile: BackgroundCompile | None = None
         self._stepping = False
         self._last: tuple[list[tuple[Mark, Mark]], float, int, int] | None = None
@@ -262,6 +264,26 @@ class BlockExecutor:
                 loss += chunk_loss
                 correct += chunk_correct
         return loss, correct
+
+    @torch.no_grad()
+    def next_logits(self, tokens_1T: Tensor, length: int) -> Tensor:
+        """Logits (1, V) of what follows the first `length` tokens; what stands behind them does not count."""
+        self._end_step()
+        inputs = self._inputs_of(text_batch(tokens_1T), training=False)
+        by_layer = [[], *inputs.by_layer(len(self._layers))]
+        self.weights.begin([0, *self._layers, self._head])
+        (x_1TD,) = self._embed(inputs.tokens_ABT, inputs.tables)
+        for index in self._layers:
+            kind = self.stores[index].spec.kind
+            if kind not in self._sampling_functions:
+                # Uncompiled: a few short texts are not worth the time to compile their shape.
+                self._sampling_functions[kind] = LayerFunctions(
+                    self.model, kind, self.stores[index].names, compiled=False
+                )
+            with self.weights.use(index) as bound:
+                x_1TD = self._sampling_functions[kind].forward(bound, x_1TD, by_layer[index][0])
+        with self.weights.use(self._head) as bound:
+            return self._head_functions.logits(bound, x_1TD[:, length - 1])
 
     def settle(self) -> None:
         """Until every update that was ordered is done and at home, so that the state can be read."""

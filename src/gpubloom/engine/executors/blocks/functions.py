@@ -110,6 +110,10 @@ class HeadFunctions:
         logits_NV = self._logits(bound.trained, bound.frozen, x_ND)
         return summed_cross_entropy(logits_NV, targets_N), (logits_NV.argmax(-1) == targets_N).sum()
 
+    @torch.no_grad()
+    def logits(self, bound: Bound, x_ND: Tensor) -> Tensor:
+        return self._logits(bound.trained, bound.frozen, x_ND)
+
     def _logits(self, trained: Tensors, frozen: Tensors, x_ND: Tensor) -> Tensor:
         return self._model.logits(dict(zip(self._names, (*trained, *frozen), strict=True)), x_ND)
 

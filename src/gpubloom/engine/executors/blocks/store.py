@@ -218,9 +218,11 @@ class BlockStore:
     def _allocate_weights(self) -> None:
         """`heavy_home`: where the heavy weights rest between uses, as bytes; empty when they are cast."""
         device, length = self._device, self.streamed_bytes
-        self.light = self.master
-        if self.has_adapters and self.dtype != torch.float32:
-            self.light = device.empty(self.trained.length, self.dtype)
+        # Adapters as layers compute with them. Reading a split master would keep a joined copy of it.
+        self.light = device.empty(0, self.dtype)
+        if self.has_adapters:
+            is_exact = self.dtype == torch.float32
+            self.light = self.master if is_exact else device.empty(self.trained.length, self.dtype)
         rests_on_device = self.placement.state == "device" and not self.is_streamed
         if self.is_cast:
             self.heavy_home = device.empty(0, torch.uint8)

@@ -29,6 +29,7 @@ from gpubloom.engine.executors.step import (
     gradient_factor,
     rows_of,
     tables_by_layer,
+    text_batch,
 )
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.loss import LossScale
@@ -38,7 +39,7 @@ from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.engine.parallel import Group
 from gpubloom.engine.parallel.group import GroupLost, PeerFailed
 from gpubloom.plan import OptimizerConfig
-from gpubloom.plan.config import OptimizerName
+from gpubloom.plan.optimizer_config import OptimizerName
 from gpubloom.plan.placement import Placement
 
 # How gloo and NCCL name a process that is gone.
@@ -178,6 +179,16 @@ class ShardedExecutor:
             tokens_ABT, targets_ABT, tables = rows_of(batch, self.model, self._device)
             by_layer = self._by_layer(batch, tables, training=False)
             found: tuple[Tensor, Tensor] = self._root("evaluate", tokens_ABT, tables, by_layer, targets_ABT)
+            return found
+
+    @torch.no_grad()
+    def next_logits(self, tokens_1T: Tensor, length: int) -> Tensor:
+        """Logits (1, V) of what follows the first `length` tokens; all processes ask together."""
+        batch = text_batch(tokens_1T)
+        with connected(self.group):
+            tokens_ABT, _, tables = rows_of(batch, self.model, self._device)
+            by_layer = self._by_layer(batch, tables, training=False)
+            found: Tensor = self._root("logits", tokens_ABT, tables, by_layer, length - 1)
             return found
 
     def last_step(self) -> Callable[[], StepMeasures] | None:

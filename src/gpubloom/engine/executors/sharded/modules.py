@@ -87,6 +87,8 @@ class EndModule(BlockModule):
                 return self._embed(*inputs)
             case "loss":
                 return self._loss(*inputs)
+            case "logits":
+                return self._logits(*inputs)
             case _:
                 return self._evaluate(*inputs)
 
@@ -98,6 +100,9 @@ class EndModule(BlockModule):
     def _loss(self, x_ABTD: list[Tensor], targets_ABT: list[Tensor], scale: Tensor) -> Tensor:
         run = cast(Callable[..., Tensor], _RunHead.apply)
         return run(self, targets_ABT, scale, *x_ABTD, *self.tensors())
+
+    def _logits(self, x_ABTD: list[Tensor], position: int) -> Tensor:
+        return self.head.logits(self._bound(self.tensors()), x_ABTD[0][:, position])
 
     def _evaluate(self, x_ABTD: list[Tensor], targets_ABT: list[Tensor]) -> tuple[Tensor, Tensor]:
         bound = self._bound(self.tensors())
