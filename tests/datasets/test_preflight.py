@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpubloom.datasets import ModelFiles, Preflight, ReadingOptions, example_files, preflight
+from gpubloom.datasets import ModelFiles, Preflight, ReadingOptions, RopeScaling, example_files, preflight
 from gpubloom.engine import Dataset
 from gpubloom.engine.data import Loader
 from gpubloom.engine.data.packing import PackedRows
@@ -132,3 +132,21 @@ def test_sequences_beyond_the_positions_of_the_model_are_told(model: Path, tmp_p
     found = count(config_of(model, path, 4 * positions))
     assert kinds(found)["context_beyond_model"] == "critical"
     assert f"{positions:,} positions" in found.findings[0].sentence
+
+
+def test_a_scaling_of_positions_is_said_instead_of_a_context_beyond_the_model(
+    model: Path, tmp_path: Path
+) -> None:
+    path = write_jsonl(tmp_path / "long.jsonl", [{"text": "The keeper says it again. " * 120}] * 3)
+    config = config_of(model, path, 1_024)
+    assert config.data.tokenizer.path is not None
+    found = preflight(
+        *example_files(config.data),
+        ReadingOptions.of(config.data, config.context_length),
+        ModelFiles.load(Path(config.data.tokenizer.path)),
+        rope=RopeScaling("yarn"),
+    )
+    assert "context_beyond_model" in kinds(count(config))
+    (said,) = [finding for finding in found.findings if finding.kind == "rope_scaled"]
+    assert said.evidence["scaled_positions"] == 1_024
+    assert "context_beyond_model" not in kinds(found)

@@ -27,7 +27,7 @@ from gpubloom.datasets.example_reader import (
 from gpubloom.datasets.inspection import Duplicates, Lengths, Report, inspect
 from gpubloom.datasets.model_files import ModelFiles, RowTokenizer, Tokens
 from gpubloom.datasets.pages import Page, PreviewRow, RowIndex, build_index, index_path, preview, row_start
-from gpubloom.datasets.preflight import FilePreflight, Preflight, SideCounts, preflight
+from gpubloom.datasets.preflight import FilePreflight, Preflight, RopeScaling, SideCounts, preflight
 from gpubloom.datasets.problems import NotADataset, Problem, ProblemLog, RowProblem
 from gpubloom.datasets.rendering import Piece, Rendered, render
 from gpubloom.datasets.rows import Progress, Row, Start
@@ -62,6 +62,7 @@ __all__ = [
     "ReadingOptions",
     "Rendered",
     "Report",
+    "RopeScaling",
     "Row",
     "RowIndex",
     "RowProblem",

@@ -23,8 +23,9 @@ from gpubloom.datasets.shaping import FIELDS, Format, Mapping, to_example
 from gpubloom.datasets.source import Source
 from gpubloom.errors import InputError
 
-_BATCH_ROWS = 256
-_BATCH_CHARACTERS = 1 << 20
+# Large: a batch costs the tokenizer as much again as some hundred rows.
+_BATCH_ROWS = 2_048
+_BATCH_CHARACTERS = 1 << 21
 _NAMED = 3
 # One renders and counts, the other ones tokenize; more would only wait for the first.
 _THREADS = 2

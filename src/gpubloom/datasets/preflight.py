@@ -4,6 +4,7 @@ Rows, tokens and packed sequences are exact: `read_examples` is what the trainer
 what it packs with. Everything that a person should know before a run becomes a finding.
 """
 
+import math
 from array import array
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +74,18 @@ class Preflight:
     findings: tuple[Finding, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """How a run stretches the positions of its model; without a factor, as far as its sequences need."""
+
+    kind: str
+    factor: float | None = None
+
+    def positions(self, own: int, context_length: int) -> int:
+        factor = self.factor or math.ceil(context_length / own)
+        return int(own * max(1.0, factor))
+
+
 @dataclass
 class _Side:
     lengths: "array[int]" = field(default_factory=lambda: array("I"))
@@ -93,6 +106,7 @@ def preflight(
     model: ModelFiles,
     *,
     packing: bool = True,
+    rope: RopeScaling | None = None,
 ) -> Preflight:
     """Reads both files once. Raises InputError where a run could not start with them, and why."""
     sides: dict[SplitName, _Side] = {"train": _Side(), "eval": _Side()}
@@ -121,7 +135,7 @@ def preflight(
         findings=tuple(
             worst_first(
                 [
-                    *_context_findings(max(each.longest for each in counts.values()), options, model),
+                    *_context_findings(max(each.longest for each in counts.values()), options, model, rope),
                     *_findings(read, options, model, duplicates, overlap),
                 ]
             )
@@ -145,8 +159,24 @@ def _file(counts: FileCounts, options: ReadingOptions) -> FilePreflight:
     )
 
 
-def _context_findings(longest: int, options: ReadingOptions, model: ModelFiles) -> list[Finding]:
-    if model.positions is None or longest <= model.positions:
+def _context_findings(
+    longest: int, options: ReadingOptions, model: ModelFiles, rope: RopeScaling | None
+) -> list[Finding]:
+    if model.positions is None:
+        return []
+    if rope is not None:
+        reach = rope.positions(model.positions, options.context_length)
+        return [
+            Finding(
+                "rope_scaled",
+                "info",
+                f"RoPE scaling ({rope.kind}) stretches the {model.positions:,} positions of the model to "
+                f"{reach:,}.",
+                {"positions": model.positions, "scaled_positions": reach, "longest": longest},
+                next_step="Compare evaluations of short and of long examples: scaling can change both.",
+            )
+        ]
+    if longest <= model.positions:
         return []
     return [
         Finding(
@@ -155,8 +185,8 @@ def _context_findings(longest: int, options: ReadingOptions, model: ModelFiles) 
             f"The longest example has {longest:,} tokens, but the model knows {model.positions:,} positions "
             "and has not learned to attend beyond them.",
             {"longest": longest, "positions": model.positions},
-            next_step=f"Set the max sequence length to {model.positions:,} or less, or use a model with a "
-            "longer context.",
+            next_step=f"Set the max sequence length to {model.positions:,} or less, or choose a RoPE scaling "
+            "(YaRN, dynamic or linear).",
         )
     ]
 

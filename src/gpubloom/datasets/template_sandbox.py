@@ -40,14 +40,18 @@ _LARGEST_POWER = 1_000
 _MOST_BITS = 4_096
 _WIDE = re.compile(r"\*|\d{5,}")
 _DICT_ATTRIBUTES = frozenset(dir(dict))
+_TICK = "bloom_tick"
 _FILTERS_WITH_WIDTHS = ("center", "indent", "wordwrap", "batch", "slice", "truncate", "tojson")
 
 
 @dataclass
 class _Budget:
-    """What is left to one rendering: until when (CPU time of the thread), and how many characters."""
+    """What is left to one rendering: until when (CPU time of the thread), and how many characters.
 
-    deadline: float
+    The time counts from the first look at the clock, which most renderings never come to.
+    """
+
+    deadline: float | None = None
     characters: int = 8 * LONGEST_TEXT
     ticks: int = 0
 
@@ -64,7 +68,7 @@ def end_process_after(cpu_seconds: float) -> None:
 @contextmanager
 def limited() -> Iterator[None]:
     """Within it, what templates of this thread do is counted together."""
-    before = _budget.set(_Budget(time.thread_time() + MOST_SECONDS))
+    before = _budget.set(_Budget())
     if _hard_seconds:
         signal.setitimer(signal.ITIMER_PROF, _hard_seconds[0])
     try:
@@ -95,9 +99,13 @@ def compile_template(source: str, open_mark: str, close_mark: str) -> Callable[.
                 "template_invalid", "The chat template cannot be read: it is nested too deeply."
             ) from None
 
+    shared = dict(template.globals)
+
     def render(**values: Any) -> str:
         with limited():
-            return _joined(template.generate(**values))
+            # As template.generate does it, without copying what all renderings share one by one.
+            context = template.new_context({**shared, **values}, shared=True)
+            return _joined(template.root_render_func(context))
 
     return render
 
@@ -123,7 +131,8 @@ class _Checks(NodeTransformer):
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - jinja2 names it
         self.generic_visit(node)
-        tick = nodes.Call(nodes.EnvironmentAttribute("tick"), [], [], None, None)
+        # A filter: a call would be looked at as if the template had made it.
+        tick = nodes.Filter(nodes.Const(""), _TICK, [], [], None, None)
         node.body.insert(0, nodes.ExprStmt(tick).set_lineno(node.lineno))
         return node
 
@@ -152,6 +161,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         )
         self.open_mark, self.close_mark = open_mark, close_mark
         self.filters["tojson"] = _to_json
+        self.filters[_TICK] = _ticked
         for name in _FILTERS_WITH_WIDTHS:
             self.filters[name] = _with_narrow(self.filters[name])
         self.filters["format"] = _format
@@ -171,13 +181,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def tick(self) -> str:
         """Looks at the time, which costs more than most of what a template does between two looks."""
-        budget = _budget.get()
-        budget.ticks += 1
-        if budget.ticks % _TICKS == 0 and time.thread_time() > budget.deadline:
-            raise TemplateLimit(
-                "template_took_too_long",
-                f"The chat template runs longer than {MOST_SECONDS:g} second: correct its loops.",
-            )
+        _tick(_budget.get())
         return ""
 
     def joined(self, *values: Any) -> str:
@@ -212,11 +216,16 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return format_
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        self.tick()
+        budget = _budget.get()
+        _tick(budget)
         if operator == "+" and type(left) is str and type(right) is str:
             # Most of what templates do.
-            _refuse_longer(len(left) + len(right))
-            return _counted(left + right)
+            length = len(left) + len(right)
+            _refuse_longer(length)
+            budget.characters -= length
+            if budget.characters < 0:
+                raise _too_large("makes too many texts")
+            return left + right
         if operator == "%" and isinstance(left, str):
             _refuse_wide(left)
         elif operator == "+" and isinstance(left, str | list | tuple) and isinstance(right, type(left)):
@@ -232,6 +241,27 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             if bits > _MOST_BITS:
                 raise _too_large("computes a number that is too large")
         return _counted(super().call_binop(context, operator, left, right))
+
+
+def _tick(budget: _Budget) -> None:
+    budget.ticks += 1
+    if budget.ticks % _TICKS:
+        return
+    now = time.thread_time()
+    if budget.deadline is None:
+        budget.deadline = now + MOST_SECONDS
+    elif now > budget.deadline:
+        raise TemplateLimit(
+            "template_took_too_long",
+            f"The chat template runs longer than {MOST_SECONDS:g} second: correct its loops.",
+        )
+
+
+@jinja2.pass_context
+def _ticked(context: Any, value: str) -> str:
+    """With the context, so that Jinja does not compute it once for all."""
+    _tick(_budget.get())
+    return value
 
 
 def _counted(value: Any) -> Any:

@@ -138,6 +138,7 @@ def test_problems_come_in_pages_with_lines_and_reasons(server: Server, member: U
         "line": 490,
         "reason": "has no 'completion'",
         "fatal": True,
+        "code": None,
     }
 
 

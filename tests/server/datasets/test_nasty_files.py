@@ -63,7 +63,14 @@ NASTY = (
         first="日本",
         note="UTF-16",
     ),
-    Nasty("latin.csv", "prompt,completion\nÄpfel,x\n".encode("latin-1"), 1, 1, first="Äpfel", note="Latin-1"),
+    Nasty(
+        "latin.csv",
+        "prompt,completion\nÄpfel,x\n".encode("latin-1"),
+        1,
+        1,
+        first="Äpfel",
+        note="Windows-1252",
+    ),
     Nasty("crlf.jsonl", (_pair("a") + "\r\n" + _pair("b") + "\r\n").encode(), 2, 2, first="a"),
     Nasty("crlf.csv", b"prompt,completion\r\na,x\r\nb,y\r\n", 2, 2, first="a"),
     Nasty(

@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 from gpubloom.datasets import readable_suffixes
+from gpubloom.datasets.documents.archive import UPLOAD_SUFFIXES
 from gpubloom.datasets.source import shown_suffixes
 from gpubloom.errors import InputError
 from gpubloom.server.datasets.tables import Dataset
@@ -29,13 +30,36 @@ def dataset_file(settings: Settings, dataset: Dataset) -> Path:
     return dataset_folder(settings, dataset.id) / f"data{suffix_of(dataset.filename)}"
 
 
+def upload_file(settings: Settings, dataset: Dataset) -> Path:
+    """Where the bytes of an upload go: documents lie beside the rows that are made of them."""
+    if dataset.documents is None:
+        return dataset_file(settings, dataset)
+    suffix = document_suffix(dataset.documents["filename"])
+    return dataset_folder(settings, dataset.id) / f"documents{suffix}"
+
+
+def documents_file(settings: Settings, dataset_id: UUID) -> Path:
+    """One uploaded document a line, as the last parsing found them (`DocumentOut`)."""
+    return dataset_folder(settings, dataset_id) / "documents.jsonl"
+
+
+def rejected_file(settings: Settings, dataset_id: UUID) -> Path:
+    """One answer of a model a line that is not used, with the reason."""
+    return dataset_folder(settings, dataset_id) / "rejected.jsonl"
+
+
+def text_file(settings: Settings, dataset: Dataset) -> Path:
+    """The passages of documents as plain text, for models that are trained from scratch."""
+    return dataset_folder(settings, dataset.id) / "text.txt"
+
+
 def problems_file(settings: Settings, dataset_id: UUID) -> Path:
     """One problem a line, as the last inspection found them."""
     return dataset_folder(settings, dataset_id) / "problems.jsonl"
 
 
 def arriving_file(settings: Settings, dataset: Dataset) -> Arriving:
-    return Arriving(dataset_file(settings, dataset), dataset.size)
+    return Arriving(upload_file(settings, dataset), dataset.size)
 
 
 def suffix_of(filename: str) -> str:
@@ -46,6 +70,17 @@ def suffix_of(filename: str) -> str:
     raise InputError(
         "wrong_suffix",
         f"{shown_name(filename)} has an unsupported file type. Supported: {' '.join(shown_suffixes())}.",
+    )
+
+
+def document_suffix(filename: str) -> str:
+    """The suffix of a document or of an archive of documents. Raises if it is not supported."""
+    for suffix in UPLOAD_SUFFIXES:
+        if filename.lower().endswith(suffix):
+            return suffix
+    raise InputError(
+        "wrong_suffix",
+        f"{shown_name(filename)} is not a supported document. Supported: {' '.join(UPLOAD_SUFFIXES)}.",
     )
 
 

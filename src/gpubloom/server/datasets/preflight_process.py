@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpubloom.datasets import ExampleFile, ModelFiles, Preflight, ReadingOptions, preflight
+from gpubloom.datasets import ExampleFile, ModelFiles, Preflight, ReadingOptions, RopeScaling, preflight
 from gpubloom.datasets.problems import TemplateLimit
 from gpubloom.errors import code_of
 from gpubloom.sandbox.landlock import Limits, confine_reader, with_links
@@ -51,6 +51,7 @@ def main() -> None:
             ReadingOptions(**request["options"]),
             ModelFiles.load(Path(request["tokenizer"]), request["template"]),
             packing=request["packing"],
+            rope=RopeScaling(**request["rope"]) if request.get("rope") else None,
         )
     except ValueError as problem:
         code = problem.code if isinstance(problem, TemplateLimit) else code_of(problem)

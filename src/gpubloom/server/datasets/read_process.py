@@ -188,6 +188,7 @@ def _preview(source: Source, request: dict[str, Any]) -> None:
                 "line": row.line,
                 "raw": shown.value(row.raw),
                 "pieces": shown.pieces(row.pieces),
+                "source": _source(row.raw) if request["has_sources"] else None,
                 "tokens": row.tokens,
                 "trained_tokens": row.trained_tokens,
                 "too_long": None if row.tokens is None or limit is None else row.tokens > limit,
@@ -204,6 +205,12 @@ def _preview(source: Source, request: dict[str, Any]) -> None:
             "items": rows,
         }
     )
+
+
+def _source(raw: Any) -> dict[str, Any] | None:
+    """Where a row of documents comes from, as the server wrote it there."""
+    source = raw.get("source") if isinstance(raw, dict) else None
+    return Shortened().value(source) if isinstance(source, dict) else None
 
 
 def _load_model(folder: Path) -> ModelFiles:

@@ -56,6 +56,7 @@ async def read_page(
         limit=limit,
         model=None if model is None else str(model),
         context_length=context_length,
+        has_sources=dataset.source in {"documents", "questions"},
         cpu_seconds=_PREVIEW_SECONDS,
     )
     try:

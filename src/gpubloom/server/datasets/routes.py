@@ -34,9 +34,10 @@ from gpubloom.server.storage.service import Readers, Uses
 from gpubloom.server.storage.uploads import UploadOffset, offset_answer, take_piece
 
 router = APIRouter(prefix="/datasets", tags=["datasets"])
+UPLOADED = ("upload", "documents")
 
 
-async def _shown(settings: Settings, dataset: Dataset) -> DatasetOut:
+async def shown(settings: Settings, dataset: Dataset) -> DatasetOut:
     received = dataset.received
     if dataset.status == "uploading":
         received = await anyio.to_thread.run_sync(arriving_file(settings, dataset).received)
@@ -59,7 +60,7 @@ async def list_datasets(
 ) -> Datasets:
     """List your datasets, newest first."""
     rows, total = await service.list_datasets(session, principal, page)
-    return Datasets(items=[await _shown(settings, row) for row in rows], total=total)
+    return Datasets(items=[await shown(settings, row) for row in rows], total=total)
 
 
 @router.post("", status_code=201)
@@ -73,11 +74,11 @@ async def announce_dataset(
     """Create a dataset for a file. Upload the bytes of the file to /content, in pieces."""
     async with database.write() as session:
         if (made_id := await creation.find_made(session)) is not None:
-            return await _shown(settings, await service.get_dataset(session, principal, made_id))
+            return await shown(settings, await service.get_dataset(session, principal, made_id))
         dataset = await service.create_dataset(session, principal, settings, body)
         await creation.remember(session, dataset.id)
-    await _make_folder(settings, dataset)
-    return await _shown(settings, dataset)
+    await make_folder(settings, dataset)
+    return await shown(settings, dataset)
 
 
 @router.post("/from-hub", status_code=201)
@@ -91,14 +92,14 @@ async def fetch_dataset(
     """Download a dataset from the Hugging Face Hub, by its id."""
     async with database.write() as session:
         if (made_id := await creation.find_made(session)) is not None:
-            return await _shown(settings, await service.get_dataset(session, principal, made_id))
+            return await shown(settings, await service.get_dataset(session, principal, made_id))
         dataset = await service.create_from_hub(session, principal, settings, body)
         await creation.remember(session, dataset.id)
-    await _make_folder(settings, dataset)
-    return await _shown(settings, dataset)
+    await make_folder(settings, dataset)
+    return await shown(settings, dataset)
 
 
-async def _make_folder(settings: Settings, dataset: Dataset) -> None:
+async def make_folder(settings: Settings, dataset: Dataset) -> None:
     # Only here: an upload to a dataset that was deleted must not bring its folder back.
     folder = dataset_folder(settings, dataset.id)
     await anyio.to_thread.run_sync(lambda: folder.mkdir(parents=True, exist_ok=True, mode=0o700))
@@ -109,7 +110,7 @@ async def read_dataset(
     dataset_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> DatasetOut:
     """Return one dataset."""
-    return await _shown(settings, await service.get_dataset(session, principal, dataset_id))
+    return await shown(settings, await service.get_dataset(session, principal, dataset_id))
 
 
 @router.patch("/{dataset_id}")
@@ -121,7 +122,7 @@ async def change_dataset(
     settings: CurrentSettings,
 ) -> DatasetOut:
     """Rename a dataset, or change how its file is read. Such a change starts a new inspection."""
-    return await _shown(settings, await service.change_dataset(session, principal, dataset_id, body))
+    return await shown(settings, await service.change_dataset(session, principal, dataset_id, body))
 
 
 @router.delete("/{dataset_id}", status_code=204)
@@ -144,7 +145,7 @@ async def read_offset(
 ) -> Response:
     """Return the number of uploaded bytes in the header Upload-Offset."""
     dataset = await service.get_dataset(session, principal, dataset_id)
-    if dataset.source != "upload":
+    if dataset.source not in UPLOADED:
         return offset_answer(dataset.received, status=200)
     received = await anyio.to_thread.run_sync(arriving_file(settings, dataset).received)
     return offset_answer(received, status=200)
@@ -168,9 +169,9 @@ async def upload_content(
     # No session is held while bytes arrive: that may take hours.
     async with database.read() as session:
         dataset = await service.get_dataset(session, principal, dataset_id)
-    if dataset.source != "upload":
+    if dataset.source not in UPLOADED:
         raise Conflict(
-            "This dataset comes from the Hugging Face Hub. Files cannot be uploaded to it.",
+            "The rows of this dataset are made by this server. Files cannot be uploaded to it.",
             code="not_an_upload",
         )
     file = arriving_file(settings, dataset)

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from gpubloom.datasets import FIELDS, Format, Mapping
+from gpubloom.datasets.documents.passages import CHARACTERS, LEAST_CHARACTERS, MOST_CHARACTERS
 from gpubloom.server.datasets.tables import Source, Status
 from gpubloom.server.schema import Finding, Line, Schema, Storable, Whole
 from gpubloom.server.storage.uploads import LARGEST_OFFSET
@@ -180,6 +181,99 @@ class OriginOut(Schema):
     notes: list[str] = Field(default_factory=list)
 
 
+PassageCharacters = Annotated[
+    Whole,
+    Field(
+        ge=LEAST_CHARACTERS,
+        le=MOST_CHARACTERS,
+        title="Passage length",
+        description="Most characters of a passage. Passages end between paragraphs or sentences.",
+    ),
+]
+
+
+class NewDocuments(Schema):
+    """Documents to upload: one document, or a .zip of a folder. Each passage becomes a row."""
+
+    name: Name | None = None
+    filename: Annotated[str, Field(min_length=1, max_length=1024)]
+    size: Annotated[Whole, Field(ge=0, le=LARGEST_OFFSET, description="Size of the file in bytes.")]
+    passage_characters: PassageCharacters = CHARACTERS
+
+
+class CutAgain(Schema):
+    """Another length of the passages of uploaded documents."""
+
+    passage_characters: PassageCharacters
+
+
+class DocumentsOut(Schema):
+    """What became of uploaded documents. `problems`: documents that give no text."""
+
+    filename: str
+    size: int
+    passage_characters: int
+    files: int = 0
+    problems: int = 0
+    pages: int = 0
+    passages: int = 0
+    characters: int = 0
+
+
+class DocumentOut(Schema):
+    """One document of an upload. `code` and `problem` say why it gives no text; `notes` what is left out."""
+
+    file: str
+    size: int
+    pages: int | None
+    passages: int
+    characters: int
+    notes: list[str]
+    code: str | None
+    problem: str | None
+
+
+class Documents(Schema):
+    items: list[DocumentOut]
+    total: int
+
+
+class QuestionsOut(Schema):
+    """Questions that a model writes about the passages of a dataset: the order, and how far it is.
+
+    `endpoint` is null for a playground of this server. `end_reason` says why not all passages were asked.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    dataset_id: UUID
+    endpoint: str | None
+    model: str
+    secret: str | None
+    pairs: int
+    max_answer_tokens: int
+    most_tokens: int
+    passages: int
+    passages_done: int = 0
+    pairs_kept: int = 0
+    rejected: int = 0
+    tokens: int = 0
+    end_reason: str | None = None
+
+
+class RowSourceOut(Schema):
+    """Where a row comes from: file, number of the passage in it, pages (PDF) or headings."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    file: str
+    passage: int
+    page: int | None = None
+    last_page: int | None = None
+    heading: str | None = None
+    text: Annotated[str | None, Field(description="The passage that a question is about.")] = None
+
+
 class DatasetOut(Schema):
     id: UUID
     name: str
@@ -192,6 +286,8 @@ class DatasetOut(Schema):
     columns: dict[str, str]
     encoding: Encoding | None
     origin: OriginOut | None
+    documents: DocumentsOut | None
+    questions: QuestionsOut | None
     report: ReportOut | None
     problem: str | None
     progress: float | None
@@ -217,6 +313,9 @@ class PreviewRowOut(Schema):
     line: int | None
     raw: JsonValue
     pieces: list[PieceOut]
+    source: Annotated[
+        RowSourceOut | None, Field(description="Of rows from documents: where it comes from.")
+    ] = None
     tokens: int | None
     trained_tokens: int | None
     too_long: bool | None

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
-from sqlalchemy import Select, delete, select, update
+from sqlalchemy import Select, case, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.errors import code_of
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.audit import record
-from gpubloom.server.datasets.files import shown_name, suffix_of
-from gpubloom.server.datasets.schemas import DatasetChange, DatasetFromHub, NewDataset
-from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.datasets.files import document_suffix, shown_name, suffix_of
+from gpubloom.server.datasets.schemas import DatasetChange, DatasetFromHub, NewDataset, NewDocuments
+from gpubloom.server.datasets.tables import Dataset, Status
 from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.settings import Settings
@@ -56,6 +56,9 @@ async def get_ready_dataset(session: AsyncSession, principal: Principal, dataset
 
 def is_here(dataset: Dataset) -> bool:
     """Whether all of the file is on the disk."""
+    if dataset.source in {"documents", "questions"}:
+        # Their rows are made here, and only then are they complete.
+        return dataset.status in {"inspecting", "ready"}
     return dataset.status in {"inspecting", "ready"} or 0 < dataset.size == dataset.received
 
 
@@ -110,13 +113,73 @@ async def create_from_hub(
     return dataset
 
 
+async def create_from_documents(
+    session: AsyncSession, principal: Principal, settings: Settings, body: NewDocuments
+) -> Dataset:
+    """A dataset that waits for its documents."""
+    try:
+        document_suffix(body.filename)
+    except ValueError as problem:
+        raise InvalidInput.for_field("filename", str(problem), code=code_of(problem)) from problem
+    filename = shown_name(body.filename)
+    if body.size == 0:
+        raise InvalidInput.for_field("size", f"{filename} is empty.", code="data_empty")
+    await require_room(session, principal, settings, body.size)
+    stem = filename.rpartition(".")[0]
+    dataset = Dataset(
+        id=uuid4(),
+        user_id=principal.id,
+        name=body.name or stem,
+        filename=f"{stem}.jsonl",
+        source="documents",
+        status="uploading",
+        size=body.size,
+        format="text",
+        columns={"text": "text"},
+        documents={
+            "filename": filename,
+            "size": body.size,
+            "passage_characters": body.passage_characters,
+        },
+    )
+    session.add(dataset)
+    await session.flush()
+    _record(session, principal, "dataset.created", dataset, size=body.size)
+    return dataset
+
+
+async def cut_again(
+    session: AsyncSession, principal: Principal, dataset_id: UUID, passage_characters: int
+) -> Dataset:
+    """Cut the documents of a dataset to passages of another length."""
+    dataset = await get_dataset(session, principal, dataset_id)
+    if dataset.documents is None:
+        raise Conflict("This dataset was not made from documents.", code="not_documents")
+    if dataset.status not in {"parsing", "inspecting", "ready", "failed"}:
+        raise Conflict(f"The documents are not here yet (status: {dataset.status}).", code="dataset_not_here")
+    dataset.documents = {**dataset.documents, "passage_characters": passage_characters}
+    restart(dataset, "parsing")
+    await session.flush()
+    _record(session, principal, "dataset.changed", dataset)
+    return dataset
+
+
+def restart(dataset: Dataset, status: Status) -> None:
+    """Let a worker begin anew in this status; whoever works on the row is no longer asked."""
+    dataset.status = status
+    dataset.progress = dataset.problem = dataset.report = None
+    dataset.attempt = 0
+    dataset.lease_token = dataset.lease_expires = dataset.worker = None
+
+
 async def note_received(session: AsyncSession, dataset_id: UUID, received: int) -> None:
     """Keep how much has arrived; all of it is what a worker then inspects."""
     changes: dict[str, object] = {"received": received, "progress": None}
     whole = Dataset.size == received
     waiting = (Dataset.id == dataset_id, Dataset.status == "uploading")
     await session.execute(update(Dataset).where(*waiting, ~whole).values(changes))
-    await session.execute(update(Dataset).where(*waiting, whole).values(changes | {"status": "inspecting"}))
+    next_status = case((Dataset.source == "documents", "parsing"), else_="inspecting")
+    await session.execute(update(Dataset).where(*waiting, whole).values(changes | {"status": next_status}))
 
 
 async def change_dataset(
@@ -138,11 +201,7 @@ async def change_dataset(
         for field, value in said.items():
             setattr(dataset, field, value)
         if is_here(dataset):
-            dataset.status = "inspecting"
-            dataset.progress = dataset.problem = dataset.report = None
-            dataset.attempt = 0
-            # Whoever inspects it the old way is no longer asked.
-            dataset.lease_token = dataset.lease_expires = dataset.worker = None
+            restart(dataset, "inspecting")
     await session.flush()
     _record(session, principal, "dataset.changed", dataset)
     return dataset

@@ -8,8 +8,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 from gpubloom.server.db.base import Identified, Table
 from gpubloom.server.storage.service import KeepsFiles
 
-Status = Literal["uploading", "fetching", "inspecting", "ready", "failed"]
-Source = Literal["upload", "hub"]
+Status = Literal["uploading", "fetching", "parsing", "generating", "inspecting", "ready", "failed"]
+Source = Literal["upload", "hub", "documents", "questions"]
 
 
 class Dataset(KeepsFiles, Identified, Table):
@@ -27,3 +27,7 @@ class Dataset(KeepsFiles, Identified, Table):
     # Where a hub has it: repository, config, split, revision.
     origin: Mapped[dict[str, Any]] = mapped_column(default=dict)
     report: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Documents that were cut to passages: how, and what came of it (`DocumentsOut`).
+    documents: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Questions that a model writes about passages: the order, and how far it is (`QuestionsOut`).
+    questions: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))

@@ -1,0 +1,1 @@
+"""Question-answer pairs about the passages of documents, written by a model."""
