@@ -1,26 +1,35 @@
 """The script that prepares a rented machine, run as it is: driver, Python, apt's lock, disk, CUDA, report."""
 
+import hashlib
+import io
+import platform
 import re
 import shlex
 import stat
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from gpubloom.errors import InputError
 from gpubloom.providers.cloud import Launch
 from gpubloom.providers.cloud_init import user_data_script
 from gpubloom.providers.start_report import FailureCode, StartReport, parse_start_report
 from gpubloom.storage.bundle import SentBundle
+from tests.errors import raises
 from tests.providers.launches import launch, until
 from tests.providers.services.machine import Machine, plain_machine
 
+# Nobody answers there.
+NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
 STARTED = 'touch "$HOME/job-started"; echo "$(date +%s) start - running" >>"$BLOOM_REPORT"; sleep 600'
 # A virtual environment whose Python notes what is installed with it.
 _VENV = f"""\
@@ -244,10 +253,72 @@ def test_an_older_python_is_left_alone_and_a_newer_one_is_brought(tmp_path: Path
         calls = (machine.folder / "uv").read_text().splitlines()
         which = (machine.folder / "which").read_text().strip()
         told = [line.text for line in report_of(machine).lines]
-    assert calls[0] == "venv --quiet --python 3.12 venv"
+    assert calls[0] == "venv --quiet --python >=3.11,<3.13 venv"
     assert calls[1] == "pip install --quiet --python venv/bin/python -- numpy"
     assert which == str(machine.folder / "bloom/venv/bin/python3")
-    assert "this image has Python 3.10.12; installing Python 3.12 with uv" in told
+    assert "this image has Python 3.10.12: bringing a newer one with uv" in told
+
+
+def _wheel(version: str, uv: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as wheel:
+        wheel.writestr(f"uv-{version}.data/scripts/uv", uv)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_uv_comes_from_the_package_index_where_there_is_no_pip(tmp_path: Path, damaged: bool) -> None:
+    noted = f'#!/bin/sh\necho "$UV_DEFAULT_INDEX" >>"$HOME/index"\n[ "$1" = venv ] || exit 0\n{_VENV}'
+    folder = tmp_path / "index"
+    (folder / "simple/uv").mkdir(parents=True)
+    links = ""
+    for version in ("0.9.3", "0.13.7", "0.14.0rc1"):
+        name = f"uv-{version}-py3-none-manylinux_2_17_{platform.machine()}.whl"
+        wheel = _wheel(version, noted if version == "0.13.7" else "#!/bin/sh\nexit 1\n")
+        (folder / name).write_bytes(wheel)
+        digest = hashlib.sha256(b"" if damaged else wheel).hexdigest()
+        links += f'<a href="../../{name}#sha256={digest}">{name}</a>\n'
+    (folder / "simple/uv/index.html").write_text(links)
+    handler = partial(QuietFiles, directory=str(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    index = f"http://127.0.0.1:{server.server_port}/simple"
+    environment = {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}
+    stubs = {"python3": _OLD_PYTHON.replace("  -m*)", "  *pip|-m*)"), "curl": "#!/bin/sh\nexit 7\n"}
+    try:
+        with booted(tmp_path / "machine", stubs, environment, packages=("numpy",)) as machine:
+            if damaged:
+                assert failure_of(machine) == "no_python"
+                told = [line.text for line in report_of(machine).lines]
+                assert "the package index sent a damaged uv" in told
+            else:
+                until(lambda: report_of(machine).is_over)
+                assert set((machine.folder / "index").read_text().splitlines()) == {index}
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class QuietFiles(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        """Tests are quiet."""
+
+
+def test_mirrors_of_the_server_reach_its_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BLOOM_PACKAGE_INDEX", "https://mirror.test/simple")
+    monkeypatch.setenv("BLOOM_PYTHON_BUILDS", "https://mirror.test/it's here.json")
+    command = (
+        'printf "%s\\n" "$PIP_INDEX_URL" "$UV_DEFAULT_INDEX" "$UV_PYTHON_DOWNLOADS_JSON_URL" '
+        f'"$BLOOM_TORCH_INDEX" >"$HOME/mirrors"; {STARTED}'
+    )
+    with booted(tmp_path / "machine", wanted=launch(command=command)) as machine:
+        until(lambda: report_of(machine).is_over)
+        told = (machine.folder / "mirrors").read_text().splitlines()
+    index = "https://mirror.test/simple"
+    assert told == [index, index, "https://mirror.test/it's here.json", ""]
+    monkeypatch.setenv("BLOOM_TORCH_INDEX", "https://mirror.test\nrm -rf /")
+    with raises(InputError, code="invalid_argument"):
+        user_data_script(launch())
 
 
 def _apt(refusals: int) -> str:
@@ -275,7 +346,7 @@ exec {sys.executable} "$@"
 
 def test_a_lock_of_apt_is_waited_for(tmp_path: Path) -> None:
     stubs = {"python3": _PYTHON_WITHOUT_VENV, "curl": "#!/bin/sh\nexit 7\n", "apt-get": _apt(2)}
-    with booted(tmp_path / "machine", stubs, packages=("numpy",)) as machine:
+    with booted(tmp_path / "machine", stubs, NO_INDEX, packages=("numpy",)) as machine:
         until(lambda: report_of(machine).is_over)
         calls = (machine.folder / "apt").read_text().splitlines()
         assert "waiting for the lock of apt-get, which another program holds" in (
@@ -286,7 +357,7 @@ def test_a_lock_of_apt_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_lock_that_is_never_released_ends_the_start(tmp_path: Path) -> None:
     stubs = {"python3": _PYTHON_WITHOUT_VENV, "curl": "#!/bin/sh\nexit 7\n", "apt-get": _apt(1000)}
-    environment = {"BLOOM_APT_WAIT": "1"}
+    environment = {"BLOOM_APT_WAIT": "1", **NO_INDEX}
     with booted(tmp_path / "machine", stubs, environment, packages=("numpy",)) as machine:
         assert failure_of(machine) == "apt_locked"
 

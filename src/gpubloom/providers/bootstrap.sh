@@ -19,6 +19,8 @@ export BLOOM_HOME="$base" BLOOM_REPORT="$base/report" HOME="${HOME:-/root}" DEBI
 unset BLOOM_SCRIPT
 torch_indexes="${BLOOM_TORCH_INDEX:-https://download.pytorch.org/whl}"
 apt_wait_seconds="${BLOOM_APT_WAIT:-300}"
+# On the disk that is checked, so that uv links files instead of copying them.
+export UV_CACHE_DIR="$base/cache" UV_PYTHON_INSTALL_DIR="$base/python" UV_HTTP_TIMEOUT=120 PIP_NO_CACHE_DIR=1
 # Ending a machine at once could lose what it has just said.
 [ "$ends" = power_off ] || idle=0
 
@@ -67,6 +69,8 @@ send_while_it_starts() { # until the agent, which sends the report from then on
 }
 
 fail() { # code, sentence
+  # On a full disk there would be no room for the reason.
+  rm -rf reserve cache
   echo "[bloom] $2"
   line "$current" '!' "$1 $2"
   touch handed-over
@@ -101,7 +105,7 @@ fail_if_disk_is_full() { # gigabytes that are needed
 }
 
 look_at_gpu() { # sets driver, capability and torch_index
-  local seen columns=name,driver_version,compute_cap,memory.total
+  local seen why columns=name,driver_version,compute_cap,memory.total
   command -v nvidia-smi >/dev/null ||
     fail no_driver "The machine has no NVIDIA driver: the program nvidia-smi is missing. Start the job again, or choose another offer."
   if ! seen=$(timeout 40 nvidia-smi --query-gpu=$columns --format=csv,noheader 2>&1); then
@@ -109,7 +113,9 @@ look_at_gpu() { # sets driver, capability and torch_index
     columns=name,driver_version,memory.total
     if ! seen=$(timeout 15 nvidia-smi --query-gpu=$columns --format=csv,noheader 2>&1); then
       echo "$seen" | stamp
-      fail broken_driver "The NVIDIA driver of the machine does not work: $(echo "$seen" | head -n 1). Start the job again: another machine may be fine."
+      why=$(echo "$seen" | head -n 1)
+      [ -n "$why" ] || why="nvidia-smi does not answer"
+      fail broken_driver "The NVIDIA driver of the machine does not work: ${why%.}. Start the job again: another machine may be fine."
     fi
   fi
   local first found
@@ -159,7 +165,40 @@ apt_install() { # packages; waits while another program, such as the machine's o
 bring_uv() {
   export PATH="$base/tools/bin:$PATH"
   command -v uv >/dev/null && return
-  run python3 -m pip install --quiet --no-input --target "$base/tools" uv && command -v uv >/dev/null && return
+  if python3 -c 'import pip' >/dev/null 2>&1; then
+    run python3 -m pip install --quiet --no-input --target "$base/tools" uv && command -v uv >/dev/null && return
+  fi
+  # Debian and Ubuntu leave pip out of Python. A wheel is a zip file, which any Python can unpack.
+  cat >fetch_uv.py <<'PYTHON'
+import hashlib, html, os, platform, re, sys, urllib.request, zipfile
+from urllib.parse import urldefrag, urljoin
+
+page = (os.environ.get("PIP_INDEX_URL") or "https://pypi.org/simple").rstrip("/") + "/uv/"
+try:
+    with urllib.request.urlopen(page, timeout=60) as answer:
+        links = re.findall(r"<a\s[^>]*>", answer.read().decode())
+    name = re.compile(r'href="([^"]*/uv-([0-9.]+)-py3-none-manylinux[^"/]*_%s\.whl[^"]*)"' % platform.machine())
+    found = [match for match in map(name.search, links) if match and "data-yanked" not in match.string]
+    if not found:
+        sys.exit("the package index has no uv for %s" % platform.machine())
+    newest = max(found, key=lambda match: [int(part) for part in match.group(2).split(".")])
+    address, digest = urldefrag(urljoin(page, html.unescape(newest.group(1))))
+    with urllib.request.urlopen(address, timeout=60) as answer, open("uv.whl", "wb") as wheel:
+        for content in iter(lambda: answer.read(1 << 20), b""):
+            wheel.write(content)
+    with open("uv.whl", "rb") as wheel:
+        if digest.startswith("sha256=") and hashlib.sha256(wheel.read()).hexdigest() != digest[7:]:
+            sys.exit("the package index sent a damaged uv")
+    target = os.path.join("tools", "bin", "uv")
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with zipfile.ZipFile("uv.whl") as wheel, open(target, "wb") as program:
+        program.write(wheel.read(next(each for each in wheel.namelist() if each.endswith("/scripts/uv"))))
+    os.chmod(target, 0o755)
+    os.remove("uv.whl")
+except (OSError, ValueError, StopIteration, zipfile.BadZipFile) as problem:
+    sys.exit("uv could not be fetched from the package index: %s" % problem)
+PYTHON
+  run python3 fetch_uv.py && command -v uv >/dev/null && return
   command -v curl >/dev/null && curl -LsSf -m 120 https://astral.sh/uv/install.sh -o uv-install.sh &&
     run env UV_INSTALL_DIR="$base/tools/bin" UV_NO_MODIFY_PATH=1 sh uv-install.sh
   command -v uv >/dev/null
@@ -175,17 +214,23 @@ make_venv() { # with Python 3.11 or newer; sees the libraries of the image when 
     apt_install python3-venv && run python3 -m venv --system-site-packages venv
     return
   fi
-  line "$current" . "this image has $(python3 --version 2>&1 || echo no Python); installing Python 3.12 with uv"
-  if bring_uv && run uv venv --quiet --python 3.12 venv; then return; fi
+  if ! command -v python3 >/dev/null; then
+    line "$current" . "this image has no Python: installing one with apt-get"
+    apt_install --no-install-recommends ca-certificates python3 && is_new_enough python3 && make_venv && return
+  fi
+  line "$current" . "this image has $(python3 --version 2>&1 || echo no Python): bringing a newer one with uv"
+  if bring_uv && run uv venv --quiet --python '>=3.11,<3.13' venv; then return; fi
   rm -rf venv
   apt_install python3.11 python3.11-venv && run python3.11 -m venv venv
 }
 
-install() {
+install() { # an index, or nothing for PyPI or its mirror; then packages
+  local index=$1
+  shift
   if [ -x venv/bin/pip ]; then
-    run venv/bin/python -m pip install --quiet --no-input "$@"
+    run venv/bin/python -m pip install --quiet --no-input ${index:+--index-url "$index"} -- "$@"
   else
-    run uv pip install --quiet --python venv/bin/python "$@"
+    run uv pip install --quiet --python venv/bin/python ${index:+--default-index "$index"} -- "$@"
   fi
 }
 
@@ -210,15 +255,15 @@ install_packages() {
   fi
   if [ ${#torch[@]} -gt 0 ]; then
     line "$current" . "PyTorch for ${torch_index} (driver ${driver})"
-    install --index-url "$torch_indexes/$torch_index" -- "${torch[@]}" ||
+    install "$torch_indexes/$torch_index" "${torch[@]}" ||
       line "$current" . "no suitable build in the index $torch_index: taking the one of PyPI"
   fi
   [ ${#others[@]} = 0 ] && [ ${#torch[@]} -gt 0 ] && others=("${torch[@]}")
-  [ ${#others[@]} = 0 ] || install -- "${others[@]}" "${torch[@]}" || {
+  [ ${#others[@]} = 0 ] || install "" "${others[@]}" "${torch[@]}" || {
     fail_if_disk_is_full 1
     # One wrong name must not keep the others away. The job fails without a package that it needs.
     for each in "${others[@]}"; do
-      install -- "$each" || line "$current" . "the package $each could not be installed"
+      install "" "$each" || line "$current" . "the package $each could not be installed"
     done
   }
   fail_if_disk_is_full 1
@@ -257,6 +302,7 @@ boot() {
     fail restarted "The service restarted the container, and what the job had computed there is gone. The job continues from its last checkpoint on a new machine."
   fi
   touch started report
+  head -c 1048576 /dev/zero >reserve
   if [ "$ends" = power_off ]; then exec >>boot.log 2>&1; fi
   stage machine "the machine is up"
   if [ -n "$longest" ]; then
@@ -268,8 +314,10 @@ boot() {
   look_at_gpu
   line machine - "driver $driver, $torch_index"
   stage packages "${#packages[@]} to install"
-  make_venv || is_new_enough python3 ||
+  if ! make_venv && ! is_new_enough python3; then
+    fail_if_disk_is_full 1
     fail no_python "Python 3.11 or newer could not be installed on the machine. Choose another offer, or an image with Python 3.11."
+  fi
   if [ ${#packages[@]} -gt 0 ]; then
     if [ -d venv ]; then install_packages; else
       line packages . "no virtual environment could be made: the job starts without its packages"
@@ -306,11 +354,22 @@ end() {
   # Without our folder, the machine is no longer ours.
   [ -e started ] || exit 0
   if [ "$ends" = power_off ]; then exec shutdown -P now; fi
+  # For an image without curl.
+  cat >delete_pod.py <<'PYTHON'
+import os
+import urllib.request
+request = urllib.request.Request(
+    "%s/v2/pods/%s" % (os.environ["API"], os.environ["RUNPOD_POD_ID"]), method="DELETE",
+    headers={"Authorization": "Bearer " + os.environ["RUNPOD_API_KEY"]},
+)
+urllib.request.urlopen(request, timeout=30)
+PYTHON
+  [ -d venv ] && export PATH="$base/venv/bin:$PATH"
   # The container must not end by itself: the service would start it again, and bill it.
   while :; do
     printf 'url = "%s/v2/pods/%s"\nrequest = "DELETE"\nheader = "Authorization: Bearer %s"\n' \
       "$api" "$RUNPOD_POD_ID" "$RUNPOD_API_KEY" | curl -sf -m 30 -o /dev/null -K - ||
-      runpodctl remove pod "$RUNPOD_POD_ID"
+      API="$api" python3 delete_pod.py || runpodctl remove pod "$RUNPOD_POD_ID"
     sleep 30
   done
 }

@@ -178,6 +178,17 @@ class ConsoleReader(Protocol):
         """The newest lines, oldest first; empty: nothing yet, or the instance is gone."""
 
 
+@runtime_checkable
+class StoreLister(Protocol):
+    """A cloud provider whose own stores outlive the machines of their jobs."""
+
+    async def stores(self) -> Sequence[str]:
+        """The names of our stores: keys of machines, without the attempt."""
+
+    async def remove_store(self, name: str) -> None:
+        """Delete it with all its files. It is no fault if it is gone."""
+
+
 # inactive_account: the credentials are right, but the account has no balance, payment or approval.
 FaultKind = Literal[
     "no_capacity",

@@ -7,6 +7,7 @@ A machine that nobody terminates ends itself: a while after its job, and at its 
 """
 
 import math
+import os
 import shlex
 from functools import cache
 from importlib.resources import files
@@ -21,6 +22,14 @@ _END = "BLOOM_END_OF_FILE"
 _IDLE_SECONDS = 1800
 # What a start needs at least, and with PyTorch and its libraries, of which the wheels are unpacked.
 _DISK_GB, _DISK_GB_WITH_PACKAGES = 1, 12
+
+# For a network where machines reach mirrors only: a setting of this server, and what it is called for the
+# programs that install packages there.
+_MIRRORS = {
+    "BLOOM_PACKAGE_INDEX": ("PIP_INDEX_URL", "UV_DEFAULT_INDEX"),
+    "BLOOM_TORCH_INDEX": ("BLOOM_TORCH_INDEX",),
+    "BLOOM_PYTHON_BUILDS": ("UV_PYTHON_DOWNLOADS_JSON_URL",),
+}
 
 _SCRIPT = """\
 #!/bin/bash
@@ -58,6 +67,17 @@ def _bootstrap() -> str:
     return files("gpubloom.providers").joinpath("bootstrap.sh").read_text()
 
 
+def _exports() -> list[str]:
+    """The mirrors that this server names, as lines for a shell. InputError: one is no address."""
+    lines = []
+    for setting, variables in _MIRRORS.items():
+        address = os.environ.get(setting, "").strip()
+        if address and not address.isprintable():
+            raise InputError("invalid_argument", f"{setting} must be one line with an address")
+        lines += [f"export {name}={shlex.quote(address)}" for name in variables if address]
+    return lines
+
+
 def user_data_script(
     launch: Launch,
     *,
@@ -88,7 +108,7 @@ def user_data_script(
     return _SCRIPT.format(
         end=_END,
         home=home,
-        settings="\n".join(f"{name}={value}" for name, value in settings.items()),
+        settings="\n".join([*(f"{name}={value}" for name, value in settings.items()), *_exports()]),
         address=shlex.quote(launch.start_address),
         secrets="".join(f"{name}={shlex.quote(value)}\n" for name, value in launch.secrets.items()),
         report_address=launch.report_address,

@@ -1,13 +1,14 @@
 """The cloud providers by name. The module of a provider is imported when it is used."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import cast
+from typing import Literal, Protocol, cast
 
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Capabilities, CloudProvider, CredentialField
+from gpubloom.storage.run_store import RunStore
 
 # Each module has a PROVIDER of type ProviderSpec.
 _MODULES: dict[str, str] = {
@@ -37,9 +38,32 @@ class ProviderSpec(ABC):
         """Why the provider cannot be used on this server, and what to do. None: it can be used."""
         return None
 
+    def open_store(self, key: str, credentials: Callable[[], Mapping[str, str]]) -> "OwnRunStore":
+        """The provider's own store for the attempt with this key (`own_store`). Nothing is called yet.
+
+        `credentials` may be read more than once: a person can replace them while a job runs.
+        """
+        raise ProviderError("no_store", f"{self.title} has no store of its own.")
+
     @abstractmethod
     def open(self, credentials: Mapping[str, str]) -> CloudProvider:
         """A connection for one person. Nothing is called yet."""
+
+
+OwnStoreName = Literal["volume"]
+# Known without importing a module: every list of offers says which store a job would use.
+_OWN_STORES: dict[str, OwnStoreName] = {"modal": "volume"}
+
+
+class OwnRunStore(RunStore, Protocol):
+    """A store that has a connection of its own."""
+
+    def close(self) -> None: ...
+
+
+def own_store(name: str) -> OwnStoreName | None:
+    """What machines of a provider can exchange files through without any set-up; None: nothing."""
+    return _OWN_STORES.get(name)
 
 
 def provider_names() -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from gpubloom.storage.mailbox import Mailbox
 from gpubloom.storage.receiver import Arrival, DamagedBatchError, Receiver
 from gpubloom.storage.run_store import RunStore
 from gpubloom.storage.server_store import ServerStore
-from gpubloom.storage.store import StorageError, StorageSettings, Store
+from gpubloom.storage.store import StorageError, StorageSettings, Store, StoreRefused
 
 __all__ = [
     "Arrival",
@@ -28,5 +28,6 @@ __all__ = [
     "StorageError",
     "StorageSettings",
     "Store",
+    "StoreRefused",
     "send_bundle",
 ]

@@ -39,9 +39,14 @@ folder = os.environ.get("BLOOM_JOB_FOLDER") or pathlib.Path.home() / "bloom-jobs
 folder = pathlib.Path(folder) / ("attempt-%d" % START["attempt"])
 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 agent = folder / "bloom-agent.pyz"
+# The files of a mounted volume have no address of a host.
+mounted = "file://" + os.environ.get("BLOOM_VOLUME", "") + "/"
+address = AGENT["address"]
+if address.startswith("volume:"):
+    address = mounted + address[len("volume:"):]
 for pause in (1, 2, 4, 8, 15, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 0):
     try:
-        content = urllib.request.urlopen(AGENT["address"], timeout=60).read()
+        content = urllib.request.urlopen(address, timeout=60).read()
         break
     except OSError as problem:
         code = getattr(problem, "code", 500)
@@ -130,12 +135,14 @@ def send_bundle(
             sources.append(("wheel", bundle.wheel.name, bundle.wheel))
         # What a mirror leaves out, locks and the agent's folder, means nothing on another machine either.
         sources += [("run", name, bundle.folder / name) for name in sorted(list_files(bundle.folder))]
+        missing: dict[str, Path] = {}
         for role, name, path in sources:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             if not store.has(layout.bundle_file(digest)):
-                store.put(layout.bundle_file(digest), path)
+                missing[layout.bundle_file(digest)] = path
             stored.append((role, name, digest, os.access(path, os.X_OK)))
+        store.put_files(missing)
     if not store.has(layout.control):
         store.put(layout.control, json.dumps(_NO_CONTROL).encode())
     if not store.has(layout.mailbox):

@@ -1,6 +1,6 @@
 """What a store of rented jobs can do, whichever it is: a bucket, this server's disk, a provider's volume."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
@@ -14,6 +14,9 @@ class RunStore(Protocol):
 
     def put(self, name: str, content: bytes | Path | BinaryIO) -> None:
         """Store an object: all of it or nothing."""
+
+    def put_files(self, files: Mapping[str, Path]) -> None:
+        """Store many files, each as by `put`; where a call takes long, with few of them."""
 
     def get(self, name: str, *, most: int | None = None) -> bytes | None:
         """None when there is no such object, or one of more than `most` bytes."""

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +117,10 @@ class ServerStore:
                 shutil.copyfileobj(content, file, _PIECE_BYTES)
             file.finish()
 
+    def put_files(self, files: Mapping[str, Path]) -> None:
+        for name, path in files.items():
+            self.put(name, path)
+
     def begin(self, name: str) -> "IncomingFile":
         """A file that is written piece by piece."""
         return IncomingFile(self.path(name))
@@ -173,25 +177,25 @@ class ServerStore:
         expires = int(self._clock() + life_seconds)
         return [self._address(method, name, expires, _largest(method, name)) for name in names]
 
-    def opened(self, method: Method, name: str, expires: str, most: str, signature: str) -> OpenedAddress:
+    def opened(self, method: Method, name: str, expires: str, size: str, signature: str) -> OpenedAddress:
         """What an address allows. AddressRefused: it was not signed here, was changed, or is over."""
         match = (_WRITABLE if method == "PUT" else _READABLE).fullmatch(name)
-        numbers = expires.isdecimal() and most.isdecimal() and len(expires) <= 12 and len(most) <= 15
+        numbers = expires.isdecimal() and size.isdecimal() and len(expires) <= 12 and len(size) <= 15
         if (
             match is None
             or not numbers
-            or not self._has_signed(_text(method, name, int(expires), int(most)), signature)
+            or not self._has_signed(_text(method, name, int(expires), int(size)), signature)
         ):
             raise AddressRefused("address_invalid", "This address is not valid, or it was changed.")
         if self._clock() > int(expires):
             raise AddressRefused("address_expired", "This address has expired.")
         groups = match.groupdict()
         attempt = groups.get("attempt") or groups.get("started")
-        return OpenedAddress(name, groups["job"], None if attempt is None else int(attempt), int(most))
+        return OpenedAddress(name, groups["job"], None if attempt is None else int(attempt), int(size))
 
-    def _address(self, method: Method, name: str, expires: int, most: int) -> str:
+    def _address(self, method: Method, name: str, expires: int, size: int) -> str:
         query = urlencode(
-            {"expires": expires, "most": most, "signature": self._sign(_text(method, name, expires, most))}
+            {"expires": expires, "size": size, "signature": self._sign(_text(method, name, expires, size))}
         )
         return f"{self._public_url}{ROUTE}/{quote(name)}?{query}"
 
@@ -203,8 +207,8 @@ def _largest(method: Method, name: str) -> int:
     return Limits().batch_bytes if "/in/" in name else _LARGEST_REPORT
 
 
-def _text(method: str, name: str, expires: int, most: int) -> str:
-    return f"{method}\n{name}\n{expires}\n{most}"
+def _text(method: str, name: str, expires: int, size: int) -> str:
+    return f"{method}\n{name}\n{expires}\n{size}"
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 S3-compatible services, Google Cloud Storage and Azure Blob Storage, all through obstore.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +31,10 @@ class StorageError(CodedError):
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
+
+
+class StoreRefused(StorageError):
+    """The store works only after a person has acted, for example with new credentials."""
 
 
 StorageKind = Literal["s3", "gcs", "azure"]
@@ -77,6 +81,10 @@ class Store:
             self._calls.put(self._store, name, content)
         except Exception as problem:
             raise self._said("written", name, problem) from problem
+
+    def put_files(self, files: Mapping[str, Path]) -> None:
+        for name, path in files.items():
+            self.put(name, path)
 
     def get(self, name: str, *, most: int | None = None) -> bytes | None:
         """None when there is no such object, or one of more than `most` bytes."""

@@ -82,6 +82,10 @@ class Machine:
             self.output.append((self._clock(), line.decode(errors="replace")))
 
     @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
     def text(self) -> str:
         return "".join(line for _, line in self.output)
 

@@ -6,10 +6,13 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf import empty_pb2
 from grpclib import GRPCError
 from grpclib.const import Status as Code
 from grpclib.server import Stream
 from modal_proto import api_grpc, api_pb2
+from modal_proto import task_command_router_grpc as router_grpc
+from modal_proto import task_command_router_pb2 as router_pb2
 
 if TYPE_CHECKING:
     from tests.providers.services.modal_service import ModalService, Sandbox
@@ -220,6 +223,75 @@ class ModalCalls(_Others):  # type: ignore[misc, valid-type]
         for name, value in self._sandbox(request.sandbox_id).tags.items():
             answer.tags.add(tag_name=name, tag_value=value)
         await stream.send_message(answer)
+
+    async def TaskGetCommandRouterAccess(self, stream: Stream[Any, Any]) -> None:
+        await stream.recv_message()
+        content = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + 1200}).encode()).decode()
+        await stream.send_message(
+            api_pb2.TaskGetCommandRouterAccessResponse(url=self.service.url, jwt=f"x.{content}.x")
+        )
+
+    async def VolumeGetOrCreate(self, stream: Stream[Any, Any]) -> None:
+        request = await stream.recv_message()
+        name, volumes = request.deployment_name, self.service.volumes
+        if name not in volumes.names:
+            if request.object_creation_type != api_pb2.OBJECT_CREATION_TYPE_CREATE_IF_MISSING:
+                raise GRPCError(Code.NOT_FOUND, f"Volume '{name}' not found.")
+            if request.version != api_pb2.VOLUME_FS_VERSION_V2:
+                raise GRPCError(Code.INVALID_ARGUMENT, "Only volumes of version 2 commit with sync.")
+            volumes.create(name, self.service.new_identifier("vo"))
+        metadata = api_pb2.VolumeMetadata(version=api_pb2.VOLUME_FS_VERSION_V2, name=name)
+        await stream.send_message(
+            api_pb2.VolumeGetOrCreateResponse(
+                volume_id=volumes.names[name], version=metadata.version, metadata=metadata
+            )
+        )
+
+    async def VolumeList(self, stream: Stream[Any, Any]) -> None:
+        await stream.recv_message()
+        answer = api_pb2.VolumeListResponse()
+        for name, volume_id in self.service.volumes.names.items():
+            metadata = api_pb2.VolumeMetadata(version=api_pb2.VOLUME_FS_VERSION_V2, name=name)
+            answer.items.add(label=name, volume_id=volume_id, metadata=metadata)
+        await stream.send_message(answer)
+
+    async def VolumeDelete(self, stream: Stream[Any, Any]) -> None:
+        request = await stream.recv_message()
+        self.service.volumes.delete(request.volume_id)
+        await stream.send_message(empty_pb2.Empty())
+
+    async def VolumePutFiles2(self, stream: Stream[Any, Any]) -> None:
+        request = await stream.recv_message()
+        await stream.send_message(await asyncio.to_thread(self.service.volumes.put, request))
+
+    async def VolumeGetFile2(self, stream: Stream[Any, Any]) -> None:
+        await stream.send_message(self.service.volumes.read(await stream.recv_message()))
+
+    async def VolumeListFiles2(self, stream: Stream[Any, Any]) -> None:
+        await stream.send_message(self.service.volumes.listed(await stream.recv_message()))
+
+    async def VolumeRemoveFile2(self, stream: Stream[Any, Any]) -> None:
+        self.service.volumes.remove(await stream.recv_message())
+        await stream.send_message(empty_pb2.Empty())
+
+
+_OtherRoutes = type(
+    "_OtherRoutes",
+    (router_grpc.TaskCommandRouterBase,),
+    {name: _not_implemented(name) for name in router_grpc.TaskCommandRouterBase.__abstractmethods__},
+)
+
+
+class RouterCalls(_OtherRoutes):  # type: ignore[misc, valid-type]
+    """What the SDK says to a sandbox itself, by an address that it is told."""
+
+    def __init__(self, service: "ModalService") -> None:
+        self.service = service
+
+    async def TaskReloadVolumes(self, stream: Stream[Any, Any]) -> None:
+        request = await stream.recv_message()
+        await asyncio.to_thread(self.service.reload, request.task_id)
+        await stream.send_message(router_pb2.TaskReloadVolumesResponse())
 
 
 class _Unanswered:

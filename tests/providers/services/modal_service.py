@@ -6,8 +6,10 @@ the harder case for whoever asks twice.
 """
 
 import asyncio
+import os
 import secrets
 import string
+import sys
 import tempfile
 import threading
 import time
@@ -17,11 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from grpclib import GRPCError
+from grpclib.const import Status as Code
 from grpclib.server import Server
 from modal_proto import api_pb2
 
 from tests.providers.services.machine import Machine
-from tests.providers.services.modal_calls import ModalCalls
+from tests.providers.services.modal_calls import ModalCalls, RouterCalls
+from tests.providers.services.modal_volumes import Volumes
 
 TOKEN_ID = "ak-bloomtests"
 TOKEN_SECRET = "as-Hidden-Modal-Secret"
@@ -97,17 +102,19 @@ class ModalService:
         self.calls: list[str] = []
         self._troubles: list[tuple[Trouble, str | None]] = []
         self._folder = tempfile.TemporaryDirectory(prefix="modal-")
+        self.volumes = Volumes(Path(self._folder.name, "volumes"))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: Server | None = None
 
     def __enter__(self) -> Self:
         self._thread.start()
+        self.volumes.start()
         asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(10)
         return self
 
     async def _open(self) -> None:
-        self._server = Server([ModalCalls(self)])
+        self._server = Server([ModalCalls(self), RouterCalls(self)])
         await self._server.start("127.0.0.1", 0)
         listener = self._server._server
         assert listener is not None
@@ -123,6 +130,7 @@ class ModalService:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
+        self.volumes.stop()
         self._folder.cleanup()
 
     async def _close(self) -> None:
@@ -192,6 +200,12 @@ class ModalService:
         machine = None
         if not queued:
             folder = Path(self._folder.name, identifier)
+            # There are no mounts here: what names a mount path names the folder instead.
+            for path, view in self.volumes.mount(definition, folder).items():
+                environment = {name: text.replace(path, view) for name, text in environment.items()}
+            environment["PATH"] = os.pathsep.join(
+                [str(self.volumes.programs(folder)), str(Path(sys.executable).parent), os.environ["PATH"]]
+            )
             machine = Machine(folder, definition.entrypoint_args, environment, clock=self.clock)
             machine.start()
         sandbox = Sandbox(
@@ -204,6 +218,12 @@ class ModalService:
         )
         self.sandboxes[identifier] = sandbox
         return sandbox
+
+    def reload(self, task_id: str) -> None:
+        sandbox = next((each for each in self.running if each.task_id == task_id), None)
+        if sandbox is None:
+            raise GRPCError(Code.NOT_FOUND, f"Task '{task_id}' not found.")
+        self.volumes.reload(sandbox.definition, Path(self._folder.name, sandbox.id))
 
     def refresh(self, sandbox: Sandbox) -> Sandbox:
         """Notices that a sandbox has had its time."""

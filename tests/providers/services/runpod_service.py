@@ -136,8 +136,12 @@ class RunPodService(WebService):
         environment = image(folder, {"runpodctl": "#!/bin/sh\nexit 1\n"})
         path = body["mounts"]["persistent"]["path"]
         given = {name: value.replace(path, environment["BLOOM_HOME"]) for name, value in body["env"].items()}
-        own = {"RUNPOD_POD_ID": identifier, "RUNPOD_API_KEY": _key_of(identifier)}
+        own = self.pod_environment(identifier)
         return Machine(folder, shlex.split(body["args"]), {**environment, **given, **own}, clock=self.clock)
+
+    def pod_environment(self, identifier: str) -> dict[str, str]:
+        """What RunPod itself tells a pod."""
+        return {"RUNPOD_POD_ID": identifier, "RUNPOD_API_KEY": _key_of(identifier)}
 
     def _restart_what_has_ended(self) -> None:
         for rental in self.running:

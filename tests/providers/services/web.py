@@ -219,12 +219,15 @@ class WebService:
 
     def rent(self, identifier: str, name: str, script: str, description: dict[str, Any]) -> Rental:
         """Makes a machine that runs the script as soon as it has booted."""
-        machine = plain_machine(Path(self._folder.name) / identifier, script, clock=self.clock)
+        machine = self.machine(Path(self._folder.name) / identifier, script)
         now = self.clock()
         rental = Rental(identifier, name, machine, description, now, now + self.boot_seconds)
         self.instances[identifier] = rental
         self._boot_what_is_due()
         return rental
+
+    def machine(self, folder: Path, script: str) -> Machine:
+        return plain_machine(folder, script, clock=self.clock)
 
     def identifier(self, prefix: str) -> str:
         return f"{prefix}{next(self._numbers):04d}"

@@ -43,7 +43,7 @@ def test_prices_of_a_connected_service_count_for_everybody(
     assert _hourly(eve) == 2.25
     needs = {"memory_gb": 20, "hours": 1, "reference_gpu": "A100"}
     offers = eve.post("/api/offers", json={"needs": needs}).json()["offers"]
-    toy = next(offer for offer in offers if offer["provider"] == "toy")
+    toy = next(offer for offer in offers if (offer["provider"], offer["gpu"]) == ("toy", "A100"))
     assert toy["hourly"]["likely"] == pytest.approx(2.25)
 
     asked.append(3.0)

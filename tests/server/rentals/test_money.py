@@ -4,6 +4,7 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -203,14 +204,16 @@ def test_without_a_store_nothing_can_be_sent_and_the_next_step_is_told(
     installation: Installation, server: Server, member: User
 ) -> None:
     ada = server.signed_in(member)
-    storage = ada.get("/api/providers").json()["storage"]
-    assert storage["ready"] is False
-    assert "bloom providers storage set" in storage["reason"]
     body = {
         "project": {"name": "P", "model_architecture": "transformer", "model_size": 0.001},
-        "offer": {"provider": "modal", "gpu": "T4", "kind": "per_second"},
+        "offer": {"provider": "runpod", "gpu": "A40", "kind": "on_demand"},
     }
-    assert ada.post("/api/jobs", json=body).json()["detail"] == storage["reason"]
+    refused = ada.post("/api/jobs", json=body).json()
+    assert [error["code"] for error in refused["errors"]] == ["no_store"]
+    assert "bloom providers storage set" in refused["detail"]
+    # Modal brings a store of its own; what is missing there is an account.
+    body["offer"] = {"provider": "modal", "gpu": "T4", "kind": "per_second"}
+    assert [error["code"] for error in ada.post("/api/jobs", json=body).json()["errors"]] == ["not_connected"]
 
 
 def test_a_job_keeps_the_offers_that_it_goes_to_next(renting: Server, member: User) -> None:
@@ -253,3 +256,42 @@ def test_by_default_the_same_gpu_at_other_connected_providers_comes_next_by_pric
         ]
         without = {"project": {**project, "name": "Q"}, "offer": OFFER, "failover": []}
         assert ada.post("/api/jobs", json=without).json()["failover"] == []
+
+
+def test_the_next_offers_follow_the_persons_preference_and_stay_within_the_budget(
+    installation: Installation, service: ToyService, member: User, tmp_path: Path
+) -> None:
+    # Price per hour and usual wait in seconds.
+    shops = {"a": (3.0, 10), "b": (2.0, 900), "c": (2.5, 60)}
+    facts = {"toy": FACTS} | {
+        name: {**FACTS, "title": name, "through": "toy", "queue_seconds": [0, wait, 2 * wait]}
+        for name, (_, wait) in shops.items()
+    }
+    rows = [ROW, *({**ROW, "provider": name, "hourly": hourly} for name, (hourly, _) in shops.items())]
+    prices = tmp_path / "many.json"
+    prices.write_text(json.dumps({"providers": facts, "rows": rows}))
+    bucket = {"storage_bucket": "b", "storage_key": "k", "storage_secret": SecretStr("s")}
+    with installation.serve(prices=prices, **bucket) as server:
+        ada = _connected(server, member)
+        names = iter("PQRSTUV")
+
+        def made(**changes: Any) -> Any:
+            project = {"name": next(names), "model_architecture": "transformer", "model_size": 0.001}
+            return ada.post("/api/jobs", json={"project": project, "offer": OFFER, **changes}).json()
+
+        def following(job: Any) -> str:
+            return "".join(each["provider"] for each in job["failover"])
+
+        assert following(made()) == "bca"
+        assert following(made(failover_by={"order": "time"})) == "acb"
+        assert following(made(failover_by={"order": "time", "providers": ["b", "c"]})) == "cb"
+        unknown = made(failover_by={"providers": ["nowhere"]})
+        assert [error["code"] for error in unknown["errors"]] == ["unknown_provider"]
+        # What is expected to cost more than the budget is no alternative.
+        job = made()
+        costs = {each["provider"]: each["estimate"]["likely"] for each in job["failover"]}
+        assert following(made(budget=(costs["b"] + costs["c"]) / 2)) == "b"
+        # A job that waits can be given another order.
+        move = {"offer": OFFER, "failover": None, "failover_by": {"order": "time"}}
+        assert following(ada.post(f"/api/jobs/{job['id']}/move", json=move).json()) == "acb"
+        assert following(ada.post(f"/api/jobs/{job['id']}/move", json={"offer": OFFER}).json()) == ""

@@ -92,7 +92,7 @@ def test_an_address_is_good_for_what_was_signed_and_nothing_else(
         "another slot": mine.replace("/in/00000001", "/in/00000002"),
         "another attempt": mine.replace("/a0001/", "/a0002/"),
         "a longer life": _changed(mine, expires=str(int(time.time()) + 10**6)),
-        "a larger file": _changed(mine, most=str(10**12)),
+        "a larger file": _changed(mine, size=str(10**12)),
         "no signature": _changed(mine, signature=""),
         "another signature": _changed(mine, signature="0" * 64),
         "numbers that are none": _changed(mine, expires="never"),

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.jobs.tables import TrainingJob
 from tests.server.installation import Browser, Installation, Server
-from tests.server.rentals.conftest import _FACTS, _ROW
+from tests.server.rentals.conftest import FACTS, ROW
 from tests.worker.remote.toy_provider import KEY, ToyService
 
 BUCKET = {"storage_bucket": "b", "storage_key": "k", "storage_secret": SecretStr("s")}
@@ -26,7 +26,7 @@ SCRIPT = {
 @pytest.fixture
 def prices(tmp_path: Path, service: ToyService) -> Path:
     path = tmp_path / "prices.json"
-    path.write_text(json.dumps({"providers": {"toy": _FACTS}, "rows": [_ROW]}))
+    path.write_text(json.dumps({"providers": {"toy": FACTS}, "rows": [ROW]}))
     return path
 
 

@@ -106,6 +106,14 @@ def test_what_a_service_refuses_is_said_in_its_sentence(renter: Renter, kind: An
     assert start.stages[0].state == "failed"
 
 
+def test_a_secret_that_was_deleted_after_the_job_was_made_is_named(renter: Renter) -> None:
+    job = _ended(renter, secrets=["WANDB_API_KEY"])
+    assert (job.status, job.error_code) == ("failed", "secret_missing")
+    assert "WANDB_API_KEY" in (job.error_message or "")
+    assert "Settings" in (job.error_message or ""), "the next step"
+    assert not renter.service.rented
+
+
 def test_no_capacity_is_said_while_the_job_waits(renter: Renter) -> None:
     job_id = renter.rent(toy={"steps": 5, "seconds": 0.02})
     renter.service.faults["submit"] = [

@@ -1,7 +1,13 @@
-"""Requests to presigned addresses. An address is a secret of its own: no message here repeats one."""
+"""How the agent reaches its store: requests to presigned addresses, or files of a mounted volume.
+
+A presigned address is a secret of its own: no message here repeats one.
+"""
 
 import hashlib
 import http.client
+import os
+import shutil
+import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -9,8 +15,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gpubloom.traincard.sync.apply import replacing
+from gpubloom.traincard.sync.files import is_inside
+
+# What stands behind it is the name of a file in the volume that is mounted in the folder of this variable.
+VOLUME_SCHEME = "volume:"
+VOLUME_VARIABLE = "BLOOM_VOLUME"
 
 _SECONDS = 60.0
+_SYNC_SECONDS = 300.0
 _CHUNK_BYTES = 1 << 20
 # Answers that say "later" rather than "no".
 _LATER = {408, 425, 429}
@@ -86,6 +98,74 @@ class HttpLink:
         except (OSError, http.client.HTTPException) as problem:
             reason = getattr(problem, "reason", problem)
             raise Unavailable(f"the bucket cannot be reached ({type(reason).__name__})") from None
+
+
+class VolumeLink:
+    """The same with the files of a mounted volume. `sync` on its folder makes what was written visible
+    elsewhere: some volumes show nothing before that."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, address: str) -> bytes:
+        try:
+            return self._path(address).read_bytes()
+        except OSError as problem:
+            raise Unavailable(f"a file of the volume cannot be read ({type(problem).__name__})") from None
+
+    def put(self, address: str, body: bytes) -> None:
+        path = self._path(address)
+        temporary = path.with_name(f".{path.name}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(body)
+            temporary.replace(path)
+            # By its name: it is that of the machine, wherever it is.
+            command = ["sync", str(self._folder)]
+            subprocess.run(command, check=True, timeout=_SYNC_SECONDS)
+        except (OSError, subprocess.SubprocessError) as problem:
+            raise Unavailable(f"the volume cannot be written ({type(problem).__name__})") from None
+
+    def fetch(self, address: str, path: Path, sha256: str) -> None:
+        try:
+            source = self._path(address).open("rb")
+        except OSError as problem:
+            raise Unavailable(f"a file of the volume cannot be read ({type(problem).__name__})") from None
+        with source, replacing(path) as file:
+            shutil.copyfileobj(source, file, _CHUNK_BYTES)
+            source.seek(0)
+            if hashlib.file_digest(source, "sha256").hexdigest() != sha256:
+                raise DamagedError(f"{path.name} is damaged: its SHA-256 differs from the stored file.")
+
+    def _path(self, address: str) -> Path:
+        name = address.removeprefix(VOLUME_SCHEME)
+        if not is_inside(name):
+            raise Rejected("the address is outside the volume")
+        return self._folder / name
+
+
+class StoreLink:
+    """The link that an address asks for."""
+
+    def __init__(self, seconds: float = _SECONDS) -> None:
+        self._http = HttpLink(seconds)
+
+    def get(self, address: str) -> bytes:
+        return self._of(address).get(address)
+
+    def put(self, address: str, body: bytes) -> None:
+        self._of(address).put(address, body)
+
+    def fetch(self, address: str, path: Path, sha256: str) -> None:
+        self._of(address).fetch(address, path, sha256)
+
+    def _of(self, address: str) -> Link:
+        folder = os.environ.get(VOLUME_VARIABLE, "")
+        if not address.startswith(VOLUME_SCHEME):
+            return self._http
+        if not folder:
+            raise Rejected("no volume is mounted on this machine")
+        return VolumeLink(Path(folder))
 
 
 def _read(answer: Any, size: int = -1) -> bytes:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpubloom.agent.remote.link import HttpLink, Link, Rejected, Unavailable
+from gpubloom.agent.remote.link import Link, Rejected, StoreLink, Unavailable
 
 logger = logging.getLogger("bloom-agent")
 
@@ -31,7 +31,7 @@ class StartReport:
     def of_machine(cls, folder: Path, address: str) -> "StartReport":
         """The report of this machine's start, or a new one in `folder`."""
         path = os.environ.get(VARIABLE)
-        return cls(Path(path) if path else folder / "report", address, HttpLink(_SECONDS))
+        return cls(Path(path) if path else folder / "report", address, StoreLink(_SECONDS))
 
     def begin(self, stage: str, text: str) -> None:
         self._write(stage, "+", text)

@@ -19,7 +19,7 @@ from types import FrameType
 from gpubloom.agent.file_lock import hold, is_held
 from gpubloom.agent.files import AgentFiles
 from gpubloom.agent.remote.control_handler import ControlHandler
-from gpubloom.agent.remote.link import DamagedError, HttpLink, Link, Rejected, Unavailable
+from gpubloom.agent.remote.link import DamagedError, Link, Rejected, StoreLink, Unavailable
 from gpubloom.agent.remote.outbox import NoSlot, Outbox
 from gpubloom.agent.remote.start import Folders, Start, prepare
 from gpubloom.agent.remote.start_report import StartReport
@@ -217,7 +217,7 @@ def main(arguments: list[str]) -> int:
         logger.error("The folder is missing. Usage: bloom-agent.pyz remote FOLDER")
         return CANNOT_START
     base = Path(arguments[0]).absolute()
-    report = StartReport(base / "report", "", HttpLink())
+    report = StartReport(base / "report", "", StoreLink())
     try:
         content = read_json_object(base / "start.json")
         if content is None:
@@ -227,7 +227,7 @@ def main(arguments: list[str]) -> int:
         if held is None:
             return ALREADY_HERE
         report = StartReport.of_machine(base, start.report)
-        return Uploader(start, Folders(base), HttpLink(), report=report).run()
+        return Uploader(start, Folders(base), StoreLink(), report=report).run()
     except (Unavailable, Rejected, DamagedError, ValueError, OSError) as problem:
         logger.error("The job cannot be started: %s", problem)
         report.failed("data", *_why_not_started(problem))

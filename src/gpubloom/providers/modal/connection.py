@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _APP = "gpubloom"
+# By which a sandbox is found again.
+KEY_TAG = "gpubloom-key"
 
 
 @dataclass(frozen=True)

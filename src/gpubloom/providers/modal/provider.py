@@ -7,14 +7,17 @@ process was lost, looks into the bucket first, where the end of a job lies.
 
 import asyncio
 import math
+import os
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from gpubloom.agent.remote.link import VOLUME_SCHEME, VOLUME_VARIABLE
 from gpubloom.offers import PriceRow
 from gpubloom.providers.cloud import (
+    KEY_PREFIX,
     Capabilities,
     Capability,
     CredentialField,
@@ -26,6 +29,7 @@ from gpubloom.providers.cloud import (
 )
 from gpubloom.providers.modal.build_log import listening_to_build
 from gpubloom.providers.modal.connection import (
+    KEY_TAG,
     ModalConnection,
     SaidNothing,
     TimeLimits,
@@ -33,6 +37,7 @@ from gpubloom.providers.modal.connection import (
     raised_by_calls,
 )
 from gpubloom.providers.modal.image import job_image
+from gpubloom.providers.modal.volume_store import ModalVolumeStore, volume_name
 from gpubloom.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:
@@ -40,10 +45,13 @@ if TYPE_CHECKING:
 
 # A provider has a method named list.
 _Instances: TypeAlias = list[Instance]
+# As the SDK declares it.
+_Mounts: TypeAlias = "dict[str | os.PathLike[Any], modal.Volume | modal.CloudBucketMount]"
 
 _OURS = {"gpubloom": "job"}
-_KEY_TAG = "gpubloom-key"
 _LONGEST_SECONDS = 86_400
+# Where a sandbox has the Volume with the files of its job.
+_MOUNT = "/mnt/bloom"
 
 _GPUS = {
     "T4": "T4",
@@ -98,6 +106,9 @@ class _ModalKind(ProviderSpec):
             credentials["token_id"], credentials["token_secret"], credentials.get("environment") or None
         )
 
+    def open_store(self, key: str, credentials: Callable[[], Mapping[str, str]]) -> ModalVolumeStore:
+        return ModalVolumeStore(key, credentials)
+
 
 PROVIDER = _ModalKind(
     name="modal",
@@ -132,6 +143,7 @@ class ModalProvider:
         limits: TimeLimits | None = None,
     ) -> None:
         self._modal = ModalConnection(token_id, token_secret, environment, limits or TimeLimits())
+        self._environment = environment
         # What was started or seen here, by its id.
         self._keys: dict[str, str] = {}
         self._ended_by_us: set[str] = set()
@@ -160,6 +172,7 @@ class ModalProvider:
         if found := await self._find(app, launch.key):
             return found
         image, note = await self._image(app, launch)
+        volumes, environment = await self._volumes(launch)
         creating = asyncio.ensure_future(
             modal.Sandbox.create.aio(
                 "sh",
@@ -167,9 +180,10 @@ class ModalProvider:
                 launch.command,
                 app=app,
                 name=launch.key,
-                tags={**_OURS, _KEY_TAG: launch.key},
+                tags={**_OURS, KEY_TAG: launch.key},
                 image=image,
-                secrets=[modal.Secret.from_dict({"BLOOM_START": launch.start_address, **launch.secrets})],
+                secrets=[modal.Secret.from_dict({**environment, **launch.secrets})],
+                volumes=volumes,
                 gpu=f"{gpu}:{launch.gpus}",
                 cpu=_CORES * launch.gpus,
                 memory=_MEMORY_MB * launch.gpus,
@@ -219,6 +233,30 @@ class ModalProvider:
         app = await self._modal.app(create=False)
         return [] if app is None else await self._listed(app, _OURS)
 
+    async def stores(self) -> Sequence[str]:
+        import modal
+
+        found = await self._modal.ask(
+            "list volumes",
+            modal.Volume.objects.list.aio(
+                environment_name=self._environment or "", client=await self._modal.client()
+            ),
+        )
+        return [volume.name for volume in found if volume.name and volume.name.startswith(KEY_PREFIX)]
+
+    async def remove_store(self, name: str) -> None:
+        import modal
+
+        await self._modal.ask(
+            "delete a volume",
+            modal.Volume.objects.delete.aio(
+                name,
+                allow_missing=True,
+                environment_name=self._environment,
+                client=await self._modal.client(),
+            ),
+        )
+
     async def console(self, instance_id: str) -> Sequence[str]:
         """The build of the image, by the key of the launch or by the sandbox that runs on it."""
         return list(self._build_logs.get(self._keys.get(instance_id, instance_id), ()))
@@ -227,6 +265,22 @@ class ModalProvider:
         await self._modal.close()
 
     # Steps of the above
+
+    async def _volumes(self, launch: Launch) -> tuple["_Mounts", dict[str, str]]:
+        """The Volume with the files of the job, where they are in one, and the variables that lead there."""
+        import modal
+
+        if not launch.start_address.startswith(VOLUME_SCHEME):
+            return {}, {"BLOOM_START": launch.start_address}
+        volume = modal.Volume.from_name(
+            volume_name(launch.key),
+            environment_name=self._environment,
+            version=2,
+            client=await self._modal.client(),
+        )
+        name = launch.start_address.removeprefix(VOLUME_SCHEME)
+        start = f"file://{_MOUNT}/{name}"
+        return {_MOUNT: volume}, {"BLOOM_START": start, VOLUME_VARIABLE: _MOUNT}
 
     async def _image(self, app: "modal.App", launch: Launch) -> tuple["modal.Image", str]:
         """The image, and a sentence if it lacks what should have been fetched: the job then downloads it
@@ -293,7 +347,7 @@ class ModalProvider:
             return None
 
     async def _find(self, app: "modal.App", key: str) -> Instance | None:
-        found = await self._listed(app, {_KEY_TAG: key})
+        found = await self._listed(app, {KEY_TAG: key})
         return found[0] if found else None
 
     async def _listed(self, app: "modal.App", tags: dict[str, str]) -> _Instances:
@@ -311,7 +365,7 @@ class ModalProvider:
     async def _instance(self, sandbox: "modal.Sandbox") -> Instance:
         if sandbox.object_id not in self._keys:
             tags = await self._modal.ask("read a sandbox's tags", sandbox.get_tags.aio())
-            self._keys[sandbox.object_id] = tags.get(_KEY_TAG, "")
+            self._keys[sandbox.object_id] = tags.get(KEY_TAG, "")
         return self._as_instance(sandbox, self._keys[sandbox.object_id])
 
     def _as_instance(self, sandbox: "modal.Sandbox", key: str, region: str | None = None) -> Instance:

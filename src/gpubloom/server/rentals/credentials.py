@@ -71,6 +71,13 @@ async def find_sealed(session: AsyncSession, user_id: UUID, provider: str) -> st
 
 def open_provider(settings: Settings, user_id: UUID, provider: str, sealed: str | None) -> CloudProvider:
     """A connection for one person; nothing is called yet. Fault: it is not connected, or cannot be."""
+    return registry.provider_spec(provider).open(open_credentials(settings, user_id, provider, sealed))
+
+
+def open_credentials(
+    settings: Settings, user_id: UUID, provider: str, sealed: str | None
+) -> Mapping[str, str]:
+    """What a person entered for a provider. Fault: it is not connected, or cannot be."""
     kind = registry.provider_spec(provider)
     if (reason := kind.why_not()) is not None:
         raise Fault("refused", reason)
@@ -79,7 +86,7 @@ def open_provider(settings: Settings, user_id: UUID, provider: str, sealed: str 
             "bad_credentials", f"{kind.title} is not connected. Enter your credentials under Providers first."
         )
     try:
-        values = json.loads(Vault.of(settings.home).open(sealed, _context(user_id, provider)))
+        values: dict[str, str] = json.loads(Vault.of(settings.home).open(sealed, _context(user_id, provider)))
     except CannotOpen:
         # A restored database without its key.
         raise Fault(
@@ -87,4 +94,4 @@ def open_provider(settings: Settings, user_id: UUID, provider: str, sealed: str 
             f"The stored credentials for {kind.title} can no longer be read. Enter them again "
             "under Providers.",
         ) from None
-    return kind.open(values)
+    return values

@@ -1,6 +1,6 @@
 """Move a job that does not run to another machine, where it resumes from its newest checkpoint."""
 
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter
@@ -18,7 +18,7 @@ from gpubloom.server.jobs.launch import (
     with_estimate,
 )
 from gpubloom.server.jobs.present import job_out
-from gpubloom.server.jobs.schemas import Dollars, Hours, JobOut, OfferTaken
+from gpubloom.server.jobs.schemas import Dollars, FailoverPreference, Hours, JobOut, OfferTaken
 from gpubloom.server.jobs.service import get_job, lock_own_job, queue_again, tell_of_change
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, after, name_of
 from gpubloom.server.jobs.tables import TrainingJob
@@ -34,6 +34,12 @@ class Move(Schema):
     offer: OfferTaken | None = Field(None, description="The offer to rent. None: a machine of this server.")
     budget: Dollars | None = None
     max_hours: Hours | None = None
+    failover: Annotated[list[OfferTaken], Field(max_length=5)] | None = Field(
+        [],
+        description="Offers to take, in this order, when the chosen one has no machine. An empty list: none. "
+        "Null: the same GPU at other connected providers, by `failover_by`.",
+    )
+    failover_by: FailoverPreference = FailoverPreference()
 
 
 @router.post("/move")
@@ -51,6 +57,13 @@ async def move_job(
         _check_can_move(job)
         offer = None if body.offer is None else await offer_service.take(session, principal, body.offer)
     changes = await _changes(database, principal, job, offer)
+    failover = None
+    if offer is not None:
+        budget = job.budget if body.budget is None else body.budget
+        async with database.read() as session:
+            failover = await offer_service.alternatives(
+                session, principal, changes["offer"], body.failover, body.failover_by, budget
+            )
     async with database.write() as session:
         job, project = await lock_own_job(session, principal, job_id)
         _check_can_move(job)
@@ -66,7 +79,7 @@ async def move_job(
         if body.max_hours is not None:
             job.max_hours = body.max_hours
         # The person chose this machine; the offers of an earlier choice do not follow it.
-        job.failover = None
+        job.failover = failover
         set_default_limits(job)
         await tell_of_change(session, principal, job, "training_job.moved")
         return await job_out(session, settings, job, project)

@@ -1,5 +1,6 @@
 """Takes an offer: looks up its price again, and whether this person can have it now."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,11 +11,11 @@ from gpubloom.offers import Span, in_force
 from gpubloom.providers import registry
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
-from gpubloom.server.jobs.schemas import OfferTaken
+from gpubloom.server.jobs.schemas import FailoverPreference, OfferTaken
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.credentials import find_sealed
 from gpubloom.server.rentals.price_book import PriceBook, find_offer
-from gpubloom.server.rentals.store_choice import NO_STORE, read_stores
+from gpubloom.server.rentals.store_choice import no_store, read_stores
 from gpubloom.server.settings import Settings
 
 MOST_ALTERNATIVES = 3
@@ -49,7 +50,7 @@ class OfferService:
         target = facts.through or offer.provider
         store = (await read_stores(session, self._settings)).best(target)
         if starts and store is None:
-            raise InvalidInput.for_field("offer", NO_STORE, code="no_store")
+            raise InvalidInput.for_field("offer", no_store(facts.title), code="no_store")
         await self._check_target(session, principal, target)
         found = find_offer(offer, prices, now())
         if found is None:
@@ -84,10 +85,13 @@ class OfferService:
         principal: Principal,
         offer: Mapping[str, Any],
         asked: Sequence[OfferTaken] | None,
+        preference: FailoverPreference,
+        budget: float | None,
     ) -> list[dict[str, Any]]:
         """Where a job goes when its offer has no machine, in this order.
 
-        `asked`: the person's own order. None: the same GPU at other connected providers, the cheapest first.
+        `asked`: the person's own order. None: the same GPU at other connected providers, by `preference`;
+        offers whose expected cost is above the budget are left out.
         """
         if asked is not None:
             taken = [await self.take(session, principal, each) for each in asked]
@@ -99,19 +103,33 @@ class OfferService:
                     code="failover_too_small",
                 )
         else:
-            taken = await self._same_gpu(session, principal, offer)
+            taken = await self._same_gpu(session, principal, offer, preference)
         estimate, hourly = offer.get("estimate"), float(offer["hourly"])
         for each in taken:
             if estimate is not None and hourly > 0:
                 # About as long as on the chosen machine.
                 factor = each["hourly"] / hourly
                 each["estimate"] = {name: round(value * factor, 4) for name, value in estimate.items()}
-        return [each for each in taken if not _is_same(each, offer)]
+        others = [each for each in taken if not _is_same(each, offer)]
+        if asked is not None:
+            return others
+        most = math.inf if budget is None else budget
+        return [each for each in others if _costs(each) <= most][:MOST_ALTERNATIVES]
 
     async def _same_gpu(
-        self, session: AsyncSession, principal: Principal, offer: Mapping[str, Any]
+        self,
+        session: AsyncSession,
+        principal: Principal,
+        offer: Mapping[str, Any],
+        preference: FailoverPreference,
     ) -> list[dict[str, Any]]:
         prices = await self._book.current(session)
+        # SkyPilot stands for all clouds behind it.
+        known = {*prices.providers, *registry.provider_names()}
+        if unknown := sorted(set(preference.providers) - known):
+            raise InvalidInput.for_field(
+                "failover_by.providers", f"Unknown provider {unknown[0]!r}.", code="unknown_provider"
+            )
         kinds = {"on_demand", "per_second", offer["kind"]}
         rows = {
             (row.provider, row.kind)
@@ -119,6 +137,10 @@ class OfferService:
             if row.gpu == offer["gpu"]
             and row.kind in kinds
             and row.provider not in {offer["provider"], "local"}
+            and (
+                not preference.providers
+                or {row.provider, prices.providers[row.provider].through} & {*preference.providers}
+            )
         }
         found = []
         for provider, kind in sorted(rows):
@@ -128,7 +150,13 @@ class OfferService:
             except InvalidInput:
                 # Not connected, or not offered with so many GPUs.
                 continue
-        return sorted(found, key=lambda each: (each["hourly"], each["provider"]))[:MOST_ALTERNATIVES]
+
+        def rank(each: dict[str, Any]) -> tuple[float, float, str]:
+            facts = prices.providers[each["provider"]]
+            wait = facts.queue_seconds.likely + facts.start_up_seconds.likely
+            return (wait if preference.order == "time" else 0.0, each["hourly"], each["provider"])
+
+        return sorted(found, key=rank)
 
     async def _check_target(self, session: AsyncSession, principal: Principal, target: str) -> None:
         if target not in registry.provider_names():
@@ -147,6 +175,11 @@ class OfferService:
                 f"{kind.title} is not connected. Enter your credentials under Providers first.",
                 code="not_connected",
             )
+
+
+def _costs(offer: Mapping[str, Any]) -> float:
+    """What is expected; nothing where nobody knows how long the job takes."""
+    return float((offer.get("estimate") or {}).get("likely", 0.0))
 
 
 def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

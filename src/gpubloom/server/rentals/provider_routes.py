@@ -24,7 +24,7 @@ from gpubloom.server.rentals.schemas import (
     StorageReady,
     UnseenService,
 )
-from gpubloom.server.rentals.store_choice import NO_STORE, read_stores
+from gpubloom.server.rentals.store_choice import no_store, read_stores
 from gpubloom.server.security.rates import Rate
 
 router = APIRouter(prefix="/providers", tags=["providers"])
@@ -48,8 +48,9 @@ async def list_providers(
     known = await connections.credentials_of(session, principal.id)
     stores = await read_stores(session, settings)
     items = [connections.connection_out(kind, known.get(kind.name), stores) for kind in kinds]
-    ready = any(item.store for item in items)
-    return Connections(items=items, storage=StorageReady(ready=ready, reason=None if ready else NO_STORE))
+    without = [item.title for item in items if item.connected and item.store is None]
+    reason = no_store(" and ".join(without)) if without else None
+    return Connections(items=items, storage=StorageReady(ready=not without, reason=reason))
 
 
 @router.put("/{provider}/credentials")

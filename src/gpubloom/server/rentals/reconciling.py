@@ -15,10 +15,12 @@ import structlog
 from sqlalchemy import select, update
 
 from gpubloom.providers.base import ProviderError
-from gpubloom.providers.cloud import BillReader, CloudProvider, Instance
+from gpubloom.providers.cloud import BillReader, CloudProvider, Instance, StoreLister
 from gpubloom.server.audit import record
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.states import ENDED
+from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.alarms import StillBilled, is_owned
 from gpubloom.server.rentals.credentials import open_provider
 from gpubloom.server.rentals.keys import MachineKey, installation_name
@@ -86,6 +88,7 @@ async def look(
                 ended += await account.at_machines()
                 await account.at_rows()
                 await account.at_bills()
+                await account.at_stores()
                 await read_prices(database, cloud)
         except (ProviderError, TimeoutError) as problem:
             unseen.append(_unseen(credential, str(problem) or "The provider did not answer in time."))
@@ -166,6 +169,20 @@ class _Look:
             if bill is not None:
                 async with self._database.write() as session:
                     await session.execute(update(Rental).where(Rental.id == rental_id).values(bill=bill))
+
+    async def at_stores(self) -> None:
+        """Delete the provider's own stores of jobs that have ended: their results are here."""
+        if not isinstance(self._cloud, StoreLister):
+            return
+        for name in await self._cloud.stores():
+            key = MachineKey.read(f"{name}-a1")
+            if key is None or key.installation != self._installation:
+                continue
+            async with self._database.read() as session:
+                status = await session.scalar(select(TrainingJob.status).where(TrainingJob.id == key.job_id))
+            if status is None or status in ENDED:
+                await self._cloud.remove_store(name)
+                log.info("deleted the store of an ended job", provider=self._provider, store=name)
 
     async def _is_owned(self, key: MachineKey) -> bool:
         async with self._database.read() as session:

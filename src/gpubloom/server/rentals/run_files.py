@@ -58,12 +58,12 @@ async def download_run_file(
     database: CurrentDatabase,
     settings: CurrentSettings,
     expires: Number = "",
-    most: Number = "",
+    size: Number = "",
     signature: Signature = "",
 ) -> FileResponse:
     """Download a file of a job to its rented machine. Only signed addresses work."""
     store = await anyio.to_thread.run_sync(server_store, settings)
-    opened = _open(store, "GET", path, expires, most, signature)
+    opened = _open(store, "GET", path, expires, size, signature)
     async with database.read() as session:
         await _running_job(session, opened)
     file = store.path(opened.name)
@@ -79,26 +79,26 @@ async def upload_run_file(
     database: CurrentDatabase,
     settings: CurrentSettings,
     expires: Number = "",
-    most: Number = "",
+    size: Number = "",
     signature: Signature = "",
 ) -> Response:
     """Upload a batch of a run from its rented machine. Only signed addresses work."""
     store = await anyio.to_thread.run_sync(server_store, settings)
-    opened = _open(store, "PUT", path, expires, most, signature)
-    size = _announced(request, opened)
+    opened = _open(store, "PUT", path, expires, size, signature)
+    length = _announced(request, opened)
     async with database.read() as session:
         job = await _running_job(session, opened)
-        await _require_room(session, settings, store, job.user_id, size)
+        await _require_room(session, settings, store, job.user_id, length)
     with _one_of_few(opened.job_id):
-        await _receive(request, store, opened, size)
+        await _receive(request, store, opened, length)
     return Response(status_code=204)
 
 
 def _open(
-    store: ServerStore, method: Method, name: str, expires: str, most: str, signature: str
+    store: ServerStore, method: Method, name: str, expires: str, size: str, signature: str
 ) -> OpenedAddress:
     try:
-        return store.opened(method, name, expires, most, signature)
+        return store.opened(method, name, expires, size, signature)
     except AddressRefused as refused:
         raise Forbidden(str(refused), code=refused.code) from None
 

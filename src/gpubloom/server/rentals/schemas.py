@@ -74,7 +74,7 @@ class ConnectionOut(Schema):
 
 
 class StorageReady(Schema):
-    """Whether the files of jobs on rented machines can be exchanged. If not, `reason` says what to do."""
+    """Whether jobs can run at every provider that you are connected to. If not, `reason` says what to do."""
 
     ready: bool
     reason: str | None

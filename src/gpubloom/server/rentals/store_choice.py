@@ -1,13 +1,15 @@
 """Which store the files of a rented job go through: chosen for each attempt, and shown with every offer.
 
-A bucket comes first: it is there while the server sleeps. Then the provider's own volume, which needs no
-set-up. Then this server itself, for instances that can reach it.
+A bucket comes first: it is there while the server sleeps, and its results stay. Then the provider's own
+volume, which needs no set-up and is also there while the server sleeps. Then this server itself, for
+instances that can reach it.
 """
 
 from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.providers.registry import own_store, provider_names
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.run_stores import (
     StoreName,
@@ -18,12 +20,17 @@ from gpubloom.server.storage.run_stores import (
     why_no_bucket,
     why_no_server_store,
 )
-from gpubloom.storage import RunStore, StorageError, StorageSettings
+from gpubloom.storage import ServerStore, StorageError, StorageSettings, Store
 
-NO_STORE = (
-    "Rented machines cannot exchange files with this server yet. An admin sets up a storage bucket under "
-    "Providers or with `bloom providers storage set`; or set BLOOM_PUBLIC_URL to a public https address."
+_NEXT_STEP = (
+    "An admin sets up a storage bucket under Providers or with `bloom providers storage set`; or set "
+    "BLOOM_PUBLIC_URL to a public https address."
 )
+
+
+def no_store(provider: str) -> str:
+    """The sentence for somebody whose job at a provider has no store. `provider`: its title."""
+    return f"Machines of {provider} cannot exchange files with this server yet. {_NEXT_STEP}"
 
 
 @dataclass(frozen=True)
@@ -33,23 +40,30 @@ class Stores:
     settings: Settings
     bucket: StorageSettings | None
 
-    def names(self, target: str | None = None) -> list[StoreName]:
-        """The stores that jobs at a provider can use, the best one first; None: at any."""
+    def names(self, target: str) -> list[StoreName]:
+        """The stores that jobs at a provider can use, the best one first."""
         found: list[StoreName] = []
         if why_no_bucket(self.bucket) is None:
             found.append("bucket")
+        if (own := own_store(target)) is not None:
+            found.append(own)
         if why_no_server_store(self.settings) is None:
             found.append("server")
         return found
+
+    def targets(self) -> list[str]:
+        """The providers whose jobs have a store."""
+        return [name for name in provider_names() if self.names(name)]
 
     def best(self, target: str) -> StoreOut | None:
         names = self.names(target)
         return StoreOut.named(names[0]) if names else None
 
-    def open(self, name: StoreName) -> RunStore:
+    def open(self, name: StoreName) -> Store | ServerStore:
         """In a thread: libraries are imported, files are read. StorageError: it cannot be used any more."""
         if name == "server":
             return server_store(self.settings)
+        assert name == "bucket", "a provider's own store is opened with its credentials"
         if self.bucket is None:
             raise StorageError(
                 "no_store", "The storage bucket of this job is no longer set up. Set it up again."

@@ -41,7 +41,8 @@ NEEDS_OBSTORE = (
 )
 
 
-StoreName = Literal["bucket", "server"]
+# volume: what Modal brings itself (`providers.registry.own_store`).
+StoreName = Literal["bucket", "server", "volume"]
 
 
 class StoreOut(Schema):
@@ -64,6 +65,10 @@ class StoreOut(Schema):
 
 _STORES: dict[StoreName, tuple[str, str]] = {
     "bucket": ("Storage bucket", "Uploads continue for seven days while this server is off."),
+    "volume": (
+        "Modal Volume",
+        "It is a volume of your Modal account. Uploads continue while this server is off.",
+    ),
     "server": ("This server", "Machines exchange files with this server over HTTPS. Keep it running."),
 }
 
