@@ -126,6 +126,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Reporter(run_dir, telemetry_seconds=0, flush_seconds=0.05) as reporter:
         for step in range(1, 51):
             reporter.metrics({"train/loss": 2 - step / 100, "train/learning_rate": 1e-3}, step=step)
+        # The page offers commands once the loop looks for them.
+        reporter.control.poll()
         reporter.log("the first line")
         reporter.flush()
         process, address, token = start_server(run_dir)

@@ -1,14 +1,15 @@
 """The dashboard in a real browser."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gpubloom.traincard import ControlFile
+from gpubloom.traincard import ControlFile, Reporter
 from gpubloom.traincard.card.page import STATIC
 from tests.browser.conftest import axe_violations, chromium
-from tests.metrics_server.conftest import Served
+from tests.metrics_server.conftest import TIMEOUT, Served, start_server
 
 __all__ = ["chromium"]
 
@@ -82,3 +83,22 @@ def test_without_the_token_the_dashboard_shows_and_says_what_is_missing(page: Pa
     page.get_by_role("button", name="Save checkpoint").click()
     expect(page.locator("#control")).to_contain_text("Checkpoint requested")
     assert ControlFile(served.run_dir).read().version == before + 1
+
+
+def test_a_script_that_never_looks_for_commands_is_offered_none(chromium: Browser, tmp_path: Path) -> None:
+    with Reporter(tmp_path / "run", telemetry_seconds=0, flush_seconds=0.05) as reporter:
+        reporter.metrics({"train/loss": 1.5}, step=1)
+        reporter.flush()
+        process, address, _ = start_server(tmp_path / "run")
+        page = chromium.new_page()
+        try:
+            page.goto(address)
+            expect(page.locator("#control")).to_contain_text("This script does not look for commands")
+            expect(page.get_by_role("button", name="Save checkpoint")).to_be_hidden()
+            reporter.control.poll()
+            expect(page.get_by_role("button", name="Save checkpoint")).to_be_visible()
+        finally:
+            page.close()
+            process.terminate()
+            process.wait(TIMEOUT)
+            process.communicate()

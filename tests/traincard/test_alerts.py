@@ -1,13 +1,8 @@
 """Alerts reach a webhook once, signed, also when the webhook is broken for a while; rules can stop a loop."""
 
-import hashlib
-import hmac
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,48 +11,14 @@ from gpubloom.cli.app import app
 from gpubloom.errors import InputError
 from gpubloom.traincard import ControlFile, Reporter
 from gpubloom.traincard import alerts as alerts_module
-from gpubloom.traincard.alerts import Alert, Alerts, AlertSettings
+from gpubloom.traincard.alert_rules import Alert
+from gpubloom.traincard.alerts import Alerts, AlertSettings
 from tests.errors import raises
 from tests.traincard.conftest import StartScript, events_of
 from tests.waiting import wait_until
+from tests.webhook import Webhook
 
 SECRET = "a shared secret"
-
-
-class Webhook:
-    """A receiver on this machine. `answers`: the status of the next requests, then 200."""
-
-    def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
-        self.signed: list[bool] = []
-        self.answers: list[int] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                status = outer.answers.pop(0) if outer.answers else 200
-                if status == 200:
-                    stamp = self.headers.get("X-Bloom-Timestamp", "")
-                    digest = hmac.new(
-                        SECRET.encode(), f"{stamp}.".encode() + body, hashlib.sha256
-                    ).hexdigest()
-                    outer.signed.append(self.headers.get("X-Bloom-Signature") == f"sha256={digest}")
-                    outer.messages.append(json.loads(body))
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self._server.server_address[1]}/hook"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture
@@ -90,7 +51,7 @@ def test_a_script_that_fails_sends_one_signed_message(
         ("diverged", "error"),
         ("failed", "error"),
     ]
-    assert webhook.signed == [True] * 3
+    assert webhook.signed_with(SECRET) == [True] * 3
     assert webhook.messages[1]["text"] == f"{run_dir.name}: The loss is not a number\nloss is NaN at step 3."
     assert webhook.messages[2]["details"] == "ValueError: token=[hidden] is wrong"
 
@@ -143,6 +104,35 @@ def test_divergence_stops_a_loop_that_takes_commands(run_dir: Path, monkeypatch:
     assert len(seen) == 4
     assert track.stopped == "cancelled"
     assert "BLOOM_STOP_ON" in events_of(run_dir, "log")[-1].fields["line"]
+
+
+@pytest.mark.parametrize("where", ["file", "call"])
+def test_rules_in_a_config_stop_a_run_and_choose_its_messages(
+    webhook: Webhook, run_dir: Path, where: str
+) -> None:
+    config = {"lr": 1, "alerts": {"on": ["ended"], "stop_on": ["diverged", "overfitting", "no such rule"]}}
+    if where == "file":
+        run_dir.mkdir(exist_ok=True)
+        (run_dir / "config.json").write_text(json.dumps(config))
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        if where == "call":
+            reporter.config(config)
+        reporter.alert("not this")
+        reporter.metric("loss", float("nan"), 1)
+        reporter.flush()
+        wait_until(lambda: ControlFile(run_dir).read().want == "cancel")
+    assert [message["rule"] for message in webhook.messages] == ["ended"]
+
+
+def test_in_a_job_the_server_applies_the_rules_of_the_config(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BLOOM_JOB_ID", "job")
+    monkeypatch.setenv("BLOOM_RUN_DIR", str(run_dir))
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        reporter.config({"alerts": {"stop_on": ["diverged"]}})
+        reporter.metric("loss", float("nan"), 1)
+    assert ControlFile(run_dir).read().want == "run"
 
 
 def test_settings_that_make_no_sense_are_refused(

@@ -49,7 +49,10 @@ def test_a_run_that_learns_has_no_finding_and_keeps_its_best_checkpoint(tmp_path
 
 def test_an_eval_loss_that_rises_while_training_goes_on_is_overfitting(tmp_path: Path) -> None:
     evaluations = {10: 1.9, 20: 1.287, 30: 1.32, 40: 1.342}
-    found = _findings(_run(tmp_path / "run", [5 - step * 0.05 for step in range(45)], evaluations))
+    folder = _run(tmp_path / "run", [5 - step * 0.05 for step in range(45)], evaluations)
+    found = _findings(folder)
+    assert snapshot(folder)["checkpoints"]["best"] is None
+    assert "No checkpoint of this run is marked as best" in found["overfitting"].next_step
     assert found["overfitting"].evidence["best_step"] == 20
     assert "1.287" in found["overfitting"].sentence
     assert "step 20" in found["overfitting"].next_step

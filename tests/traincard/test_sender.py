@@ -7,30 +7,15 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from gpubloom.traincard import Reporter, read_all
+from gpubloom.traincard import Reporter
 from gpubloom.traincard.sender import RunSender, SendRefusedError, send_run, start_sender
 from tests.live_server import LiveServer, live_server
-from tests.server.installation import Installation
-
-SCRIPT = """
-import sys, time
-from pathlib import Path
-from gpubloom.traincard import Reporter
-with Reporter(sys.argv[1], project="Sweep", telemetry_seconds=0, segment_bytes=20_000) as reporter:
-    reporter.describe({"config": {"lr": 0.5}})
-    step = 0
-    while not Path(sys.argv[2]).exists():
-        step += 1
-        reporter.metrics({"train/loss": 1 / step}, step=step)
-        time.sleep(0.03)
-"""
+from tests.traincard.sending import SCRIPT, add_token, arrived, events_of, stored, wait_for
 
 
 class CuttingProxy:
@@ -92,26 +77,9 @@ class CuttingProxy:
         one.close()
 
 
-@contextmanager
-def _token(server: LiveServer) -> Iterator[tuple[Installation, str]]:
-    installation = Installation(server.home, f"sqlite+aiosqlite:///{server.home / 'bloom.db'}")
-    yield installation, installation.add_token(installation.add_user("Ada"))[0]
-
-
 def _point(proxy: CuttingProxy, server: LiveServer) -> None:
     host, port = server.address.removeprefix("http://").split(":")
     proxy.target = (host, int(port))
-
-
-def _events(run_dir: Path) -> list[tuple[int, int, str, int | None]]:
-    return [(event.attempt, event.seq, event.kind, event.step) for event in read_all(run_dir)]
-
-
-def _wait(condition: object, seconds: float = 60.0) -> None:
-    ends = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < ends, "waited in vain"
-        time.sleep(0.05)
 
 
 def test_a_run_arrives_whole_although_the_server_is_killed_three_times_and_the_link_is_cut(
@@ -124,8 +92,7 @@ def test_a_run_arrives_whole_although_the_server_is_killed_three_times_and_the_l
         with live_server(home) as server:
             _point(proxy, server)
             if start == 0:
-                with _token(server) as (_, token):
-                    pass
+                token = add_token(server)
                 environment = {**os.environ, "BLOOM_SERVER": proxy.address, "BLOOM_TOKEN": token}
                 environment.pop("BLOOM_JOB_ID", None)
                 process = subprocess.Popen(
@@ -135,7 +102,7 @@ def test_a_run_arrives_whole_although_the_server_is_killed_three_times_and_the_l
             before = sum(file.stat().st_size for file in (home / "runs").rglob("*") if file.is_file())
             if start < 3:
                 # Something new arrived, then the link is cut and the server is killed in the middle of it.
-                _wait(lambda before=before: _arrived(home) > before)
+                wait_for(lambda before=before: arrived(home) > before)
                 proxy.cut()
                 server.process.send_signal(signal.SIGKILL)
                 server.process.wait()
@@ -145,30 +112,15 @@ def test_a_run_arrives_whole_although_the_server_is_killed_three_times_and_the_l
                 assert process.wait(120) == 0
     state = json.loads((run_dir / ".sender/state.json").read_text())
     copy = home / "runs" / state["id"]
-    assert _events(copy) == _events(run_dir)
-    steps = sum(kind == "metric" for _, _, kind, _ in _events(copy))
+    assert events_of(copy) == events_of(run_dir)
+    steps = sum(kind == "metric" for _, _, kind, _ in events_of(copy))
     proxy.close()
     with live_server(home) as server:
-        row, points = _stored(server, token, state["id"])
+        row, points = stored(server, token, state["id"])
     assert (row["status"], row["project_name"]) == ("completed", "Sweep")
     # Each point once, in order.
     assert 100 < steps == len(points) < 5_000
     assert points == [(step, pytest.approx(1 / step)) for step in range(1, steps + 1)]
-
-
-def _arrived(home: Path) -> int:
-    return sum(file.stat().st_size for file in (home / "runs").rglob("*") if file.is_file())
-
-
-def _stored(server: LiveServer, token: str, run_id: str) -> tuple[dict[str, str], list[tuple[int, float]]]:
-    import httpx2
-
-    headers = {"Authorization": f"Bearer {token}"}
-    with httpx2.Client(base_url=f"{server.address}/api", headers=headers, timeout=60) as client:
-        row = client.get(f"/jobs/{run_id}").json()
-        params: dict[str, str | int] = {"series": "train/loss", "points": 5000}
-        (curve,) = client.get(f"/jobs/{run_id}/metrics", params=params).json()["series"]
-    return row, list(zip(curve["x"], curve["value"], strict=True))
 
 
 def test_a_run_is_sent_only_when_asked_for_and_never_in_a_job(
@@ -205,16 +157,17 @@ def test_a_run_that_is_there_already_is_sent_and_a_wrong_token_is_said(tmp_path:
         reporter.metrics({"loss": 1.0}, step=1)
     (run_dir / "checkpoints").mkdir()
     (run_dir / "checkpoints/weights.bin").write_bytes(b"x" * 1000)
-    with live_server(tmp_path / "home") as server, _token(server) as (_, token):
+    with live_server(tmp_path / "home") as server:
+        token = add_token(server)
         with pytest.raises(SendRefusedError, match="401"):
             send_run(run_dir, server.address, "bloom_wrong", "P")
         run_id = send_run(run_dir, server.address, token, "P")
         assert send_run(run_dir, server.address, token, "P") == run_id
         copy = server.home / "runs" / run_id
-        assert _events(copy) == _events(run_dir)
+        assert events_of(copy) == events_of(run_dir)
         assert not (copy / "checkpoints").exists()
         # A sender that lost its memory begins anew, over what is there.
         state = json.loads((run_dir / ".sender/state.json").read_text())
         (run_dir / ".sender/state.json").write_text(json.dumps({**state, "next": 1, "state": None}))
         assert send_run(run_dir, server.address, token, "P") == run_id
-        assert _events(copy) == _events(run_dir)
+        assert events_of(copy) == events_of(run_dir)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import CDPSession
 
 from gpubloom.traincard import snapshot
 from gpubloom.traincard.layout import RunFiles
@@ -24,13 +25,6 @@ SERIES, STEPS, BATCH = 20, 1_000_000, 500
 # Other programs take time away from some; what the page itself needs shows in the quietest.
 ZOOMS = 5
 GPU_VALUES = ("utilization", "memory_used", "temperature", "power", "clock")
-
-# The frame after the newest canvas: by then the charts on the screen are drawn.
-_DRAWN = """new MutationObserver((changes) => {
-  if (changes.some((one) => [...one.addedNodes].some((node) => node.querySelector?.("canvas")))) {
-    requestAnimationFrame(() => setTimeout(() => { window.drawnAt = performance.now(); }));
-  }
-}).observe(document, { childList: true, subtree: true });"""
 
 _ZOOM = """async () => {
   const tasks = [];
@@ -102,6 +96,11 @@ def large_card(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     shutil.rmtree(folder)
 
 
+def _busy_seconds(measures: CDPSession) -> float:
+    found = {one["name"]: one["value"] for one in measures.send("Performance.getMetrics")["metrics"]}
+    return float(found["TaskDuration"])
+
+
 @pytest.mark.timeout(900)
 def test_a_card_of_a_million_steps_is_small_and_draws_and_zooms_without_a_halt(
     large_card: str, open_card: OpenCard
@@ -114,15 +113,18 @@ def test_a_card_of_a_million_steps_is_small_and_draws_and_zooms_without_a_halt(
     assert all(line[0] == 0 and line[-1] == STEPS - 1 and len(line) > 500 for line in lines.values())
     assert content["status"]["status"] == "completed"
     page = open_card(html)
-    page.add_init_script(_DRAWN)
+    measures = page.context.new_cdp_session(page)
+    # What the page's thread itself computes: other programs on the machine are not in it.
+    measures.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = _busy_seconds(measures)
     page.reload()
     page.wait_for_selector("#metric-loss canvas")
     page.wait_for_timeout(1_500)
-    drawn = page.evaluate("window.drawnAt")
+    drawn = 1_000 * (_busy_seconds(measures) - before)
     for _ in range(ZOOMS):
         tasks = page.evaluate(_ZOOM)
         if max(tasks, default=0) <= 100:
             break
-    print(f"{len(html) / 1e6:.2f} MB, drawn after {drawn:.0f} ms, tasks over 50 ms while zooming: {tasks}")
+    print(f"{len(html) / 1e6:.2f} MB, drawn in {drawn:.0f} ms, tasks over 50 ms while zooming: {tasks}")
     assert drawn < 1_000
     assert max(tasks, default=0) <= 100

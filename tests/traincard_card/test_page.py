@@ -15,7 +15,16 @@ from tests.traincard_card.example import HOSTILE, example_snapshot, metric
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-SECTIONS = ["Status", "Training metrics", "System", "Checkpoints", "Logs", "Failure summary"]
+SECTIONS = [
+    "Status",
+    "Training metrics",
+    "Samples",
+    "System",
+    "Checkpoints",
+    "Logs",
+    "Failure summary",
+    "What ran",
+]
 
 
 def _update(page: Page, snapshot: dict[str, Any]) -> None:
@@ -44,7 +53,7 @@ def _drawn(page: Page, chart: str) -> bool:
     )
 
 
-def test_the_card_has_six_sections_with_every_field(open_card: OpenCard) -> None:
+def test_the_card_has_eight_sections_with_every_field(open_card: OpenCard) -> None:
     page = open_card(render_card(example_snapshot(status="failed")))
     assert page.locator("h2").all_inner_texts() == SECTIONS
     status = page.locator("#status").inner_text()

@@ -9,6 +9,9 @@ Mattermost and Discord's Slack address take (`text`), with fields for programs; 
     BLOOM_ALERT_ON        rules, default "failed,diverged,stalled,alert"; also "ended"
     BLOOM_ALERT_SECRET    signs the message: X-Bloom-Signature is the HMAC-SHA256 of "<timestamp>.<body>"
     BLOOM_STOP_ON         rules that also stop a loop that takes commands, such as "diverged"
+
+A config may name rules, too (`alert_rules.ConfigRules`). In a job of the server nothing is stopped from here:
+the server applies the rules of the config and records why.
 """
 
 import hashlib
@@ -26,13 +29,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpubloom.errors import InputError
+from gpubloom.traincard.alert_rules import (
+    DEFAULT_RULES,
+    EVENT_RULES,
+    STALL_SECONDS,
+    Alert,
+    ConfigRules,
+    alerts_in,
+    check_rules,
+)
 from gpubloom.traincard.redaction import redact
 
 logger = logging.getLogger("gpubloom.traincard")
 
-RULES = ("failed", "diverged", "stalled", "ended", "alert")
-_DEFAULT = ("failed", "diverged", "stalled", "alert")
-_STALL_SECONDS = 600.0
+_STALL_SECONDS = STALL_SECONDS
 _MOST_MESSAGES = 50
 _TRIES = (0.0, 2.0, 8.0)
 _TIMEOUT_SECONDS = 10.0
@@ -52,36 +62,29 @@ class AlertSettings:
     secret: str | None = None
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> "AlertSettings | None":
+    def from_environment(
+        cls, environment: Mapping[str, str], config: ConfigRules | None = None
+    ) -> "AlertSettings | None":
         """None when nothing is set; InputError says what is wrong with a setting."""
+        config = config or ConfigRules()
         webhook = environment.get("BLOOM_ALERT_WEBHOOK", "").strip()
-        stop_on = _rules("BLOOM_STOP_ON", environment.get("BLOOM_STOP_ON", ""))
+        stop_on = _rules("BLOOM_STOP_ON", environment.get("BLOOM_STOP_ON", "")) | config.stop_on
         if not webhook and not stop_on:
             return None
         parts = urlsplit(webhook)
         if webhook and not (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOCAL)):
             raise InputError("invalid_address", "BLOOM_ALERT_WEBHOOK must be an https:// address.")
-        on = _rules("BLOOM_ALERT_ON", environment.get("BLOOM_ALERT_ON", "")) or frozenset(_DEFAULT)
+        on = (
+            config.on
+            or _rules("BLOOM_ALERT_ON", environment.get("BLOOM_ALERT_ON", ""))
+            or frozenset(DEFAULT_RULES)
+        )
         return cls(webhook, on, stop_on, environment.get("BLOOM_ALERT_SECRET") or None)
 
 
 def _rules(name: str, text: str) -> frozenset[str]:
-    rules = frozenset(part.strip() for part in text.split(",") if part.strip())
-    if unknown := sorted(rules - set(RULES)):
-        raise InputError(
-            "invalid_setting", f"{name} names unknown rules: {', '.join(unknown)}. Known: {', '.join(RULES)}."
-        )
-    return rules
-
-
-@dataclass(frozen=True)
-class Alert:
-    """One message. `rule` is the reason, `level` info, warning or error."""
-
-    rule: str
-    title: str
-    text: str = ""
-    level: str = "warning"
+    # A process does not diagnose itself: it knows its own events only.
+    return check_rules(name, (part.strip() for part in text.split(",") if part.strip()), EVENT_RULES)
 
 
 class Alerts:
@@ -99,6 +102,10 @@ class Alerts:
         self._thread = threading.Thread(target=self._deliver, name="traincard-alerts", daemon=True)
         self._thread.start()
 
+    def change(self, settings: AlertSettings) -> None:
+        """Rules that became known later, such as those of a config."""
+        self._settings = settings
+
     def see(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Called by the writer with what is on file now."""
         for record in records:
@@ -106,32 +113,15 @@ class Alerts:
             if kind in _LOOP_SIGNS:
                 self._moved_at = time.monotonic()
                 self._said.discard(("stalled", ""))
-            if kind == "metric":
-                self._look_at_losses(record)
-            elif kind == "alert":
-                title, text = str(record.get("title", "")), str(record.get("text", ""))
-                self._say(
-                    Alert("alert", title, text, str(record.get("level", "warning"))), key=f"{title}\0{text}"
-                )
-            elif kind == "end":
+            for alert in alerts_in(kind, record.get("step"), record):
+                self._say(alert, key=f"{alert.title}\0{alert.text}" if alert.rule == "alert" else "")
+            if kind == "end":
                 self._ended(str(record.get("status")), str(record.get("message") or ""))
 
     def finish(self, seconds: float) -> None:
         """Sends what is left, for a limited time."""
         self._queue.put(None)
         self._thread.join(seconds)
-
-    def _look_at_losses(self, record: Mapping[str, Any]) -> None:
-        for name, value in (record.get("values") or {}).items():
-            if isinstance(value, str) and str(name).endswith("loss"):
-                self._say(
-                    Alert(
-                        "diverged",
-                        "The loss is not a number",
-                        f"{name} is {value} at step {record.get('step')}.",
-                        "error",
-                    )
-                )
 
     def _ended(self, status: str, message: str) -> None:
         self._is_over = True
@@ -152,7 +142,10 @@ class Alerts:
             return
         self._said.add((alert.rule, key))
         if alert.rule in self._settings.stop_on and not self._is_over:
-            self._stop(f"{alert.title}: BLOOM_STOP_ON asks to stop. {alert.text}".strip())
+            self._stop(
+                f"{alert.title}: the rule {alert.rule} stops the run (BLOOM_STOP_ON or alerts.stop_on in its "
+                f"config). {alert.text}".strip()
+            )
         if self._settings.webhook and alert.rule in self._settings.on:
             self._queue.put(alert)
 

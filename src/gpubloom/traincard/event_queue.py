@@ -14,7 +14,7 @@ from typing import Any
 # (kind, time, step, name or fields, value, tags): a tuple, because nothing is cheaper for a caller to make.
 Event = tuple[str, float, Any, Any, Any, Any]
 
-DROPPABLE = frozenset({"metric", "metrics", "progress", "system", "heartbeat", "log", "output"})
+DROPPABLE = frozenset({"metric", "metrics", "progress", "system", "heartbeat", "log", "output", "sample"})
 
 _PUBLIC_KINDS = {"metrics": "metric", "output": "log"}
 

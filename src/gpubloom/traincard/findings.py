@@ -6,7 +6,7 @@ matters, and what to do next. The title of a kind is written here and nowhere el
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Severity = Literal["critical", "warning", "info"]
@@ -30,6 +30,7 @@ TITLES: dict[str, str] = {
     "rows_rejected": "Rows rejected by the chat template",
     "rows_truncated": "Examples truncated",
     "context_beyond_model": "Sequences longer than the model's context",
+    "rope_scaled": "Positions are stretched",
     "rows_duplicated": "Duplicate rows",
     "eval_overlap": "Training rows in the validation data",
     "columns_unused": "Columns not used",
@@ -41,8 +42,9 @@ TITLES: dict[str, str] = {
     "run_error": "Error",
 }
 
-# A run with one of these has no best step: what looks best is an accident.
-WITHOUT_BEST = frozenset({"diverging", "few_rows_used"})
+# A run with one of these has no best step: what looks best is an accident, or a step on a wrong way.
+WITHOUT_BEST = frozenset({"diverging", "few_rows_used", "overfitting"})
+_NO_BEST = "No checkpoint of this run is marked as best."
 
 
 def finding_title(kind: str) -> str:
@@ -81,6 +83,13 @@ class Finding:
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Critical ones first; those of one severity keep their order."""
     return sorted(findings, key=lambda finding: _ORDER[finding.severity])
+
+
+def saying_no_best(finding: Finding) -> Finding:
+    """The same finding; where it takes the best checkpoint from a run, its next step says so."""
+    if finding.kind not in WITHOUT_BEST:
+        return finding
+    return replace(finding, next_step=f"{finding.next_step} {_NO_BEST}".lstrip())
 
 
 def has_no_best(kinds: Iterable[str]) -> bool:

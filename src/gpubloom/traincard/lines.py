@@ -17,7 +17,7 @@ from gpubloom.traincard.names import series_name
 from gpubloom.traincard.number_encoding import decode_number
 from gpubloom.traincard.reporter import Reporter
 
-RENDERED_KINDS = ("describe", "log", "metric", "progress", "resumed", "checkpoint", "end")
+RENDERED_KINDS = ("describe", "log", "metric", "progress", "resumed", "checkpoint", "sample", "end")
 # Lines about steps are at least so far apart, and at most so far unless steps take longer.
 _CLOSEST_SECONDS = 1.0
 _FARTHEST_SECONDS = 10.0
@@ -52,6 +52,8 @@ class RunLines:
                 self._total = fields.get("total_steps") or self._total
             case "checkpoint":
                 yield _checkpoint(step, fields)
+            case "sample":
+                yield _sample(step, fields)
             case "end":
                 yield from self._ended(str(fields.get("status", "ended")), fields.get("message"))
 
@@ -175,6 +177,15 @@ def _checkpoint(step: int | None, fields: Mapping[str, Any]) -> str:
     details = [f"{size / 1e6:,.1f} MB"] if isinstance(size, (int, float)) else []
     details += ["best so far"] if fields.get("best") else []
     return f"saved checkpoint {name or _count(step)}" + (f" ({', '.join(details)})" if details else "")
+
+
+def _sample(step: int | None, fields: Mapping[str, Any]) -> str:
+    prompt, text = (" ".join(str(fields.get(name, "")).split()) for name in ("prompt", "text"))
+    return f"sample at step {_count(step)}: {_short(prompt, 60)} → {_short(text, 160)}"
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _number(label: str, value: float) -> str:

@@ -21,6 +21,7 @@ from gpubloom.traincard.number_encoding import encode_number
 from gpubloom.traincard.ranks import RankReading
 from gpubloom.traincard.reader import Reader, RunEvent
 from gpubloom.traincard.safe_paths import open_plain
+from gpubloom.traincard.samples import Samples
 from gpubloom.traincard.series import MOST_BUCKETS, Curve, Curves, points_by_series
 from gpubloom.traincard.state import RunState
 from gpubloom.traincard.what_ran import merge
@@ -117,6 +118,7 @@ class Reading:
         """The last telemetry of each rank that tells any: time and values."""
         self.what_ran: dict[str, Any] = {}
         """Commit, command line, packages, machine, configs and datasets, as rank 0 recorded them."""
+        self.samples = Samples()
         self.facts: dict[int, dict[str, Any]] = {}
         """What each rank described; rank 0's is also in `state`."""
 
@@ -243,6 +245,8 @@ class Reading:
             self._add_to_attempt(event)
             if event.kind == "checkpoint":
                 self.saved.add(event.fields, event.attempt)
+            elif event.kind == "sample":
+                self.samples.add(event.fields)
             elif event.kind == "ran":
                 self.what_ran = merge(self.what_ran, event.fields)
             elif event.kind == "checkpoint_removed":

@@ -23,6 +23,7 @@ from gpubloom.traincard.number_encoding import (
     plain,
     to_json,
 )
+from gpubloom.traincard.samples import SAMPLE_CHARACTERS, SAMPLE_PROMPT_CHARACTERS
 
 _STATES = frozenset({"progress", "heartbeat"})
 _LOG_CHARACTERS = 16_384
@@ -162,6 +163,9 @@ class RecordMaker:
                 fields["values"] = _flat(fields["values"])
             case "log":
                 fields["line"] = _cut(str(fields["line"]))
+            case "sample":
+                fields["prompt"] = _cut(fields["prompt"], SAMPLE_PROMPT_CHARACTERS)
+                fields["text"] = _cut(fields["text"], SAMPLE_CHARACTERS)
             case "describe":
                 fields["facts"] = {name: _cut_fact(value) for name, value in fields["facts"].items()}
             case "end" if "message" in fields:

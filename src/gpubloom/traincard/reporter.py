@@ -26,6 +26,7 @@ from gpubloom.traincard.layout import RunFiles, find_job_dir, find_rank, find_ru
 from gpubloom.traincard.lock import RunInUseError, RunLock
 from gpubloom.traincard.number_encoding import PLAIN_TYPES, keep
 from gpubloom.traincard.process_end import ProcessEnd, watching
+from gpubloom.traincard.safe_paths import read_json_beneath
 from gpubloom.traincard.segments import SEGMENT_BYTES
 from gpubloom.traincard.telemetry import Telemetry
 from gpubloom.traincard.writer import Writer
@@ -134,7 +135,7 @@ class Reporter:
         )
         if not self._on:
             return
-        self._start_alerts(environment)
+        self._start_alerts(environment, self._train_config() if self.rank == 0 else None)
         self._writer.start()
         self._process_end.watch()
         self._begin(environment, announce=announce, capture=capture, what_ran=what_ran)
@@ -170,10 +171,14 @@ class Reporter:
             )
             self._looking.start()
 
-    def _start_alerts(self, environment: Mapping[str, str]) -> None:
-        if self.rank != 0 or not (environment.get("BLOOM_ALERT_WEBHOOK") or environment.get("BLOOM_STOP_ON")):
+    def _start_alerts(self, environment: Mapping[str, str], config: object) -> None:
+        """By the settings of the process and the rules in a config; once."""
+        named = "BLOOM_ALERT_WEBHOOK", "BLOOM_STOP_ON"
+        has_rules = isinstance(config, Mapping) and "alerts" in config
+        if self.rank != 0 or not (has_rules or any(environment.get(name) for name in named)):
             return
         from gpubloom.errors import InputError
+        from gpubloom.traincard.alert_rules import ConfigRules
         from gpubloom.traincard.alerts import Alerts, AlertSettings
 
         def stop(sentence: str) -> None:
@@ -181,11 +186,24 @@ class Reporter:
             ControlFile(self.events_dir).want("cancel")
 
         try:
-            if (settings := AlertSettings.from_environment(environment)) is not None:
-                self._alerts = Alerts(settings, self.events_dir.name, stop)
-                self._writer.on_written = self._alerts.see
+            # The server follows its jobs, and stops them by the same rules.
+            rules = ConfigRules() if environment.get("BLOOM_JOB_ID") else ConfigRules.of(config)
+            settings = AlertSettings.from_environment(environment, rules)
         except InputError as problem:
             logger.warning("TrainCard sends no alerts: %s", problem)
+            return
+        if settings is not None and self._alerts is not None:
+            self._alerts.change(settings)
+        elif settings is not None:
+            self._alerts = Alerts(settings, self.events_dir.name, stop)
+            self._writer.on_written = self._alerts.see
+
+    def _train_config(self) -> object:
+        """The config of a run of GPU Bloom's own trainer, which lies in its directory."""
+        try:
+            return read_json_beneath(self.events_dir, "config.json")
+        except (OSError, ValueError):
+            return None
 
     def _may_report(self, environment: Mapping[str, str], invented: bool) -> bool:
         if environment.get("BLOOM_TRAINCARD", "").lower() == "off":
@@ -283,9 +301,14 @@ class Reporter:
             self.event("describe", {"facts": kept})
 
     def config(self, values: Mapping[str, Any], name: str = "config") -> None:
-        """Record the whole config of the run under a name; values named like secrets are hidden."""
+        """Record the whole config of the run under a name; values named like secrets are hidden.
+
+        `alerts` in it holds rules: {"on": ["failed"], "stop_on": ["diverged"]}.
+        """
         if self._on and (kept := self._mapping("config", values)):
             self.event(ran.KIND, ran.config_fields(name, kept))
+            if "alerts" in kept:
+                self._start_alerts(os.environ, kept)
 
     def dataset(self, name: str, data: Any) -> None:
         """Record which data the run uses: a Hugging Face dataset, or the path of a file or folder."""
@@ -323,6 +346,10 @@ class Reporter:
         """Record that a checkpoint was deleted, so that it is no longer offered."""
         if (where := self._path("checkpoint_removed", path)) is not None:
             self.event("checkpoint_removed", {"path": where})
+
+    def sample(self, prompt: str, text: str, step: int) -> None:
+        """Records what the model answers to a prompt at a step; step 0 is the model before training."""
+        self.event("sample", {"prompt": str(prompt), "text": str(text)}, step=step)
 
     def resumed(self, from_step: int) -> None:
         """Records that this attempt continues after `from_step`."""

@@ -21,7 +21,7 @@ from gpubloom.traincard.stream import EventStream
 # How many of the last events of a kind are kept; of all other kinds together as many as of a phase.
 _KEPT = {
     "start": 10, "resumed": 10, "checkpoint": 2000, "checkpoint_removed": 2000, "log": 500, "error": 20,
-    "end": 5, "ran": 50, "alert": 50, "applied": 200, "phase": 50, "progress": 1,
+    "end": 5, "ran": 50, "alert": 50, "sample": 500, "applied": 200, "phase": 50, "progress": 1,
     "system": 24, "dropped": 1, "describe": 1,
 }  # fmt: skip
 _BUCKETS_TOGETHER = 100_000

@@ -255,6 +255,14 @@ class Curve:
         copy.per_bucket = self.per_bucket
         return copy
 
+    def condensed(self, most: int = MOST_BUCKETS) -> "Curve":
+        """The same in at most so many buckets: what is judged must not depend on how finely it was read."""
+        if len(self) <= most:
+            return self
+        copy = self.copy()
+        copy.shrink(most)
+        return copy
+
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """The buckets, in the order of COLUMNS."""
         return zip(*(getattr(self, column) for column in COLUMNS), strict=True)

@@ -11,6 +11,7 @@ from typing import Any
 from gpubloom.traincard.causes import CAUSES, FOLLOWS
 from gpubloom.traincard.diagnosis import Limits, diagnose
 from gpubloom.traincard.findings import has_no_best
+from gpubloom.traincard.improvement import CHANGE, MARGIN, improvement_of
 from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.reader import load_latest
 from gpubloom.traincard.reading import LogLine, Reading, last_output
@@ -66,15 +67,17 @@ def snapshot(
     metrics, left_out = _metrics(reading, points)
     skipped = 0 if log_lines is None else max(0, len(reading.log) - log_lines)
     findings = [_without_nan(finding.as_dict()) for finding in diagnose(reading, moment, limits)]
+    improvement = improvement_of(reading, [each["kind"] for each in findings])
     return {
         "v": SNAPSHOT_VERSION,
         "made_at": round(moment, 3),
         "name": reading.run_dir.absolute().name,
         "status": _status(reading),
         "findings": findings,
+        "improvement": None if improvement is None else _without_nan(improvement.as_dict()),
         "attempts": [_attempt(reading, number) for number in sorted(reading.attempts)],
         "discontinuities": [asdict(found) for found in reading.discontinuities],
-        "clock": _clock(reading),
+        "clock": clock_section(reading),
         "metrics": metrics,
         "metrics_left_out": left_out + reading.curves.left_out,
         "system": system_section(reading, points),
@@ -86,6 +89,7 @@ def snapshot(
             "errors": reading.log_errors,
             "output": last_output(reading.run_dir),
         },
+        "samples": reading.samples.as_list(),
         "failure": _failure(reading),
         "what_ran": _without_nan(with_train_config(reading.what_ran, reading.run_dir)),
     }
@@ -108,7 +112,7 @@ def _status(reading: Reading) -> dict[str, Any]:
             "epochs": state.epochs,
             "started_at": min(started, default=None),
             "updated_at": state.updated_at,
-            "elapsed_seconds": _elapsed(reading),
+            "elapsed_seconds": elapsed_seconds(reading),
             "eta_seconds": eta,
             "global_batch_size": state.facts.get("global_batch_size"),
             "world_size": state.world_size,
@@ -128,7 +132,7 @@ def _without_nan(fields: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _elapsed(reading: Reading) -> float:
+def elapsed_seconds(reading: Reading) -> float:
     """Time spent in all attempts, without the pauses between them."""
     spent = 0.0
     for attempt in reading.attempts.values():
@@ -171,7 +175,8 @@ def _metrics(reading: Reading, points: int) -> tuple[list[dict[str, Any]], int]:
         name
         for rank in reading.curves.ranks()
         for name in reading.curves.names(rank)
-        if not name.startswith("system/")
+        # How sure a change of the eval loss is belongs to the answer whether it improved, not to a chart.
+        if not name.startswith("system/") and name not in {CHANGE, MARGIN}
     }
     ordered = sorted(names, key=lambda name: (_ORDER.index(_group(name)), name))
     shown = ordered[:_MOST_METRICS]
@@ -181,7 +186,7 @@ def _metrics(reading: Reading, points: int) -> tuple[list[dict[str, Any]], int]:
     return [_metric(name, lines[name], each) for name in shown], len(ordered) - len(shown)
 
 
-def _clock(reading: Reading) -> list[dict[str, Any]]:
+def clock_section(reading: Reading) -> list[dict[str, Any]]:
     """When steps happened, for charts along time: of each attempt, pairs from the curve that tells most."""
     longest: dict[int, Curve] = {}
     for rank in reading.curves.ranks()[:1]:

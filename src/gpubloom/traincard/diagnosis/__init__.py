@@ -18,7 +18,7 @@ from gpubloom.traincard.diagnosis.rules import (
     straggler,
     throttled,
 )
-from gpubloom.traincard.findings import Finding, worst_first
+from gpubloom.traincard.findings import Finding, saying_no_best, worst_first
 from gpubloom.traincard.reading import Reading
 
 __all__ = ["Finding", "Limits", "diagnose"]
@@ -43,4 +43,5 @@ def diagnose(reading: Reading, now: float | None = None, limits: Limits | None =
         kinds = _UNTIL_THE_END
     else:
         kinds = _WHILE_IT_LIVES
-    return worst_first(finding for kind in kinds for finding in kind(reading, moment, limits or Limits()))
+    found = (finding for kind in kinds for finding in kind(reading, moment, limits or Limits()))
+    return worst_first(map(saying_no_best, found))

@@ -46,7 +46,7 @@ def logged_warnings(reading: Reading, now: float, limits: Limits) -> Iterator[Fi
 
 def overfitting(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
     """The eval loss rises while training goes on: what follows the lowest one learns the rows by heart."""
-    curves = reading.curves.attempts("eval/loss", 0)
+    curves = {number: curve.condensed() for number, curve in reading.curves.attempts("eval/loss", 0).items()}
     points = sorted(
         {
             step: value

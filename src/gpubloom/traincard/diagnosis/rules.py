@@ -282,7 +282,12 @@ def _rise(name: str, reading: Reading) -> Finding | None:
     if name != "train/loss" or reading.state.resumed_from_step:
         return None
     curves = reading.curves.attempts(name, 0)
-    values = [value for number in sorted(curves) for value in curves[number].value if math.isfinite(value)]
+    values = [
+        value
+        for number in sorted(curves)
+        for value in curves[number].condensed().value
+        if math.isfinite(value)
+    ]
     if len(values) < _FEWEST_FOR_RISE:
         return None
     part = max(3, len(values) // 10)
@@ -305,7 +310,12 @@ _FEWEST_FOR_LEARNING = 500
 def no_learning(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
     """The training loss of a whole run lies where it began, within its own noise."""
     curves = reading.curves.attempts("train/loss", 0)
-    values = [value for number in sorted(curves) for value in curves[number].value if math.isfinite(value)]
+    values = [
+        value
+        for number in sorted(curves)
+        for value in curves[number].condensed().value
+        if math.isfinite(value)
+    ]
     steps = reading.state.step or 0
     if steps < _FEWEST_FOR_LEARNING or len(values) < 20 or reading.state.resumed_from_step:
         return
