@@ -21,13 +21,14 @@ from gpubloom.traincard import Reading, RunLock
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
 from gpubloom.traincard.layout import RunFiles
 from gpubloom.traincard.number_encoding import decode_number, plain
+from gpubloom.traincard.snapshot import elapsed_seconds
 
 LABELS = "labels.json"
 _TOKENS_SERIES = "train/tokens_seen"
 _DEEPEST = 4
 _MOST_RUNS = 20_000
 # A change of what is kept: older files are read again.
-_VERSION = 1
+_VERSION = 2
 _SKIPPED = frozenset({"node_modules", "__pycache__", "checkpoints", "traincard", "model"})
 
 
@@ -156,6 +157,7 @@ def read_summary(path: Path) -> dict[str, Any]:
         "status": reading.status,
         "started": min(started, default=None),
         "ended": max(ended, default=None),
+        "seconds": elapsed_seconds(reading) if started else None,
         "step": state.step,
         "total_steps": state.total_steps,
         "eta_seconds": state.eta_seconds(),
@@ -197,7 +199,7 @@ def _run(folder: Path, path: Path, summary: Mapping[str, Any]) -> Run:
         source=summary["host"] or "",
         started=started,
         ended=None if summary["status"] == "running" else ended,
-        seconds=None if started is None or ended is None else ended - started,
+        seconds=summary["seconds"],
         seen=ended,
         step=summary["step"],
         total_steps=summary["total_steps"],
@@ -221,6 +223,11 @@ def read_curve(path: Path, run: Run, series: str, *, tokens: bool = False) -> Ru
     """One metric of a run directory along steps or tokens; None: the run does not report it."""
     reading = Reading(path)
     reading.update()
+    return curve_of(reading, run, series, tokens=tokens)
+
+
+def curve_of(reading: Reading, run: Run, series: str, *, tokens: bool = False) -> RunCurve | None:
+    """The same of a run that was read."""
     curve = _curve(reading, run, series)
     if curve is None or not tokens:
         return curve

@@ -5,7 +5,6 @@ one of them ends. A failed run is left out of the mean and drawn by itself up to
 """
 
 import math
-import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -53,15 +52,21 @@ def overlay(curves: Sequence[RunCurve], points: int = 400) -> GroupCurve:
         return GroupCurve(1, list(only.x), values, values, values, [0.0] * len(values), failed)
     grid = _grid(whole, points)
     columns = [[_at(curve, x) for curve in whole] for x in grid]
+    means = [math.fsum(values) / len(whole) for values in columns]
     return GroupCurve(
         len(whole),
         grid,
-        [statistics.fmean(values) for values in columns],
+        means,
         [min(values) for values in columns],
         [max(values) for values in columns],
-        [statistics.stdev(values) for values in columns],
+        [_deviation(values, mean) for values, mean in zip(columns, means, strict=True)],
         failed,
     )
+
+
+def _deviation(values: Sequence[float], mean: float) -> float:
+    """The sample standard deviation, without the exact fractions of `statistics`: a chart has thousands."""
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def _grid(curves: Sequence[RunCurve], points: int) -> list[float]:

@@ -7,8 +7,9 @@ from uuid import uuid4
 import pytest
 
 from gpubloom.server.accounts.tables import User
+from gpubloom.server.runs.receiving import watch_once
 from gpubloom.server.storage.service import JobStorage
-from gpubloom.traincard import Reporter
+from gpubloom.traincard import Reading, Reporter
 from gpubloom.traincard.sync.delta import DeltaBuilder
 from gpubloom.traincard.sync.upload_batch import UploadBatch
 from tests.server.installation import Browser, Installation, Server
@@ -172,3 +173,46 @@ def test_a_sent_run_is_ended_by_cancel_lives_again_and_is_not_controlled_here(
     ada.post(f"/api/jobs/{run_id}/cancel")
     assert ada.delete(f"/api/jobs/{run_id}").status_code in {200, 204}
     assert _post(ada, _batch_of(tmp_path, run_id, number=2)).status_code == 404
+
+
+def test_a_sent_run_shows_findings_ranks_and_its_captured_output(ada: Browser, tmp_path: Path) -> None:
+    run_id = str(uuid4())
+    _announce(ada, run_id)
+    with Reporter(tmp_path, telemetry_seconds=0, capture=False) as reporter:
+        for step in range(1, 60):
+            loss = 2.0 if step < 30 else float("nan")
+            reporter.metrics({"train/loss": loss, "train/grad_norm": 1.0}, step=step)
+        reporter.log("epoch one is done")
+        reporter.log("the loss is not a number", level="warning")
+    with Reporter(tmp_path, rank=1, telemetry_seconds=0, capture=False) as other:
+        other.metrics({"train/step_seconds": 0.5}, step=1)
+    assert _post(ada, _batch_of(tmp_path, run_id)).status_code == 200
+    job = ada.get(f"/api/jobs/{run_id}").json()
+    assert "diverging" in {finding["kind"] for finding in job["summary"]["findings"]}
+    assert [rank["rank"] for rank in job["summary"]["processes"]["ranks"]] == [0, 1]
+    page = ada.get(f"/api/jobs/{run_id}/logs").json()
+    assert page == {"lines": ["epoch one is done", "the loss is not a number"], "start": 0, "end": 2}
+    assert ada.get(f"/api/jobs/{run_id}/logs", params={"after": 1}).json()["lines"] == page["lines"][1:]
+    found = ada.get(f"/api/jobs/{run_id}/logs/search", params={"text": "EPOCH"}).json()
+    assert found == {"lines": ["epoch one is done"], "more": False}
+
+
+def test_a_sent_run_that_falls_silent_is_found_out(
+    ada: Browser, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = str(uuid4())
+    _announce(ada, run_id)
+    reporter = Reporter(tmp_path, telemetry_seconds=0, capture=False)
+    reporter.heartbeat(expect_next_in=0.01)
+    reporter.metrics({"train/loss": 1.0}, step=1)
+    reporter.flush()
+    assert _post(ada, _batch_of(tmp_path, run_id)).status_code == 200
+    reporter.close()
+    assert ada.get(f"/api/jobs/{run_id}").json()["summary"]["findings"] == []
+    earlier = Reading.now
+    monkeypatch.setattr(Reading, "now", lambda reading: earlier(reading) + 3_600)
+    state = server.app.state
+    assert ada.portal is not None
+    ada.portal.call(watch_once, state.database, state.settings, state.run_readings)
+    found = ada.get(f"/api/jobs/{run_id}").json()["summary"]["findings"]
+    assert [finding["severity"] for finding in found] != []

@@ -5,15 +5,17 @@ paths are accepted, how large a run may be, whose project it belongs to. What ar
 like that of a job, so every page and every command reads it the same way.
 """
 
-from datetime import UTC, datetime
+import asyncio
+from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
 import anyio.to_thread
+import structlog
 from fastapi import APIRouter, Request
 from fastapi.params import Body
 from sqlalchemy import select
-from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.errors import CodedError
@@ -24,9 +26,11 @@ from gpubloom.server.db.database import Database, WriteSession, database_of
 from gpubloom.server.jobs.events import announce, lock_job
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.recording import read_latest, read_piece, store_piece
+from gpubloom.server.jobs.reported_state import reported_state
+from gpubloom.server.jobs.run_watch import RunLook, RunReadings
 from gpubloom.server.jobs.service import tell_of_change
-from gpubloom.server.jobs.states import ENDED, Status
-from gpubloom.server.jobs.summary import storable
+from gpubloom.server.jobs.states import ENDED
+from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.schemas import ProjectIn
@@ -41,21 +45,16 @@ from gpubloom.traincard.sync.receive import EarlyBatchError, expected_number, re
 from gpubloom.traincard.sync.upload_batch import UploadBatch
 
 router = APIRouter(tags=["runs"])
+log = structlog.get_logger("bloom")
 
 LARGEST_BATCH = 8 << 20
 BODIES = {"/api/sent-runs/batches": LARGEST_BATCH}
 # Reports of the longest runs: a hundred million points have some gigabytes.
 _RUN_BYTES = 10 * 10**9
 _LIMITS = Limits(entries=5_000, batch_bytes=LARGEST_BATCH, run_files=20_000)
-_LONGEST_MESSAGE = 2_000
-# What a Reporter calls the end of a run; other words count as stopped.
-_ENDS: dict[str, Status] = {
-    "running": "running",
-    "completed": "completed",
-    "ended": "completed",
-    "failed": "failed",
-    "paused": "paused",
-}
+_WATCH_SECONDS = 20.0
+# The newest: a run whose machine was lost stays running for ever.
+_MOST_WATCHED = 50
 
 
 @router.put("/sent-runs")
@@ -151,11 +150,11 @@ async def receive_batch(
         raise InvalidInput.for_field(
             "body", f"The batch is refused: {problem}.", code="batch_refused"
         ) from None
-    await record_run(database, settings, run_id)
+    await record_run(database, settings, run_id, request.app.state.run_readings)
     return SentRun(id=run_id, project_id=job.project_id, next=received.next)
 
 
-async def record_run(database: Database, settings: Settings, run_id: UUID) -> None:
+async def record_run(database: Database, settings: Settings, run_id: UUID, readings: RunReadings) -> None:
     """Store what is new in the run directory. Two requests at the same time store nothing twice."""
     run_dir = run_directory(settings, run_id)
     async with database.read() as session:
@@ -175,37 +174,76 @@ async def record_run(database: Database, settings: Settings, run_id: UUID) -> No
         return
     latest = await anyio.to_thread.run_sync(read_latest, run_dir)
     size = await anyio.to_thread.run_sync(_size_of, run_dir)
+    ended = reported_state(latest or {}).status != "running"
+    looked = await _look(readings, run_dir, ended=ended)
     async with database.write() as session:
         locked = await lock_job(session, run_id)
         if locked is not None:
             _take_over(locked, latest or {})
+            _note(locked, looked)
             await announce(session, locked)
             await _measure(session, locked, size)
 
 
+async def _look(readings: RunReadings, run_dir: Path, *, ended: bool) -> RunLook | None:
+    """What diagnosis says; None where the run cannot be read, which another sentence says."""
+    try:
+        return await anyio.to_thread.run_sync(lambda: readings.look(run_dir, ended=ended))
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _note(job: TrainingJob, looked: RunLook | None) -> bool:
+    """Store findings and ranks with the run; says whether they changed."""
+    if looked is None:
+        return False
+    # By the clock of the run: batches may come later than what they tell of.
+    job.active_seconds, job.active_since = looked.active_seconds, looked.active_since
+    summary = read_summary(job.summary)
+    if (looked.findings, looked.processes) == (summary.findings, summary.processes):
+        return False
+    summary.findings, summary.processes = looked.findings, looked.processes
+    job.summary = summary.dump()
+    return True
+
+
+async def keep_watching(database: Database, settings: Settings, readings: RunReadings) -> None:
+    """Look at sent runs that are running, also when nothing arrives: silence is a finding, too."""
+    while True:
+        await asyncio.sleep(_WATCH_SECONDS)
+        try:
+            await watch_once(database, settings, readings)
+        except SQLAlchemyError as problem:
+            log.warning("could not look at sent runs", reason=type(problem).__name__)
+
+
+async def watch_once(database: Database, settings: Settings, readings: RunReadings) -> None:
+    """One look at every sent run that says that it is running."""
+    async with database.read() as session:
+        running = select(TrainingJob.id).where(TrainingJob.kind == "run", TrainingJob.status == "running")
+        newest = running.order_by(TrainingJob.updated_at.desc()).limit(_MOST_WATCHED)
+        ids = list(await session.scalars(newest))
+    for run_id in ids:
+        looked = await _look(readings, run_directory(settings, run_id), ended=False)
+        async with database.read() as session:
+            row = await session.get(TrainingJob, run_id)
+        if row is None or row.status != "running" or not _note(row, looked):
+            continue
+        async with database.write() as session:
+            locked = await lock_job(session, run_id)
+            if locked is not None and locked.status == "running" and _note(locked, looked):
+                await announce(session, locked)
+
+
 def _take_over(job: TrainingJob, latest: dict[str, Any]) -> None:
     """The state that the run itself says."""
-    said = str(latest.get("status", "running"))
-    job.status = _ENDS.get(said, "cancelled")
-    attempt, started = latest.get("attempt"), latest.get("started_at")
-    job.attempt = attempt if isinstance(attempt, int) and 0 <= attempt < 1 << 31 else job.attempt
-    if job.attempt <= 1 and (moment := _moment(started)) is not None:
-        job.start_time = moment
-    job.end_time = (_moment(latest.get("updated_at")) or now()) if job.status in ENDED else None
-    error = latest.get("error")
-    if job.status == "failed" and isinstance(error, dict):
-        cause = error.get("cause")
-        job.error_code = storable(cause)[:64] if isinstance(cause, str) else None
-        job.error_message = storable(f"{error.get('type')}: {error.get('message')}")[:_LONGEST_MESSAGE]
-    else:
-        job.error_code = job.error_message = None
-
-
-def _moment(seconds: object) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(float(seconds), UTC) if isinstance(seconds, int | float) else None
-    except (ValueError, OverflowError, OSError):
-        return None
+    said = reported_state(latest)
+    job.status = said.status
+    job.attempt = job.attempt if said.attempt is None else said.attempt
+    if job.attempt <= 1 and said.started is not None:
+        job.start_time = said.started
+    job.end_time = (said.updated or now()) if job.status in ENDED else None
+    job.error_code, job.error_message = said.error_code, said.error_message
 
 
 def _size_of(run_dir: Any) -> int:

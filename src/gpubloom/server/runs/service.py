@@ -32,7 +32,7 @@ from gpubloom.server.runs.tables import RunView
 
 TOKENS_SERIES = "train/tokens_seen"
 _LONGEST_ERROR = 300
-_COLUMNS = (
+_COLUMNS: tuple[Any, ...] = (
     TrainingJob.id,
     TrainingJob.name,
     TrainingJob.kind,
@@ -56,7 +56,7 @@ _COLUMNS = (
 
 
 def _own_runs(principal: Principal) -> Select[Any]:
-    chosen: Select[Any] = (
+    return (
         select(
             *_COLUMNS,
             Project.name.label("project_name"),
@@ -68,7 +68,6 @@ def _own_runs(principal: Principal) -> Select[Any]:
         .outerjoin(Model, Model.id == TrainingJob.model_id)
         .where(TrainingJob.user_id == principal.id, TrainingJob.kind.in_(TOP_LEVEL_KINDS))
     )
-    return chosen
 
 
 async def read_runs(
@@ -114,7 +113,7 @@ async def _documents(
     session: AsyncSession, ids: Sequence[UUID]
 ) -> dict[UUID, tuple[dict[str, Any], dict[str, Any]]]:
     """Fields and metrics of runs. Fields that an earlier version did not store are computed."""
-    found: dict[UUID, tuple[dict[str, Any], dict[str, Any]]] = {}
+    stored: dict[UUID, tuple[dict[str, Any] | None, dict[str, Any]]] = {}
     for first in range(0, len(ids), _IDS_AT_ONCE):
         rows = await session.execute(
             select(
@@ -123,8 +122,9 @@ async def _documents(
                 TrainingJob.run_metrics,
             ).where(TrainingJob.id.in_(ids[first : first + _IDS_AT_ONCE]))
         )
-        found |= {row.id: (row.run_fields, row.run_metrics or {}) for row in rows}
-    missing = [run_id for run_id, (fields, _) in found.items() if fields is None]
+        stored |= {row.id: (row.run_fields, row.run_metrics or {}) for row in rows}
+    found = {run_id: (fields, metrics) for run_id, (fields, metrics) in stored.items() if fields is not None}
+    missing = [run_id for run_id in stored if run_id not in found]
     for first in range(0, len(missing), _IDS_AT_ONCE):
         rows = await session.execute(
             select(TrainingJob.id, TrainingJob.kind, TrainingJob.config, TrainingJob.summary).where(
@@ -132,7 +132,7 @@ async def _documents(
             )
         )
         for row in rows:
-            found[row.id] = (run_fields(row.kind, row.config, row.summary), found[row.id][1])
+            found[row.id] = (run_fields(row.kind, row.config, row.summary), stored[row.id][1])
     return found
 
 
