@@ -94,7 +94,7 @@ def test_commands_are_obeyed_and_what_is_impossible_is_refused_with_a_reason(
     # Told during step 1, taken up at the end of step 2.
     assert rates[3] == pytest.approx(schedule.learning_rate(5e-4, 3))
     assert run.checkpoints() == ["step-00000003"]
-    assert sorted(run.series("eval/loss")) == [3, 4, 5]
+    assert sorted(run.series("eval/loss")) == [0, 3, 4, 5]
 
 
 @pytest.mark.parametrize("where", ["", "model", "checkpoints/step-00000003"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.plan import Hardware, plan, run_files
-from gpubloom.traincard import load_latest
+from gpubloom.traincard import load_latest, read_all
 from tests.backends.conftest import MakeRun
 from tests.backends.runs import Run
 
@@ -59,6 +59,19 @@ def test_other_rows_have_the_losses_of_the_engine_too(
     for name in ("train/loss", "eval/loss"):
         assert theirs.series(name) == pytest.approx(ours.series(name), rel=1e-5), name
     assert theirs.series("train/tokens_seen") == ours.series("train/tokens_seen")
+
+
+def test_samples_are_those_of_the_engine_and_leave_the_losses_alone(make_run: MakeRun, tuned: Run) -> None:
+    eval_fields = {"prompts": ["What is 3?"], "sample_tokens": 8}
+    run = make_run(method="lora", lora={"rank": 4, "dropout": 0.1}, eval=eval_fields)
+    assert run.train() == "completed"
+    found = [event for event in read_all(run.folder) if event.kind == "sample"]
+    assert [event.step for event in found] == [0, 3, 6]
+    assert run.series("train/loss") == tuned.series("train/loss")
+    engine = make_run("engine", backend="engine", method="lora", lora={"rank": 4}, eval=eval_fields)
+    engine.train()
+    first = next(event for event in read_all(engine.folder) if event.kind == "sample")
+    assert found[0].fields["text"] == first.fields["text"]
 
 
 def test_the_script_of_a_run_trains_is_stopped_by_a_signal_and_continues(

@@ -86,7 +86,7 @@ def clear_away(settings: Settings) -> None:
 async def _waiting(database: Database) -> bool:
     async with database.read() as session:
         for table in (Dataset, Model):
-            waits = table.status.in_(("inspecting", "fetching"))
+            waits = table.status.in_(("inspecting", "fetching", "parsing", "generating"))
             if await session.scalar(select(table.id).where(waits).limit(1)) is not None:
                 return True
     return False

@@ -108,7 +108,11 @@ def make_tenant(server: Server, installation: Installation, name: str, *, label:
     refused = {"row": 1, "line": 1, "reason": content, "fatal": True}
     (folder / "problems.jsonl").write_text(json.dumps(refused) + "\n")
     (installation.home / "models" / str(model.id) / "model.safetensors").write_text(content)
-    tenant.ids |= {"dataset_id": str(dataset.id), "model_id": str(model.id)}
+    tenant.ids |= {
+        "dataset_id": str(dataset.id),
+        "eval_dataset_id": str(dataset.id),
+        "model_id": str(model.id),
+    }
     _upload_in_parts(tenant, label, content)
     shared = tenant.browser.post(f"/api/jobs/{tenant.training}/shares").json()
     tenant.share_secret = shared["link"].partition("#token=")[2]
@@ -154,6 +158,7 @@ def _add_jobs(installation: Installation, tenant: Tenant, label: str, content: s
         "job_id": str(training.id),
         "parent_id": str(training.id),
         "checkpoint_id": str(checkpoint.id),
+        "other_checkpoint_id": str(checkpoint.id),
     }
 
 

@@ -16,7 +16,10 @@ from gpubloom.server.jobs.tables import Checkpoint, JobShare
 from gpubloom.server.ml_jobs import service as ml_jobs
 from gpubloom.server.rentals import bucket_routes
 from gpubloom.server.rentals.tables import Budget, ProviderCredit
-from tests.server.bringing import announce, on_sqlite
+from tests.chat_endpoint import serving
+from tests.server.bringing import announce, inspected, on_sqlite
+from tests.server.datasets.test_documents import upload_documents
+from tests.server.datasets.test_questions import TEXT
 from tests.server.installation import PASSWORD, Browser, Installation, Server
 from tests.server.jobs.recorded import add_dataset, add_job, add_model, add_project, add_training
 from tests.server.rentals.conftest import service  # noqa: F401 - a fixture
@@ -43,6 +46,8 @@ NOT_RECORDED = {
     ("PUT", "/api/run-views/{view_id}"): _VIEW,
     ("DELETE", "/api/run-views/{view_id}"): _VIEW,
     ("PATCH", "/api/runs/{run_id}"): "changes tags and notes, which no other route reads",
+    ("POST", "/api/alert-channels/{channel_id}/test"): "sends one message to a channel that is recorded",
+    ("POST", "/api/datasets/{dataset_id}/questions/estimate"): _COMPUTES,
     ("POST", "/api/sent-runs/batches"): "comes every few seconds; the run is recorded when it is announced",
     ("POST", "/api/auth/verify/resend"): _SAYS_NOTHING,
     ("POST", "/api/auth/password/forgot"): _SAYS_NOTHING,
@@ -94,6 +99,31 @@ class World:
         )
         return self.ada.delete("/api/credits/modal")
 
+    def channel(self) -> str:
+        made = self.ada.post("/api/alert-channels", json={"kind": "email", "name": "Mail"})
+        return f"/api/alert-channels/{made.json()['id']}"
+
+    def passages(self) -> str:
+        dataset_id = upload_documents(self.ada, "pumps.md", TEXT.encode(), passage_characters=200)
+        inspected(self.server, self.ada, dataset_id)
+        return f"/api/datasets/{dataset_id}"
+
+    def order_questions(self, endpoint: str, **more: Any) -> Any:
+        body = {"endpoint": endpoint, "model": "writer", "pairs": 1, **more}
+        return self.ada.post(f"{self.passages()}/questions", json=body)
+
+    def stop_questions(self) -> Any:
+        with serving() as endpoint:
+            made = self.order_questions(endpoint.address).json()
+            return self.ada.post(f"/api/datasets/{made['id']}/questions/stop")
+
+    def continue_questions(self) -> Any:
+        with serving() as endpoint:
+            endpoint.usage = None
+            made = self.order_questions(endpoint.address, most_tokens=2_500).json()
+            inspected(self.server, self.ada, made["id"])
+            return self.ada.post(f"/api/datasets/{made['id']}/questions/continue", json={})
+
     def remove_secret(self) -> Any:
         self.ada.put("/api/secrets/HF_TOKEN", json={"value": "x"})
         return self.ada.delete("/api/secrets/HF_TOKEN")
@@ -113,6 +143,16 @@ class World:
 
     def training(self) -> str:
         return f"/api/jobs/{add_training(self.installation, self.member).id}"
+
+    def failed_download(self) -> str:
+        fields = {"source": "hub", "status": "failed", "check": None}
+        return f"/api/models/{add_model(self.installation, self.member, **fields).id}"
+
+    def whole_model(self) -> str:
+        """A training that has weights."""
+        job = add_training(self.installation, self.member)
+        (self.installation.home / "runs" / str(job.id) / "model/model.safetensors").write_bytes(b"weights")
+        return f"/api/jobs/{job.id}"
 
     def checkpoint(self) -> str:
         """A checkpoint of a paused job, with its folder."""
@@ -207,6 +247,22 @@ class World:
 
 # How each route is called so that it succeeds.
 RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
+    ("POST", "/api/alert-channels"): lambda w: w.ada.post(
+        "/api/alert-channels", json={"kind": "email", "name": "Mail"}
+    ),
+    ("PATCH", "/api/alert-channels/{channel_id}"): lambda w: w.ada.patch(w.channel(), json={"name": "Post"}),
+    ("DELETE", "/api/alert-channels/{channel_id}"): lambda w: w.ada.delete(w.channel()),
+    ("POST", "/api/datasets/from-documents"): lambda w: w.ada.post(
+        "/api/datasets/from-documents", json={"filename": "pumps.md", "size": 10}
+    ),
+    ("POST", "/api/datasets/{dataset_id}/passages"): lambda w: w.ada.post(
+        f"{w.passages()}/passages", json={"passage_characters": 300}
+    ),
+    ("POST", "/api/datasets/{dataset_id}/questions"): lambda w: w.order_questions(
+        "https://writer.example.org/v1"
+    ),
+    ("POST", "/api/datasets/{dataset_id}/questions/stop"): World.stop_questions,
+    ("POST", "/api/datasets/{dataset_id}/questions/continue"): World.continue_questions,
     ("POST", "/api/auth/setup"): World.set_up,
     ("POST", "/api/auth/sign-up"): World.sign_up,
     ("POST", "/api/auth/verify"): World.verify,
@@ -262,6 +318,7 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
     ("POST", "/api/models"): lambda w: w.ada.post(
         "/api/models", json={"source": "hub", "repository": "org/name"}
     ),
+    ("POST", "/api/models/{model_id}/fetch"): lambda w: w.ada.post(f"{w.failed_download()}/fetch"),
     ("DELETE", "/api/models/{model_id}"): lambda w: w.ada.delete(
         f"/api/models/{add_model(w.installation, w.member).id}"
     ),
@@ -286,6 +343,7 @@ RECORDED: dict[tuple[str, str], Callable[[World], Any]] = {
     ("POST", "/api/jobs/{job_id}/evaluations"): lambda w: w.ada.post(
         f"{w.training()}/evaluations", json={"prompts": ["Who?"]}
     ),
+    ("POST", "/api/jobs/{job_id}/base-model"): lambda w: w.ada.post(f"{w.whole_model()}/base-model"),
     ("POST", "/api/jobs/{job_id}/exports"): lambda w: w.ada.post(
         f"{w.training()}/exports", json={"form": "gguf"}
     ),

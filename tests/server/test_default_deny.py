@@ -10,8 +10,10 @@ from starlette.websockets import WebSocketDisconnect
 
 from gpubloom.server.accounts.passkeys import Passkey
 from gpubloom.server.accounts.tables import LinkedAccount, User
+from gpubloom.server.alerts.tables import AlertChannel
+from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
-from gpubloom.server.jobs.tables import JobShare, TrainingJob
+from gpubloom.server.jobs.tables import Checkpoint, JobShare, TrainingJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.rentals.tables import Budget
@@ -80,6 +82,19 @@ def _an_artifact(installation: Installation, owner: User) -> object:
     return add_artifact(installation, _a_job(installation, owner))
 
 
+def _a_checkpoint(installation: Installation, owner: User) -> object:
+    return installation.add(
+        Checkpoint(
+            id=uuid4(),
+            job_id=_a_job(installation, owner),
+            attempt=1,
+            step=1,
+            path="checkpoints/step-00000001",
+            saved_at=now(),
+        )
+    ).id
+
+
 def _a_dataset(installation: Installation, owner: User) -> object:
     return installation.add(
         Dataset(
@@ -110,7 +125,13 @@ OWNED: dict[str, Callable[[Installation, User], object]] = {
         installation.add(RunView(id=uuid4(), user_id=owner.id, name="v", view={})).id
     ),
     "share_id": _a_share,
+    "channel_id": lambda installation, owner: (
+        installation.add(
+            AlertChannel(id=uuid4(), user_id=owner.id, kind="email", name="c", rules=["failed"])
+        ).id
+    ),
     "artifact_id": _an_artifact,
+    "checkpoint_id": _a_checkpoint,
     "dataset_id": _a_dataset,
     "model_id": _a_model,
     "budget_id": lambda installation, owner: (
@@ -135,6 +156,9 @@ ADMINISTRATION = {"user_id", "invitation_id"}
 NOT_IDS = {"provider", "path", "name"}
 
 BODIES: dict[tuple[str, str], object] = {
+    ("POST", "/api/datasets/{dataset_id}/passages"): {"passage_characters": 500},
+    ("POST", "/api/datasets/{dataset_id}/questions"): {"model": "x"},
+    ("POST", "/api/datasets/{dataset_id}/questions/estimate"): {"model": "x"},
     ("PATCH", "/api/jobs/{job_id}/settings"): {"learning_rate": 0.001},
     ("PATCH", "/api/me/passkeys/{passkey_id}"): {"name": "x"},
     ("PUT", "/api/run-views/{view_id}"): {"name": "x"},

@@ -129,6 +129,8 @@ _MADE_BY_MIGRATIONS = {"alembic_version", "installation"}
 _EMPTIED = "job_events"
 # What came since, one line each, and the columns that a migration fills.
 _NEW_TABLES = {
+    "alert_channels",
+    "alert_deliveries",
     "audit_head",
     "machines",
     "idempotency_keys",

@@ -29,8 +29,8 @@ def test_offers_for_figures_come_with_the_choice_and_what_was_left_out(ada: Brow
     assert not any(offer["recommended"] for offer in others)
     assert (found["archetype"], found["usual"], first["provider"]) == (
         "usual run",
-        "paperspace",
-        "paperspace",
+        "runpod",
+        "runpod",
     )
     assert first["cost"]["total"]["low"] <= first["cost"]["total"]["likely"] <= first["cost"]["total"]["high"]
     assert first["stale"] is True

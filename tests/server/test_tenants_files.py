@@ -42,6 +42,12 @@ class Of(str):
     """The id of something that a request refers to, by the name of its kind."""
 
 
+TRAINING = {
+    "project_id": Of("project_id"),
+    "dataset_id": Of("dataset_id"),
+    "eval_dataset_id": Of("eval_dataset_id"),
+    "model_id": Of("model_id"),
+}
 # What routes take besides the ids in their paths.
 REFERENCES: dict[tuple[str, str], dict[str, Any]] = {
     ("GET", "/api/datasets/{dataset_id}/preview"): {"params": {"model_id": Of("model_id")}},
@@ -57,31 +63,30 @@ REFERENCES: dict[tuple[str, str], dict[str, Any]] = {
     ("GET", "/api/runs/compare"): {"params": {"run": [Of("job_id"), Of("parent_id")]}},
     ("GET", "/api/runs/overlay"): {"params": {"series": "loss", "group": [Of("job_id")]}},
     ("GET", "/api/runs"): {"params": {"project_id": Of("project_id")}},
-    ("POST", "/api/plan"): {
-        "json": {"project_id": Of("project_id"), "dataset_id": Of("dataset_id"), "model_id": Of("model_id")}
-    },
-    ("POST", "/api/preflight"): {
+    ("POST", "/api/plan"): {"json": TRAINING},
+    ("POST", "/api/preflight"): {"json": TRAINING},
+    ("POST", "/api/plan/script"): {"json": TRAINING},
+    ("POST", "/api/jobs"): {"json": TRAINING},
+    ("POST", "/api/training-jobs"): {
         "json": {
-            "project_id": Of("project_id"),
-            "dataset_id": Of("dataset_id"),
-            "eval_dataset_id": Of("dataset_id"),
-            "model_id": Of("model_id"),
+            "projectId": Of("project_id"),
+            "datasetId": Of("dataset_id"),
+            "evalDatasetId": Of("eval_dataset_id"),
+            "modelId": Of("model_id"),
         }
     },
-    ("POST", "/api/plan/script"): {
-        "json": {"project_id": Of("project_id"), "dataset_id": Of("dataset_id"), "model_id": Of("model_id")}
-    },
-    ("POST", "/api/jobs"): {
-        "json": {"project_id": Of("project_id"), "dataset_id": Of("dataset_id"), "model_id": Of("model_id")}
-    },
-    ("POST", "/api/training-jobs"): {
-        "json": {"projectId": Of("project_id"), "datasetId": Of("dataset_id"), "modelId": Of("model_id")}
-    },
     ("POST", "/api/jobs/{job_id}/evaluations"): {"json": {"checkpoint_id": Of("checkpoint_id")}},
+    ("GET", "/api/jobs/{job_id}/export-forms"): {"params": {"checkpoint_id": Of("checkpoint_id")}},
     ("POST", "/api/jobs/{job_id}/exports"): {
         "json": {"checkpoint_id": Of("checkpoint_id"), "form": "merged"}
     },
-    ("POST", "/api/playground"): {"json": {"job_id": Of("job_id"), "checkpoint_id": Of("checkpoint_id")}},
+    ("POST", "/api/playground"): {
+        "json": {
+            "job_id": Of("job_id"),
+            "checkpoint_id": Of("checkpoint_id"),
+            "other_checkpoint_id": Of("other_checkpoint_id"),
+        }
+    },
     ("POST", "/api/ml-jobs"): {
         "json": {"project_id": Of("project_id"), "code": "print(1)", "provider": "local"}
     },
@@ -89,6 +94,18 @@ REFERENCES: dict[tuple[str, str], dict[str, Any]] = {
         "json": {"project_id": Of("project_id"), "code": "print(1)", "provider": "local"}
     },
     ("PUT", "/api/budgets"): {"json": {"job_id": Of("job_id"), "amount": 1.0}},
+    ("PUT", "/api/sent-runs"): {"json": {"id": Of("job_id"), "project": "p", "name": "r"}},
+    ("GET", "/api/rentals"): {"params": {"job_id": Of("job_id")}},
+    ("GET", "/api/alert-channels"): {"params": {"project_id": Of("project_id")}},
+    ("POST", "/api/alert-channels"): {
+        "json": {"kind": "email", "name": "c", "project_id": Of("project_id")},
+    },
+    ("GET", "/api/secrets"): {"params": {"project_id": Of("project_id")}},
+    ("PUT", "/api/secrets/{name}"): {
+        "params": {"project_id": Of("project_id")},
+        "json": {"value": "of somebody"},
+    },
+    ("DELETE", "/api/secrets/{name}"): {"params": {"project_id": Of("project_id")}},
 }
 # The same routes again, with references that exclude the ones above.
 MORE_REFERENCES: list[tuple[Address, dict[str, Any]]] = [

@@ -12,9 +12,10 @@ from gpubloom.agent.spec import JobSpec
 from gpubloom.providers.base import GracePeriod, Reservation
 from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.clock import now
+from gpubloom.server.jobs import run_watch
 from gpubloom.server.jobs.lease import Claimant
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent, TrainingJob
-from gpubloom.worker import follower, loop
+from gpubloom.worker import loop
 from tests.deletion import delete_in_use
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
@@ -351,7 +352,7 @@ def test_an_extended_job_trains_on_from_where_it_ended(machine: Machine) -> None
 def test_what_is_wrong_with_a_run_is_said_on_its_job_until_it_is_over(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "LOOK_EVERY_SECONDS", 0.2)
+    monkeypatch.setattr(run_watch, "LOOK_EVERY_SECONDS", 0.2)
     job_id = machine.add_job(toy={"hold_at": 3, "nan_from": 3})
 
     async def scenario() -> None:

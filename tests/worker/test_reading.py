@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import delete, insert, select
 
 from gpubloom.server.db.database import Database
+from gpubloom.server.jobs import recording
 from gpubloom.server.jobs.events import read_update
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.tables import JobEvent, MetricBucket, MetricPoint, TrainingJob
@@ -34,7 +35,7 @@ def job(installation: Installation) -> TrainingJob:
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "_PIECE_BYTES", 2_000)
+    monkeypatch.setattr(recording, "PIECE_BYTES", 2_000)
     monkeypatch.setattr(follower, "_PIECES_AT_ONCE", 3)
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from gpubloom.server.jobs.run_watch import RunWatch
 from gpubloom.traincard import Reporter
-from gpubloom.worker.follower import RunWatch
 
 
 def _write(run_dir: Path, ranks: int) -> None:

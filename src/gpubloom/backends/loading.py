@@ -13,6 +13,8 @@ from gpubloom.engine.hardware import Compute
 from gpubloom.engine.transformers_loading import load_causal_model
 from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
+from gpubloom.plan.config import read_json
+from gpubloom.plan.rope import scaled_settings
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,12 @@ def load(config: TrainConfig, compute: Compute) -> Loaded:
         }
     # Only what is trained needs the precision of FP32.
     dtype = torch.float32 if config.method == "full" else compute.dtype
-    model = load_causal_model(Path(config.model.path), dtype=dtype, **options)
+    folder = Path(config.model.path)
+    if config.model.rope_scaling is not None:
+        asked = config.model.model_copy(update={"context_length": config.context_length})
+        scaled = scaled_settings(read_json(folder / "config.json"), asked)
+        options |= {name: scaled[name] for name in ("rope_parameters", "max_position_embeddings")}
+    model = load_causal_model(folder, dtype=dtype, **options)
     model.config.use_cache = False
     adapters = None if config.method == "full" else adapters_of(config)
     optimizations = ("4-bit weights (NF4, double quantization)",) if quantized else ()

@@ -8,8 +8,8 @@ resume.
 
 import copy
 import importlib
+import json
 import math
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,13 @@ from gpubloom.backends.loading import Loaded
 from gpubloom.engine.data import Batch, Loader
 from gpubloom.engine.data.loader import eval_batches
 from gpubloom.engine.data.rows import IGNORED, Rows
+from gpubloom.engine.evaluation.paired import BatchLosses, PairedChange, batches_for_pairs
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.models.document_mask import document_starts
 from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.plan import TrainConfig
+from gpubloom.plan.config import read_json
+from gpubloom.plan.rope import scaled_settings
 
 # What a step counts, told with its first micro-batch; the model does not get to see it.
 COUNTS = "counts"
@@ -173,6 +176,7 @@ class SftTrainer(_trl.SFTTrainer):  # type: ignore[misc]
         self._schedule = schedule
         self.save_now: Callable[[], None] = lambda: None
         self.counts = Counts(0, 0, 0)
+        self.paired = PairedChange()
         super().__init__(
             model=loaded.model,
             args=settings,
@@ -261,28 +265,49 @@ class SftTrainer(_trl.SFTTrainer):  # type: ignore[misc]
         """Averages over all trained tokens, as the engine computes them, not over batches."""
         if self._eval_rows is None:
             return {}
-        self.model.eval()
-        loss, correct, tokens = 0.0, 0.0, 0
-        limits = {"batch_size": self._loader.batch_size, "max_batches": self.config.eval.max_batches}
-        for batch in eval_batches(self._eval_rows, **limits):
+        self._stop_dropout()
+        losses, tokens, correct = [], [], 0.0
+        size, count = batches_for_pairs(
+            len(self._eval_rows), self._loader.batch_size, self.config.eval.max_batches
+        )
+        for batch in eval_batches(self._eval_rows, batch_size=size, max_batches=count):
             inputs = model_inputs(batch, 0)
             del inputs[COUNTS]
             trained = batch.trained_count
             mean, _logits, _labels = self.prediction_step(self.model, inputs, prediction_loss_only=True)
-            loss += float(mean) * trained
+            losses.append(float(mean) * trained)
+            tokens.append(trained)
             correct += self._metrics["eval"]["mean_token_accuracy"][-1] * trained
-            tokens += trained
         self._metrics["eval"].clear()
         self.model.train()
-        mean_loss = loss / tokens
+        mean_loss = sum(losses) / sum(tokens)
         found = {
             "eval/loss": mean_loss,
             # exp overflows long before a loss stops being comparable.
             "eval/perplexity": math.exp(mean_loss) if mean_loss < 700 else math.inf,
-            "eval/accuracy": correct / tokens,
+            "eval/accuracy": correct / sum(tokens),
+            **self.paired.add(BatchLosses.of(losses, tokens)),
         }
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
         return found
+
+    def _stop_dropout(self) -> None:
+        """Evaluation mode, but for 4-bit layers: on a CPU they would repack their weights, and train on
+        with other rounding."""
+        self.model.eval()
+        for module in self.model.modules():
+            if type(module).__name__ == "Linear4bit":
+                module.training = True
+
+    @torch.no_grad()
+    def next_logits(self, tokens: Tensor, length: int) -> Tensor:
+        """Logits (1, V) of what follows the first `length` tokens; what stands behind them does not count."""
+        self._stop_dropout()
+        with self.accelerator.autocast():
+            out = self.model(input_ids=tokens[:, :length].to(self.args.device), use_cache=False)
+        self.model.train()
+        logits: Tensor = out.logits[:, -1]
+        return logits
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.save_now()
@@ -308,5 +333,8 @@ class SftTrainer(_trl.SFTTrainer):  # type: ignore[misc]
             self.model.save_pretrained(folder, save_embedding_layers=False)
             assert self.config.model.path is not None
             # As it lies there: what was loaded in 4 bits says so of itself.
-            shutil.copyfile(Path(self.config.model.path) / "config.json", folder / "config.json")
+            settings = read_json(Path(self.config.model.path) / "config.json")
+            model = self.config.model.model_copy(update={"context_length": self.config.context_length})
+            text = json.dumps(scaled_settings(settings, model), indent=2) + "\n"
+            (folder / "config.json").write_text(text, encoding="utf-8")
         generation.save_pretrained(folder)

@@ -29,11 +29,14 @@ from gpubloom.engine.checkpoint import (
     remove_leftovers,
 )
 from gpubloom.engine.checkpoint.format import CHECKSUMS_FILE, PROGRESS_FILE
+from gpubloom.engine.checkpoint.manager import SAVE_HEARTBEAT_SECONDS
 from gpubloom.engine.data import Dataset, Loader
+from gpubloom.engine.evaluation.paired import CHANGE_METRICS
 from gpubloom.engine.hardware import Compute, choose_compute
 from gpubloom.engine.live_settings import LiveSettings
 from gpubloom.engine.loss import NotFinite
 from gpubloom.engine.optimizer.schedule import Schedule
+from gpubloom.engine.samples import SamplePrompts
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sha256_of, sync_files
 from gpubloom.engine.transformers_loading import load_tokenizer
 from gpubloom.errors import InputError
@@ -80,6 +83,10 @@ class Watch(HFTrainCardCallback):
         self._take_up()
         if self.status is not None:
             raise StoppedAtStart
+        if state.global_step == 0:
+            # Of the base model, before anything is learned.
+            self._run.sft.evaluate()
+            self._run.write_samples()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
         training, run, step = self._training, self._run, state.global_step
@@ -98,7 +105,10 @@ class Watch(HFTrainCardCallback):
         training.control_handler.apply_commands(self._setters(args, state, **others))
         self._take_up()
         control.should_log = True
-        control.should_evaluate = self._evaluation_is_due(step)
+        due = self._evaluation_is_due(step)
+        control.should_evaluate = due and run.dataset.eval is not None
+        if due:
+            run.write_samples()
         control.should_save = self._save_is_due(step)
         control.should_training_stop = self.status is not None or step >= run.total_steps
         self._announce(control)
@@ -167,7 +177,7 @@ class Watch(HFTrainCardCallback):
 
     def _evaluation_is_due(self, step: int) -> bool:
         every = self.settings.eval_every_steps
-        return self._run.dataset.eval is not None and (
+        return (
             self._ends_epoch(step)
             or step == self._run.total_steps
             or (every is not None and step % every == 0)
@@ -239,6 +249,11 @@ class TrlTrainer:
         )
         self.sft.remove_callback(transformers.PrinterCallback)
         self.sft.save_now = self.save_checkpoint
+        self._samples: SamplePrompts | None = None
+        if config.eval.prompts:
+            self._samples = SamplePrompts(config, dataset.tokenizer, self.compute.device)
+            for note in self._samples.notes:
+                reporter.log(note, level="warning")
 
     def train(self) -> str:
         """Trains to the end, or until told to stop; returns how it ended."""
@@ -281,7 +296,18 @@ class TrlTrainer:
         self._resumed_from = found[-1]
         self.step, self.tokens_seen = progress.step, progress.tokens_seen
         self.trained_tokens = progress.trained_tokens
+        self.sft.paired.restore(progress.first_evaluation)
         self._earlier_seconds = float(progress.metadata.get("training_seconds", 0.0))
+
+    def write_samples(self) -> None:
+        """The answers to the sample prompts at this step."""
+        if self._samples is None:
+            return
+        answers = self._samples.answers(
+            self.sft.next_logits, lambda: self.reporter.heartbeat(expect_next_in=SAVE_HEARTBEAT_SECONDS)
+        )
+        for prompt, text in answers:
+            self.reporter.sample(prompt, text, self.step)
 
     def save_checkpoint(self) -> None:
         """All that is needed to continue exactly here, complete or absent."""
@@ -293,7 +319,9 @@ class TrlTrainer:
             raise NotFinite(self.not_finite("gradient norm", self._watch.grad_norm))
         self.reporter.flush()
         epoch, position = divmod(self.step, self.loader.steps_per_epoch)
-        metrics = self.evaluated[1] if self.evaluated[0] == self.step else {}
+        metrics = {}
+        if self.evaluated[0] == self.step:
+            metrics = {name: value for name, value in self.evaluated[1].items() if name not in CHANGE_METRICS}
         progress = Progress(
             step=self.step,
             updates=self.step,
@@ -304,6 +332,7 @@ class TrlTrainer:
             metrics=metrics,
             loss_scale={},
             metadata=self._metadata(),
+            first_evaluation=self.sft.paired.state(),
         )
         with complete_or_absent(path) as folder:
             self.sft.save_training_state(folder)

@@ -33,16 +33,22 @@ from gpubloom.server.accounts.sessions import SessionCookie
 from gpubloom.server.accounts.shares import Shares
 from gpubloom.server.administration import invitations
 from gpubloom.server.administration import routes as administration_routes
+from gpubloom.server.alerts import routes as alert_routes
+from gpubloom.server.alerts.delivery import keep_alerting
 from gpubloom.server.audit.maintenance import sign_migrated
+from gpubloom.server.datasets import document_routes
 from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import current_revision, upgrade
 from gpubloom.server.jobs import (
+    base_model_routes,
     checkpoint_actions,
     checkpoint_routes,
     download_routes,
+    improvement_routes,
     launch_routes,
     preflight_routes,
+    sample_routes,
     share_routes,
     stream_routes,
     tasks,
@@ -52,6 +58,7 @@ from gpubloom.server.jobs import (
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.inputs import find_use
 from gpubloom.server.jobs.recovery import keep_settling
+from gpubloom.server.jobs.run_watch import RunReadings
 from gpubloom.server.jobs.streams import JobStreams
 from gpubloom.server.ml_jobs import routes as ml_job_routes
 from gpubloom.server.ml_jobs.schemas import FOLDERS
@@ -63,6 +70,7 @@ from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.playground.proxy import new_client
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
+from gpubloom.server.questions import routes as question_routes
 from gpubloom.server.rentals import bucket_routes, moving, provider_routes, run_files, stored_artifacts
 from gpubloom.server.rentals import routes as rental_routes
 from gpubloom.server.rentals.offer_service import OfferService
@@ -99,10 +107,17 @@ def create_app(settings: Settings) -> FastAPI:
         app.state.shares = Shares(settings)
         app.state.script_processes = ScriptProcesses(settings.sandbox_mode)
         app.state.playground = new_client()
-        settling = asyncio.create_task(keep_settling(app.state.database, settings.machine_timeout))
+        tasks = [
+            asyncio.create_task(keep_settling(app.state.database, settings.machine_timeout)),
+            asyncio.create_task(
+                receiving.keep_watching(app.state.database, settings, app.state.run_readings)
+            ),
+            asyncio.create_task(keep_alerting(app.state.database, settings, app.state.mailer)),
+        ]
         yield
-        settling.cancel()
-        await asyncio.gather(settling, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await app.state.script_processes.close()
         await app.state.playground.aclose()
         await app.state.streams.close()
@@ -133,6 +148,7 @@ def create_app(settings: Settings) -> FastAPI:
         routes=_routes().routes,
     )
     app.state.settings = settings
+    app.state.run_readings = RunReadings()
     app.state.prices = PriceBook(load_prices(settings.prices))
     # Who takes offers of rented machines.
     app.state.offer_service = OfferService(settings, app.state.prices)
@@ -172,15 +188,20 @@ def _routes() -> APIRouter:
     private.include_router(hub_tokens.router)
     private.include_router(project_routes.router)
     private.include_router(dataset_routes.router)
+    private.include_router(document_routes.router)
+    private.include_router(question_routes.router)
     private.include_router(brought_model_routes.router)
     private.include_router(launch_routes.router)
     private.include_router(preflight_routes.router)
     private.include_router(job_routes.router)
     private.include_router(stream_routes.router)
     private.include_router(what_ran_routes.router)
+    private.include_router(sample_routes.router)
+    private.include_router(improvement_routes.router)
     private.include_router(tasks.router)
     private.include_router(checkpoint_routes.router)
     private.include_router(checkpoint_actions.router)
+    private.include_router(base_model_routes.router)
     private.include_router(download_routes.router)
     private.include_router(share_routes.router)
     private.include_router(training_job_routes.router)
@@ -196,6 +217,7 @@ def _routes() -> APIRouter:
     private.include_router(stored_artifacts.router)
     private.include_router(moving.router)
     private.include_router(secret_routes.router)
+    private.include_router(alert_routes.router)
     private.include_router(administration_routes.router)
     private.include_router(invitations.router)
     every.include_router(private, prefix="/api")

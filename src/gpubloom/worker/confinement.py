@@ -107,7 +107,11 @@ def input_paths(config: Mapping[str, Any]) -> list[Path]:
     if "train" in config:
         return input_paths(config["train"])
     model, data = config.get("model"), config.get("data") or {}
-    named = [model.get("path")] if isinstance(model, Mapping) else [model, config.get("base")]
+    named = (
+        [model.get("path")]
+        if isinstance(model, Mapping)
+        else [model, config.get("base"), config.get("other")]
+    )
     tokenizer = data.get("tokenizer") or {}
     named += [data.get("train_path"), data.get("eval_path"), tokenizer.get("path"), config.get("data_path")]
     found = [Path(each).expanduser() for each in named if each]

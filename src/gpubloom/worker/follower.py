@@ -27,25 +27,21 @@ from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.lease import RENEW_EVERY_SECONDS, LeaseLost, holding, release, renew
 from gpubloom.server.jobs.recording import Piece, read_latest, read_piece, store_piece
+from gpubloom.server.jobs.run_watch import RunWatch
 from gpubloom.server.jobs.service import list_checkpoints
 from gpubloom.server.jobs.states import ENDED, MODEL_TASK_KINDS, TOP_LEVEL_KINDS, after
 from gpubloom.server.jobs.summary import (
     Processes,
     read_summary,
-    storable,
     summarize,
     with_waiting,
 )
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.schema import Finding
 from gpubloom.server.secrets.service import SecretUnavailable, job_secrets
 from gpubloom.server.settings import Settings
-from gpubloom.traincard import Reader, Reading, RunEvent, diagnose
-from gpubloom.traincard.number_encoding import plain
+from gpubloom.traincard import Reader
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.traincard.safe_paths import is_file_beneath
-from gpubloom.traincard.snapshot import rank_section
-from gpubloom.traincard.system_series import nodes
 from gpubloom.worker.attempt_outcome import (
     DIRECTORY_GONE,
     Ending,
@@ -71,74 +67,14 @@ from gpubloom.worker.run_directory import (
 log = structlog.get_logger("bloom.worker")
 
 LOOP_SECONDS = 0.2
-LOOK_EVERY_SECONDS = 5.0
 SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)
 _PIECES_AT_ONCE = 16
-# A job's page shows so many; the run directory holds all.
-_MOST_RANKS = 128
-_MOST_NODES = 32
-# The worker draws nothing: curves only as fine as Reading needs them to be.
-_BUCKETS = 64
-_OF_ENDED_RUNS = frozenset(
-    {"diverging", "few_rows_used", "overfitting", "no_learning", "run_warning", "run_error"}
-)
 
 Result = TypeVar("Result")
 
 
 class UnreadableRun(Exception):
     """What a run wrote cannot be read or stored. The message says why."""
-
-
-class RunWatch:
-    """The findings about one run, from the events that its follower reads.
-
-    `has_history`: an earlier follower read a part of the run; it is read again, as far as it is condensed.
-    """
-
-    def __init__(self, run_dir: Path, *, has_history: bool) -> None:
-        self._reading = Reading(run_dir, most_buckets=_BUCKETS)
-        self._has_history = has_history
-        self._looked = time.monotonic()
-        self._processes: dict[tuple[int, int | None], bool] = {}
-
-    @property
-    def is_due(self) -> bool:
-        return time.monotonic() - self._looked >= LOOK_EVERY_SECONDS
-
-    def find_processes(self) -> None:
-        """Before the events are read that a look is for: a process that ends meanwhile is not called dead."""
-        self._processes = self._reading.find_processes()
-
-    def take_in(self, events: list[RunEvent]) -> None:
-        if self._has_history:
-            self._has_history = False
-            self._reading.update()
-        self._reading.take_in(events)
-
-    def look(self, *, ended: bool = False) -> tuple[list[Finding], Processes]:
-        """The findings now; of a run that has ended only those that still mean something. And its ranks."""
-        self._looked = time.monotonic()
-        # Also a run that says nothing any more has a history.
-        self.take_in([])
-        self._reading.note_processes(self._processes)
-        found = [plain(each.as_dict(), text=storable) for each in diagnose(self._reading)]
-        kept = [Finding.model_validate(each) for each in found if not ended or each["kind"] in _OF_ENDED_RUNS]
-        return kept, self._processes_of_run()
-
-    def _processes_of_run(self) -> Processes:
-        count = len(self._reading.ranks)
-        if count < 2:
-            return Processes()
-        parts = rank_section(self._reading, self._reading.now())
-        machines = nodes(self._reading)
-        shown = {
-            "ranks": parts["ranks"][:_MOST_RANKS],
-            "rank_variance": parts["rank_variance"][:_MOST_RANKS],
-            "nodes": machines[:_MOST_NODES] if len(machines) > 1 else [],
-            "left_out": max(0, count - _MOST_RANKS),
-        }
-        return Processes.model_validate(plain(shown, text=storable))
 
 
 class Follower:

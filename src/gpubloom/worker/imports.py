@@ -43,6 +43,8 @@ from gpubloom.server.storage.fetch_process import FETCHED
 from gpubloom.server.storage.service import room_left
 from gpubloom.traincard.retry import RetryPolicy
 from gpubloom.worker.disk import MachineDisk
+from gpubloom.worker.documents import parse_documents
+from gpubloom.worker.questions import generate_questions
 from gpubloom.worker.retries import DatabaseUnavailable, is_outage, persist
 
 log = structlog.get_logger("bloom.worker")
@@ -408,6 +410,8 @@ class Preparations:
         self._kinds: tuple[Kind, ...] = (
             Kind(Dataset, "inspecting", inspect_dataset, at_once=1),
             Kind(Dataset, "fetching", fetch_dataset, at_once=2),
+            Kind(Dataset, "parsing", parse_documents, at_once=1),
+            Kind(Dataset, "generating", generate_questions, at_once=4),
             Kind(Model, "fetching", fetch_model, at_once=2),
         )
         self._running: dict[Kind, set[asyncio.Task[None]]] = {kind: set() for kind in self._kinds}

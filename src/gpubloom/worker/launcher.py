@@ -28,7 +28,7 @@ from gpubloom.scripts.task import script_task
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.secrets.service import SecretUnavailable
-from gpubloom.storage import Bundle, SentBundle, StorageError, send_bundle
+from gpubloom.storage import Bundle, SentBundle, StorageError, StoreRefused, send_bundle
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.disk import fault_of
 from gpubloom.worker.failover import has_next_offer
@@ -83,9 +83,9 @@ async def launch(attempt: RemoteAttempt, spec: JobSpec, is_cancelled: Callable[[
         dependencies = await _package(attempt, spec, is_cancelled)
         request, renewed = await _upload(attempt, spec, dependencies, allowance.seconds, is_cancelled)
         return await _submit(attempt, request, renewed, is_cancelled)
-    except (ValueError, OSError, ProviderError, SecretUnavailable) as problem:
+    except (ValueError, OSError, ProviderError, SecretUnavailable, StoreRefused) as problem:
         kind = "refused" if isinstance(problem, ProviderError) else "not_started"
-        kind = problem.code if isinstance(problem, SecretUnavailable) else kind
+        kind = problem.code if isinstance(problem, SecretUnavailable | StoreRefused) else kind
         await attempt.spending.end(rental_id, str(problem))
         raise LaunchFailed(problem.kind if isinstance(problem, Fault) else kind, str(problem)) from problem
 
@@ -142,7 +142,7 @@ async def _upload(
     sent = await retry_async(
         send,
         RetryPolicy(intervals.first_pause, intervals.first_pause),
-        is_transient=lambda problem: isinstance(problem, StorageError) or _is_disk_fault(problem),
+        is_transient=lambda problem: _is_store_away(problem) or _is_disk_fault(problem),
         wait=wait,
     )
     offer = job.offer or {}
@@ -224,7 +224,11 @@ async def _submit(
 def _may_pass(problem: Exception) -> bool:
     if isinstance(problem, Fault):
         return problem.passes or problem.uncertain
-    return isinstance(problem, StorageError)
+    return _is_store_away(problem)
+
+
+def _is_store_away(problem: Exception) -> bool:
+    return isinstance(problem, StorageError) and not isinstance(problem, StoreRefused)
 
 
 async def _wait(

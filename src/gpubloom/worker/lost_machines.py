@@ -27,7 +27,7 @@ from gpubloom.server.jobs.recovery import fail_lost, forget_machine, lost_jobs, 
 from gpubloom.server.jobs.service import list_checkpoints
 from gpubloom.server.jobs.states import ACTIVE, MODEL_TASK_KINDS
 from gpubloom.server.jobs.tables import Checkpoint, Machine, TrainingJob
-from gpubloom.server.rentals.store_choice import read_stores
+from gpubloom.server.rentals.store_choice import Stores, read_stores
 from gpubloom.server.settings import Settings
 from gpubloom.traincard.safe_paths import is_folder_beneath
 
@@ -89,12 +89,12 @@ class LostMachines:
                 (job, await list_checkpoints(session, job.id))
                 for job in await lost_jobs(session, self._claimant.machine)
             ]
-            has_store = bool((await read_stores(session, self._settings)).names())
+            stores = await read_stores(session, self._settings)
         self._offered = {job.id: self._offered.get(job.id, moment) for job, _ in jobs}
         for job, checkpoints in jobs:
             lost = str(job.machine)
             can_read = await asyncio.to_thread(can_go_on, self._settings, job, checkpoints)
-            if can_read and self._fits(job, has_store=has_store):
+            if can_read and self._fits(job, stores):
                 await self._take(job, lost, self._claimant.machine)
             elif not checkpoints and job.kind in _BEGIN_ANEW:
                 await self._take(job, lost, None)
@@ -113,9 +113,9 @@ class LostMachines:
         if taken:
             log.info("moving a job from a machine that is gone", job=str(job.id), machine=lost)
 
-    def _fits(self, job: TrainingJob, *, has_store: bool) -> bool:
+    def _fits(self, job: TrainingJob, stores: Stores) -> bool:
         if job.target != "local":
-            return has_store
+            return bool(stores.names(job.target))
         names = [gpu.name.casefold() for gpu in self._hardware.gpus]
         wanted = (job.gpu_type or "").casefold()
         return job.gpus <= len(names) and (job.gpus == 0 or any(wanted in name for name in names))

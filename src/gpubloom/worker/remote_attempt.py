@@ -221,7 +221,9 @@ class RentedInstance:
         if self._provider is None:
             async with self._database.read() as session:
                 sealed = await find_sealed(session, self._job.user_id, self._job.target)
-            self._provider = open_provider(self._settings, self._job.user_id, self._job.target, sealed)
+            # The launch and whoever watches it ask at the same time: one client is opened, and closed.
+            if self._provider is None:
+                self._provider = open_provider(self._settings, self._job.user_id, self._job.target, sealed)
         return self._provider
 
     async def _drop_if_refused(self, fault: Fault) -> None:

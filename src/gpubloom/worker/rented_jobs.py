@@ -5,6 +5,7 @@ artifacts from the bucket whose time is over.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import cast
 
 import structlog
@@ -13,21 +14,24 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import load_prices
+from gpubloom.providers import registry
+from gpubloom.providers.registry import OwnRunStore
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.lease import Claimant, claim_remote, waiting_for_remote
 from gpubloom.server.jobs.states import ENDED
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.rentals.credentials import find_sealed, open_credentials
 from gpubloom.server.rentals.keys import MachineKey, installation_name
 from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.rentals.reconciling import reconcile
-from gpubloom.server.rentals.store_choice import NO_STORE, Stores, read_stores
+from gpubloom.server.rentals.store_choice import Stores, no_store, read_stores
 from gpubloom.server.rentals.stored_artifacts import remove_expired, store_artifacts
 from gpubloom.server.rentals.tables import Rental
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.run_stores import StoreName
 from gpubloom.server.storage.service import room_for
-from gpubloom.storage import RunStore, StorageError, Store
+from gpubloom.storage import RunStore, ServerStore, StorageError, Store
 from gpubloom.storage.layout import JobLayout
 from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.follower import Follower
@@ -40,6 +44,7 @@ log = structlog.get_logger("bloom.worker")
 RECONCILE_SECONDS = 300.0
 # Each has a thread and asks its provider every few seconds.
 MOST_AT_ONCE = 64
+_DATABASE_SECONDS = 60.0
 
 
 async def keep_reconciling(settings: Settings, database: Database, stopping: asyncio.Event) -> None:
@@ -69,13 +74,13 @@ def _delete_transport(store: RunStore, layout: JobLayout) -> None:
     store.delete([name for name in store.sizes(layout.folder) if not name.startswith(kept)])
 
 
-async def _store_of(session: AsyncSession, stores: Stores, key: str) -> StoreName:
+async def _store_of(session: AsyncSession, stores: Stores, target: str, key: str) -> StoreName:
     """The store of an attempt: the one that it began with, or the best one now."""
     rental = await session.scalar(select(Rental).where(Rental.key == key))
     if rental is not None:
         return cast("StoreName", rental.store or "bucket")
-    if not (names := stores.names()):
-        raise StorageError("no_store", NO_STORE)
+    if not (names := stores.names(target)):
+        raise StorageError("no_store", no_store(target))
     return names[0]
 
 
@@ -101,17 +106,16 @@ class RentedJobs:
         self._following = 0
 
     async def claim(self) -> TrainingJob | None:
-        """The next job, if this installation has a store and this worker follows fewer than it can."""
+        """The next job that has a store, if this worker follows fewer than it can."""
         if self._following >= MOST_AT_ONCE:
             return None
         # A read first: an idle worker takes no write lock.
         async with self._database.read() as session:
-            if not await session.scalar(select(exists().where(*waiting_for_remote(self._claimant)))):
-                return None
-            if not (await read_stores(session, self._settings)).names():
+            targets = (await read_stores(session, self._settings)).targets()
+            if not await session.scalar(select(exists().where(*waiting_for_remote(self._claimant, targets)))):
                 return None
         async with self._database.write() as session:
-            return await claim_remote(session, self._claimant)
+            return await claim_remote(session, self._claimant, targets)
 
     async def follow(self, job: TrainingJob) -> None:
         """Until the attempt ends or the lease is lost."""
@@ -121,11 +125,12 @@ class RentedJobs:
             async with self._database.read() as session:
                 installation = await installation_name(session)
                 stores = await read_stores(session, self._settings)
-                name = await _store_of(session, stores, str(MachineKey(installation, job.id, job.attempt)))
+                key = str(MachineKey(installation, job.id, job.attempt))
+                name = await _store_of(session, stores, job.target, key)
                 most_bytes = await room_for(session, self._settings, job.user_id, job.id)
             checkpoint_seconds = self._poll_intervals.checkpoint
             token = job.lease_token
-            store = await asyncio.to_thread(stores.open, name)
+            store = await self._open_store(stores, name, job, key)
             attempt = RemoteAttempt(
                 job,
                 run_directory(self._settings, job.id),
@@ -138,13 +143,36 @@ class RentedJobs:
             )
             provider = RemoteProvider(attempt)
             try:
-                await provider.open()
-                await Follower(self._database, self._settings, provider, job, None, self._disk).follow()
+                try:
+                    await provider.open()
+                    await Follower(self._database, self._settings, provider, job, None, self._disk).follow()
+                finally:
+                    await provider.close()
+                await self._clear_away(job, store)
             finally:
-                await provider.close()
-            await self._clear_away(job, store)
+                if not isinstance(store, Store | ServerStore):
+                    await asyncio.to_thread(store.close)
         finally:
             self._following -= 1
+
+    async def _open_store(
+        self, stores: Stores, name: StoreName, job: TrainingJob, key: str
+    ) -> Store | ServerStore | OwnRunStore:
+        if name in {"bucket", "server"}:
+            return await asyncio.to_thread(stores.open, name)
+        loop = asyncio.get_running_loop()
+
+        async def find() -> Mapping[str, str]:
+            async with self._database.read() as session:
+                sealed = await find_sealed(session, job.user_id, job.target)
+            return await asyncio.to_thread(open_credentials, self._settings, job.user_id, job.target, sealed)
+
+        def credentials() -> Mapping[str, str]:
+            # Called by the thread of the store.
+            return asyncio.run_coroutine_threadsafe(find(), loop).result(_DATABASE_SECONDS)
+
+        spec = await asyncio.to_thread(registry.provider_spec, job.target)
+        return spec.open_store(key, credentials)
 
     async def _clear_away(self, job: TrainingJob, store: RunStore) -> None:
         """Keep in the bucket what a job that has ended made, and delete the rest of what it left in its
@@ -154,9 +182,12 @@ class RentedJobs:
         if row is not None and row.status not in ENDED:
             return
         try:
+            layout = JobLayout(str(job.id), job.attempt)
             if isinstance(store, Store):
                 await store_artifacts(self._database, self._settings, store, job)
-            await asyncio.to_thread(_delete_transport, store, JobLayout(str(job.id), job.attempt))
+                await asyncio.to_thread(_delete_transport, store, layout)
+            else:
+                await asyncio.to_thread(store.delete_folder, layout.folder)
         except StorageError as problem:
             log.warning(
                 "could not put the files of an ended job in order in its store",

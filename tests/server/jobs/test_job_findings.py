@@ -19,9 +19,10 @@ def ada(server: Server, member: User) -> Browser:
 
 
 @pytest.mark.parametrize(
-    ("kind", "best"), [("diverging", False), ("few_rows_used", False), ("overfitting", True)]
+    ("kind", "best"),
+    [("diverging", False), ("few_rows_used", False), ("overfitting", False), ("no_learning", True)],
 )
-def test_a_run_that_diverged_or_used_few_rows_has_no_best_checkpoint(
+def test_a_run_that_diverged_overfitted_or_used_few_rows_has_no_best_checkpoint(
     installation: Installation, member: User, ada: Browser, kind: str, best: bool
 ) -> None:
     finding = {"kind": kind, "severity": "critical", "sentence": "So it is.", "next_step": "Do this."}

@@ -1,6 +1,7 @@
 """Tasks about a model, through the API: what is queued, refused, counted and deleted. On both databases."""
 
 import asyncio
+import json
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -66,11 +67,48 @@ def test_a_checkpoint_can_be_exported_before_the_training_has_ended(
     ).json()
     assert job["task"]["model"].endswith("/checkpoints/step-00000010")
     assert (job["task"]["form"], job["task"]["dtype"]) == ("gguf", "fp16")
+    assert job["task"]["name"] == "Tune, step 10", "a GGUF file is named like the model, not like its folder"
     assert (job["checkpoint_id"], job["name"]) == (str(checkpoint.id), "Tune, step 10")
     installation.change(checkpoint, removed=True)
     removed = ada.post(address, json={"checkpoint_id": str(checkpoint.id)})
     assert (removed.status_code, removed.json()["code"]) == (409, "checkpoint_removed")
     assert ada.post(address, json={"checkpoint_id": str(uuid4())}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ({"model_type": "llama"}, None),
+        ({"model_type": "gpt_neox"}, "gpt_neox"),
+        ({"model_type": "qwen2", "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
+    ],
+)
+def test_gguf_is_offered_only_for_models_that_can_be_written(
+    installation: Installation,
+    member: User,
+    ada: Browser,
+    monkeypatch: pytest.MonkeyPatch,
+    model: dict[str, Any],
+    reason: str | None,
+) -> None:
+    monkeypatch.delenv("BLOOM_GGUF_CONVERTER", raising=False)
+    training = add_training(installation, member)
+    file = installation.home / "runs" / str(training.id) / "model" / "config.json"
+    file.write_text(json.dumps(model))
+    address = f"/api/jobs/{training.id}"
+    forms = {each["form"]: each for each in ada.get(f"{address}/export-forms").json()["items"]}
+    assert forms["merged"] == {"form": "merged", "available": True, "reason": None}
+    assert forms["gguf"]["available"] is (reason is None)
+    answer = ada.post(f"{address}/exports", json={"form": "gguf"})
+    if reason is None:
+        assert answer.status_code == 201, answer.text
+        return
+    assert reason in forms["gguf"]["reason"]
+    assert (answer.status_code, answer.json()["code"]) == (409, "unsupported_by_gguf")
+    converter = installation.home / "convert.py"
+    converter.write_text("")
+    monkeypatch.setenv("BLOOM_GGUF_CONVERTER", str(converter))
+    assert ada.post(f"{address}/exports", json={"form": "gguf"}).status_code == 201
 
 
 def test_a_checkpoint_of_another_job_is_not_taken_for_ones_own(

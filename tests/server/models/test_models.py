@@ -11,6 +11,7 @@ import pytest
 from gpubloom.server.accounts.tables import User
 from tests.server.bringing import on_sqlite, send, upload
 from tests.server.installation import Browser, Installation, Server
+from tests.server.jobs.recorded import add_job, add_model
 
 CONFIG = {"path": "config.json", "size": 10}
 WEIGHTS = {"path": "model.safetensors", "size": 100}
@@ -225,3 +226,54 @@ def test_the_catalogue_lists_families_with_what_they_need(server: Server, member
     assert len(models) > 10
     assert all(model["memory"]["qlora"] < model["memory"]["full"] for model in models)
     assert any(model["unsloth_id"] for model in models)
+
+
+def test_a_failed_download_can_be_tried_again(
+    server: Server, installation: Installation, member: User
+) -> None:
+    browser = server.signed_in(member)
+    model = add_model(
+        installation,
+        member,
+        source="hub",
+        repository="org/name",
+        status="failed",
+        problem="No network.",
+        check=None,
+    )
+    again = browser.post(f"/api/models/{model.id}/fetch").json()
+    assert (again["status"], again["problem"]) == ("fetching", None)
+    refused = browser.post(f"/api/models/{model.id}/fetch")
+    assert (refused.status_code, refused.json()["code"]) == (409, "download_not_failed")
+    assert installation.actions() == ["model.fetched_again"]
+
+
+def test_a_trained_model_becomes_a_base_model_that_outlives_its_job(
+    server: Server, installation: Installation, member: User, tiny_model: Path
+) -> None:
+    browser = server.signed_in(member)
+    job = add_job(installation, member, status="completed", name="Tuned")
+    folder = installation.home / "runs" / str(job.id) / "model"
+    shutil.copytree(tiny_model, folder)
+    answer = browser.post(f"/api/jobs/{job.id}/base-model")
+    assert answer.status_code == 201, answer.text
+    model = answer.json()
+    assert (model["name"], model["status"], model["check"]["ok"]) == ("Tuned", "ready", True)
+    shutil.rmtree(folder.parent)
+    kept = server.settings.home / "models" / model["id"] / "model.safetensors"
+    assert kept.read_bytes() == (tiny_model / "model.safetensors").read_bytes()
+
+
+def test_an_adapter_is_no_base_model(
+    server: Server, installation: Installation, member: User, tiny_model: Path
+) -> None:
+    browser = server.signed_in(member)
+    job = add_job(installation, member, status="completed")
+    folder = installation.home / "runs" / str(job.id) / "model"
+    shutil.copytree(tiny_model, folder)
+    (folder / "adapter_config.json").write_text("{}")
+    refused = browser.post(f"/api/jobs/{job.id}/base-model")
+    assert (refused.status_code, refused.json()["code"]) == (409, "adapter_in_model")
+    running = add_job(installation, member, status="running")
+    early = browser.post(f"/api/jobs/{running.id}/base-model")
+    assert (early.status_code, early.json()["code"]) == (409, "no_model_yet")

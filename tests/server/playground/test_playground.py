@@ -59,6 +59,25 @@ def test_a_model_is_loaded_once_and_its_playground_keeps_its_id(
     assert {item["state"] for item in listed} == {"waiting"}
 
 
+def test_a_second_checkpoint_of_the_run_is_loaded_beside_the_model(
+    installation: Installation, server: Server, member: User, ada: Browser
+) -> None:
+    training = add_training(installation, member, name="Tune", end_time=now() - timedelta(hours=1))
+    checkpoint = installation.all(Checkpoint)[0]
+    alone = ada.post("/api/playground", json={"job_id": str(training.id)}).json()
+    assert alone["task"]["other"] is None
+    body = {"job_id": str(training.id), "other_checkpoint_id": str(checkpoint.id)}
+    both = ada.post("/api/playground", json=body).json()
+    assert both["id"] != alone["id"]
+    assert both["task"]["other"] == f"runs/{training.id}/checkpoints/step-00000010"
+    assert ada.post("/api/playground", json=body).json()["id"] == both["id"]
+    body["other_checkpoint_id"] = str(uuid4())
+    assert ada.post("/api/playground", json=body).status_code == 404
+    other = server.signed_in(installation.add_user("grace@example.org"))
+    body["other_checkpoint_id"] = str(checkpoint.id)
+    assert other.post("/api/playground", json=body).status_code == 404
+
+
 def test_weights_from_before_an_extension_are_not_talked_to(
     installation: Installation, member: User, ada: Browser
 ) -> None:

@@ -49,6 +49,15 @@ class Mailer:
     def kind(self) -> Literal["smtp", "outbox"]:
         return "outbox" if self._settings.smtp_url is None else "smtp"
 
+    async def try_send(self, mail: Email) -> None:
+        """Send one email, or raise OSError or SMTPException: for a caller that tries again."""
+        if self._settings.smtp_url is None:
+            await self.send(mail)
+            return
+        address = self._settings.smtp_url.get_secret_value()
+        await anyio.to_thread.run_sync(_send_smtp, address, self._compose(mail))
+        log.info("email sent", to=mail.to, subject=mail.subject)
+
     async def send(self, mail: Email) -> None:
         """Send one email; a failure is logged and the email kept, never raised into a request."""
         message = self._compose(mail)

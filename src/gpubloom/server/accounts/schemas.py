@@ -264,6 +264,9 @@ class AuthState(Schema):
     passkeys: bool
     user: UserOut | None
     csrf_token: str | None
+    folder: str | None = Field(
+        None, description="The folder whose runs `bloom ui` shows. None: a server with accounts."
+    )
 
 
 class SessionOut(Schema):

@@ -15,7 +15,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
-from gpubloom.server.datasets.files import dataset_file
+from gpubloom.server.datasets.files import dataset_file, text_file
 from gpubloom.server.datasets.service import get_ready_dataset
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.states import ENDED
@@ -37,6 +37,8 @@ class Inputs:
     model_path: str | None = None
     eval_dataset: Dataset | None = None
     eval_path: str | None = None
+    # The same as plain text, of a dataset that was made from documents.
+    text_path: str | None = None
 
     def put_into(self, config: dict[str, Any]) -> dict[str, Any]:
         """The config with the paths of what was given, and the dataset's mapping unless it says otherwise."""
@@ -52,9 +54,11 @@ class Inputs:
         return filled
 
     def _data(self, dataset: Dataset, data: Any, pretrained: bool) -> Any:
+        # A new model has no tokenizer yet; plain text needs none of examples' rules.
+        if not pretrained and self.text_path is not None and _kind(data) == "text":
+            return _with_path(data, "data", "train_path", self.text_path)
         data = _with_path(data, "data", "train_path", self.dataset_path)
         if not pretrained and dataset.filename.casefold().endswith(".txt"):
-            # A new model has no tokenizer yet; plain text needs none of examples' rules.
             return data
         if not isinstance(data, dict) or data.get("kind", "examples") != "examples":
             return data
@@ -82,20 +86,25 @@ class Inputs:
 
     def name_of(self, path: str) -> str | None:
         """What its owner calls the dataset with this path."""
-        for dataset, own in ((self.dataset, self.dataset_path), (self.eval_dataset, self.eval_path)):
-            if dataset is not None and path == own:
-                return dataset.name
+        if self.dataset is not None and path in (self.dataset_path, self.text_path):
+            return self.dataset.name
+        if self.eval_dataset is not None and path == self.eval_path:
+            return self.eval_dataset.name
         return None
 
     def include(self, path: str) -> bool:
         """Whether a path of the config is one that was put there, or the tokenizer that comes with it."""
-        own = [self.dataset_path, self.eval_path, self.model_path]
+        own = [self.dataset_path, self.text_path, self.eval_path, self.model_path]
         if self.model_path is not None:
             own.append(str(Path(self.model_path) / "tokenizer.json"))
         return path in own
 
 
 NO_INPUTS = Inputs()
+
+
+def _kind(data: Any) -> Any:
+    return data.get("kind", "text") if isinstance(data, dict) else "text"
 
 
 def _with_path(part: Any, name: str, field: str, path: str | None, by_id: str | None = None) -> Any:
@@ -123,11 +132,13 @@ async def find_inputs(
     eval_dataset_id: UUID | None = None,
 ) -> Inputs:
     """The user's own dataset and model, ready for use. Those of other users are not found."""
-    dataset = dataset_path = model = model_path = None
+    dataset = dataset_path = text_path = model = model_path = None
     if dataset_id is not None:
         with _as_field("dataset_id"):
             dataset = await get_ready_dataset(session, principal, dataset_id)
         dataset_path = str(dataset_file(settings, dataset))
+        if dataset.documents is not None:
+            text_path = str(text_file(settings, dataset))
     if model_id is not None:
         with _as_field("model_id"):
             model = await get_ready_model(session, principal, model_id)
@@ -137,7 +148,7 @@ async def find_inputs(
         with _as_field("eval_dataset_id"):
             held = await get_ready_dataset(session, principal, eval_dataset_id)
         held_path = str(dataset_file(settings, held))
-    return Inputs(dataset, dataset_path, model, model_path, held, held_path)
+    return Inputs(dataset, dataset_path, model, model_path, held, held_path, text_path)
 
 
 @contextmanager

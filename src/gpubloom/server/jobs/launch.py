@@ -40,15 +40,15 @@ from gpubloom.plan import (
     processes_on,
 )
 from gpubloom.plan.backends import available_backends
-from gpubloom.plan.config import folder_context_length
 from gpubloom.plan.data_files import find_tokenizer_files
 from gpubloom.plan.families import read_decoder
 from gpubloom.plan.hardware import GIBIBYTE, Gpu, kind_of, peak_flops
+from gpubloom.plan.model_config import folder_context_length
 from gpubloom.plan.speedups import with_speedup
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.inputs import NO_INPUTS, Inputs
-from gpubloom.server.jobs.schemas import OfferTaken
+from gpubloom.server.jobs.schemas import FailoverPreference, OfferTaken
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.data_paths import (
@@ -430,6 +430,8 @@ class TakesOffers(Protocol):
         principal: Principal,
         offer: Mapping[str, Any],
         asked: Sequence[OfferTaken] | None,
+        preference: FailoverPreference,
+        budget: float | None,
     ) -> list[dict[str, Any]]:
         """Where a job goes when its offer has no machine. `asked`: the person's own order."""
 

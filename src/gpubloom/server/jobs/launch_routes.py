@@ -325,7 +325,9 @@ async def create_job(
             secrets=await names_for(session, principal, project.id, body.secrets),
             failover=None
             if taken is None
-            else await offer_service.alternatives(session, principal, taken, body.failover),
+            else await offer_service.alternatives(
+                session, principal, taken, body.failover, body.failover_by, body.budget
+            ),
             settings=settings,
         )
         await creation.remember(session, job.id)

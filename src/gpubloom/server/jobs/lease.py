@@ -91,18 +91,20 @@ async def claim_queued(session: AsyncSession, claimant: Claimant, free: FreeSlot
     )
 
 
-async def claim_remote(session: AsyncSession, claimant: Claimant) -> TrainingJob | None:
+async def claim_remote(
+    session: AsyncSession, claimant: Claimant, targets: Sequence[str]
+) -> TrainingJob | None:
     """The job whose turn it is among those for rented machines: they need no device of this one."""
     return await _claim(
-        session, claimant, *waiting_for_remote(claimant), same_sort=TrainingJob.target != "local"
+        session, claimant, *waiting_for_remote(claimant, targets), same_sort=TrainingJob.target != "local"
     )
 
 
-def waiting_for_remote(claimant: Claimant) -> list[ColumnElement[bool]]:
-    """The jobs for rented machines that wait and whose run directory is here, or is to be."""
+def waiting_for_remote(claimant: Claimant, targets: Sequence[str]) -> list[ColumnElement[bool]]:
+    """The jobs for machines of these providers that wait and whose run directory is here, or is to be."""
     return [
         TrainingJob.status == "queued",
-        TrainingJob.target != "local",
+        TrainingJob.target.in_(targets),
         or_(TrainingJob.machine.is_(None), TrainingJob.machine == claimant.machine),
     ]
 

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpubloom.traincard.safe_paths import open_plain
+from gpubloom.traincard.safe_paths import is_file_beneath, open_plain
 
 _LONGEST_LINE = 4_000
 _TAIL_BYTES = 256 * 1024
@@ -22,6 +22,11 @@ class OutputPart:
 
 # Oldest part first: the agent moves a full file aside.
 _OUTPUT_FILES = ("logs/output.1.log", "logs/output.log")
+
+
+def has_output(run_dir: Path) -> bool:
+    """Whether an agent or `bloom train` keeps the output. Otherwise it is in the run's events."""
+    return is_file_beneath(run_dir, _OUTPUT_FILES[-1])
 
 
 def read_output(run_dir: Path, *, after: int | None, most_lines: int) -> OutputPart:

@@ -22,7 +22,7 @@ from gpubloom.server.storage import children
 
 MODULE = "gpubloom.server.datasets.preflight_process"
 _SECONDS = 300
-_VERSION = 1
+_VERSION = 2
 _KEPT = 20
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 
@@ -54,6 +54,9 @@ def _request(settings: Settings, config: TrainConfig, inputs: Inputs) -> dict[st
         "packing": data.packing,
         "tokenizer": data.tokenizer.path,
         "template": data.template_name,
+        "rope": None
+        if config.model.rope_scaling is None
+        else {"kind": config.model.rope_scaling, "factor": config.model.rope_factor},
     }
 
 

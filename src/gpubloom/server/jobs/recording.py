@@ -11,9 +11,10 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.server.clock import now
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.ingest import Batch, store_checkpoints, store_points
-from gpubloom.server.jobs.summary import add_marks, add_warnings, read_summary, summarize
+from gpubloom.server.jobs.summary import add_alerts, add_marks, add_warnings, read_summary, summarize
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.traincard import Reader, RunEvent, load_latest
 
@@ -59,5 +60,6 @@ async def store_piece(session: AsyncSession, row: TrainingJob, piece: Piece) -> 
     summary = summarize(read_summary(row.summary), piece.latest, piece.damaged_lines)
     add_marks(summary, piece.events, row.settings)
     add_warnings(summary, piece.events)
+    add_alerts(summary, piece.events, now().timestamp())
     row.summary = summary.dump()
     await announce(session, row, points=points, checkpoints=changed)

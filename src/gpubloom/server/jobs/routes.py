@@ -36,6 +36,7 @@ from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Action, Kind, Status
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.storage.run_stores import remove_transport
+from gpubloom.traincard.checkpoints import Checkpoints as CheckpointEntries
 
 router = APIRouter(tags=["jobs"])
 
@@ -117,9 +118,16 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
     rows = await service.list_checkpoints(session, job.id)
     summary = read_summary(job.summary)
     items = [CheckpointOut.model_validate(row, extra="ignore") for row in rows]
-    if not summary.has_best:
-        items = [item.model_copy(update={"best": False}) for item in items]
+    best = _best_of(items) if summary.has_best else None
+    items = [item.model_copy(update={"best": item.path == best}) for item in items]
     return Checkpoints(items=items, facts=summary.facts)
+
+
+def _best_of(items: list[CheckpointOut]) -> str | None:
+    """The checkpoint that the run called the best, or the one with the lowest eval loss, as on a card."""
+    said = next((item.path for item in items if item.best), None)
+    entries = [{"path": item.path, "metrics": item.metrics} for item in reversed(items)]
+    return CheckpointEntries(entries, said).best()
 
 
 @router.get("/jobs/{job_id}/script")

@@ -59,6 +59,17 @@ class OfferTaken(Schema):
     region: Annotated[Line, Field(min_length=1, max_length=100)] | None = None
 
 
+class FailoverPreference(Schema):
+    """Which offers come next when the chosen one has no machine and `failover` names none."""
+
+    order: Literal["cost", "time"] = Field(
+        "cost", description="cost: the lowest price first. time: the shortest usual wait and start first."
+    )
+    providers: Annotated[list[Annotated[Line, Field(min_length=1, max_length=32)]], Field(max_length=50)] = (
+        Field([], description="Only these providers. Empty: any that is connected.")
+    )
+
+
 Dollars = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 Hours = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]
 
@@ -91,8 +102,9 @@ class NewJob(PlanRequest):
     failover: Annotated[list[OfferTaken], Field(max_length=5)] | None = Field(
         None,
         description="Offers to take, in this order, when the chosen one has no machine. If empty: the same "
-        "GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.",
+        "GPU at other connected providers, by `failover_by`. An empty list: none. One budget covers all.",
     )
+    failover_by: FailoverPreference = FailoverPreference()
     secrets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] | None = Field(
         None,
         description="Names of the secrets that the job gets as environment variables. If empty: all "

@@ -15,7 +15,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.plan import TrainConfig
-from gpubloom.plan.config import DataConfig
+from gpubloom.plan.data_config import DataConfig
 from gpubloom.server.accounts.mail import page_link
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, client_address
 from gpubloom.server.audit import record, record_apart
@@ -138,7 +138,7 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
     out = await job_out(session, settings, *shared)
     # What a person's own program describes may be anything, such as its command line.
     facts = {} if out.kind == "run" else _without_locations(out.summary.facts)
-    summary = out.summary.model_copy(update={"error": None, "findings": [], "facts": facts})
+    summary = out.summary.model_copy(update={"error": None, "findings": [], "alerts": [], "facts": facts})
     return out.model_copy(
         update={
             "config": None if out.config is None else _without_paths(out.config, out.model_name),

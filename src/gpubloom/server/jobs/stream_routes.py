@@ -15,7 +15,7 @@ from gpubloom.server.db.database import CurrentDatabase
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.events import JobUpdate
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.logs import read_output, search_output
+from gpubloom.server.jobs.run_watch import RunReadings, log_matches, log_page
 from gpubloom.server.jobs.schemas import LogMatches, LogPage
 from gpubloom.server.jobs.streams import TICK, JobStreams
 from gpubloom.server.schema import Storable
@@ -78,16 +78,16 @@ async def stream_job(
 
 @router.get("/jobs/{job_id}/logs")
 async def read_logs(
+    request: Request,
     job_id: OwnJobId,
     settings: CurrentSettings,
     after: Annotated[int | None, Query(ge=0, le=2**53, description="Byte position to continue from.")] = None,
     limit: Annotated[int, Query(ge=1, le=2_000)] = 500,
 ) -> LogPage:
     """Return the end of a job's output, or the output after a position."""
-    part = await anyio.to_thread.run_sync(
-        lambda: read_output(run_directory(settings, job_id), after=after, most_lines=limit)
-    )
-    return LogPage(lines=part.lines, start=part.start, end=part.end)
+    readings = cast("RunReadings", request.app.state.run_readings)
+    run_dir = run_directory(settings, job_id)
+    return await anyio.to_thread.run_sync(lambda: log_page(readings, run_dir, after=after, limit=limit))
 
 
 @router.get("/jobs/{job_id}/logs/search")
@@ -98,7 +98,5 @@ async def search_logs(
     limit: Annotated[int, Query(ge=1, le=2_000)] = 500,
 ) -> LogMatches:
     """Search the output of a job. Return the newest lines that contain `text`."""
-    found, more = await anyio.to_thread.run_sync(
-        lambda: search_output(run_directory(settings, job_id), text, most=limit)
-    )
-    return LogMatches(lines=found, more=more)
+    run_dir = run_directory(settings, job_id)
+    return await anyio.to_thread.run_sync(lambda: log_matches(run_dir, text, limit=limit))

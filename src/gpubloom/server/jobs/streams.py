@@ -49,7 +49,8 @@ def _delta(position: int, update: JobUpdate) -> StreamEvent:
     return StreamEvent(position, f"id: {position}\nevent: delta\ndata: {data}\n\n".encode())
 
 
-def _reset(position: int) -> StreamEvent:
+def reset_event(position: int) -> StreamEvent:
+    """Tells a viewer to load the job and its curves again."""
     return StreamEvent(position, f"id: {position}\nevent: reset\ndata: {{}}\n\n".encode(), is_reset=True)
 
 
@@ -103,12 +104,12 @@ class _Tailer:
         update = JobUpdate()
         if after is not None:
             if not 0 <= state.position - after <= KEPT:
-                return _reset(state.position)
+                return reset_event(state.position)
             try:
                 async with self._database.read() as session:
                     update = await read_update(session, self._job_id, after, state.position)
             except Pruned:
-                return _reset(state.position)
+                return reset_event(state.position)
         update.job = state.whole()
         return _delta(state.position, update)
 
@@ -134,11 +135,11 @@ class _Tailer:
     async def _read_event(self, session: AsyncSession, before: JobState, state: JobState) -> StreamEvent:
         if not 0 < state.position - before.position <= KEPT:
             # The database was set back, or this process slept.
-            return _reset(state.position)
+            return reset_event(state.position)
         try:
             update = await read_update(session, self._job_id, before.position, state.position)
         except Pruned:
-            return _reset(state.position)
+            return reset_event(state.position)
         update.since = before.position
         if (changes := state.changes_since(before)) is not None:
             update.job = changes

@@ -19,15 +19,21 @@ from pydantic import (
 
 from gpubloom.server.schema import Finding, Flag, MetricNumber, Number, Span, Tolerant, Whole
 from gpubloom.traincard import RunEvent
+from gpubloom.traincard.alert_rules import ConfigRules, alerts_in
 from gpubloom.traincard.causes import CAUSES
 from gpubloom.traincard.findings import has_no_best
 from gpubloom.traincard.number_encoding import NON_FINITE, plain
+from gpubloom.traincard.redaction import redact
+from gpubloom.traincard.what_ran import KIND as WHAT_RAN
 
 _MOST_MARKS = 200
 # The whole log is in the job's output.
 MOST_WARNINGS = 20
 _LONGEST_WARNING = 1_000
 _LONGEST_NAME = 200
+# A loop that raises an alert in every step fills nobody's mailbox.
+MOST_ALERTS = 50
+ALERT_LEVELS = ("info", "warning", "error")
 _MOST_OPTIMIZATIONS = 20
 
 
@@ -97,6 +103,25 @@ class Mark(Tolerant):
     percent: Whole | None = Field(None, description="Only for budget: spent share of the budget, in percent.")
     scope: str | None = Field(None, description="Only for budget: user, project or job.")
     sentence: str | None = Field(None, description="Only for budget: the text of the warning.")
+
+
+class RunAlert(Tolerant):
+    """An alert of the run itself: its script raised it, or a loss is not a number."""
+
+    rule: str = Field("alert", description="alert or diverged.")
+    level: str = Field("warning", description="info, warning or error.")
+    title: str = ""
+    text: str = ""
+    attempt: Whole = Field(1, description="The attempt that raised it.")
+    step: Whole | None = Field(None, description="The step at which it was raised, if known.")
+    at: Number = Field(0.0, description="When the server read it, in seconds since 1970.")
+
+
+class AlertRules(Tolerant):
+    """The rules in a config that the run's script recorded."""
+
+    on: list[str] = Field([])
+    stop_on: list[str] = Field([])
 
 
 class Cost(Tolerant):
@@ -285,6 +310,9 @@ class SummaryFields(Tolerant):
     findings: Annotated[list[Finding], BeforeValidator(_only_objects)] = Field(
         [], description="Problems of the run, worst first."
     )
+    alerts: Annotated[list[RunAlert], BeforeValidator(_only_objects)] = Field(
+        [], description="Alerts of the run itself, oldest first."
+    )
     processes: Processes = Field(
         Processes(), description="Each rank and each machine. Empty for a run of one process."
     )
@@ -310,6 +338,7 @@ class StoredSummary(RunSummary):
 
     warnings: Annotated[list[RunWarning], BeforeValidator(_only_objects)] = Field([])
     warnings_left_out: Whole = 0
+    alert_rules: AlertRules = AlertRules()
 
     @property
     def has_best(self) -> bool:
@@ -401,6 +430,46 @@ def add_warnings(summary: StoredSummary, events: Sequence[RunEvent]) -> None:
         known.add(line)
         warnings.append(RunWarning(level=event.fields["level"], line=line, attempt=event.attempt))
     summary.warnings = warnings
+
+
+def add_alerts(summary: StoredSummary, events: Sequence[RunEvent], moment: float) -> None:
+    """Alerts that the run itself raises, and the rules that its script's config names.
+
+    The first ones are kept; each once in an attempt, however often a loop repeats it.
+    """
+    alerts = list(summary.alerts)
+    known = {_alert_key(alert) for alert in alerts}
+    for event in events:
+        if event.rank != 0:
+            continue
+        if event.kind == WHAT_RAN:
+            _note_rules(summary, event.fields.get("configs"))
+        for found in alerts_in(event.kind, event.step, event.fields):
+            alert = RunAlert(
+                rule=found.rule,
+                level=found.level if found.level in ALERT_LEVELS else "warning",
+                title=storable(redact(found.title))[:_LONGEST_NAME],
+                text=storable(redact(found.text))[:_LONGEST_WARNING],
+                attempt=event.attempt,
+                step=event.step,
+                at=moment,
+            )
+            if len(alerts) < MOST_ALERTS and (key := _alert_key(alert)) not in known:
+                known.add(key)
+                alerts.append(alert)
+    summary.alerts = alerts
+
+
+def _alert_key(alert: RunAlert) -> tuple[Any, ...]:
+    said = (alert.title, alert.text) if alert.rule == "alert" else ()
+    return (alert.attempt, alert.rule, *said)
+
+
+def _note_rules(summary: StoredSummary, configs: object) -> None:
+    for config in configs.values() if isinstance(configs, Mapping) else ():
+        rules = ConfigRules.of(config)
+        if rules != ConfigRules():
+            summary.alert_rules = AlertRules(on=sorted(rules.on or ()), stop_on=sorted(rules.stop_on))
 
 
 def with_waiting(stored: Mapping[str, Any], sentence: str | None) -> dict[str, Any]:

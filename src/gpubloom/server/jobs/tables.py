@@ -41,6 +41,8 @@ class TrainingJob(Identified, Table):
         Index(None, "user_id", "created_at"),
         Index(None, "project_id", "created_at"),
         Index(None, "user_id", "kind", "created_at"),
+        # What has changed since alerts were looked for (`server.alerts.raising`).
+        Index(None, "updated_at"),
     )
 
     # A project with jobs cannot be deleted: some of them may be training right now.

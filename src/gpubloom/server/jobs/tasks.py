@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
+from anyio import to_thread
 from fastapi import APIRouter
 from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.errors import code_of
+from gpubloom.errors import InputError, code_of
 from gpubloom.plan import limits
+from gpubloom.plan.config import read_json
+from gpubloom.plan.gguf_support import why_no_gguf
 from gpubloom.plan.tasks import EvaluationSettings, ExportSettings, RepositoryName, Task, task_from
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
-from gpubloom.server.db.database import WriteSession
+from gpubloom.server.db.database import ReadSession, WriteSession
 from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import has_model, run_directory
@@ -64,6 +67,18 @@ class NewExport(Schema, ExportSettings):
     checkpoint_id: OfCheckpoint = None
     prompts: Prompts = Field(default_factory=list)
     hub: HubPush | None = None
+
+
+class ExportForm(Schema):
+    """A format of exports. If this model cannot be written in it, `reason` says why."""
+
+    form: Literal["adapter", "merged", "gguf"]
+    available: bool
+    reason: str | None
+
+
+class ExportForms(Schema):
+    items: list[ExportForm]
 
 
 class BackendOut(Schema):
@@ -198,6 +213,58 @@ async def evaluate(
     return await job_out(session, settings, job, subject.project)
 
 
+@router.get("/export-forms")
+async def list_export_forms(
+    job_id: UUID,
+    principal: CurrentPrincipal,
+    session: ReadSession,
+    settings: CurrentSettings,
+    checkpoint_id: UUID | None = None,
+) -> ExportForms:
+    """The formats in which a trained model can be exported, with the reason where one cannot."""
+    subject = await subject_of(session, principal, settings, job_id, checkpoint_id)
+    reasons = {
+        "merged": None,
+        "adapter": _why_no_adapter(subject),
+        "gguf": await to_thread.run_sync(_why_no_gguf, subject),
+    }
+    return ExportForms(
+        items=[
+            ExportForm(form=form, available=reason is None, reason=reason) for form, reason in reasons.items()
+        ]
+    )
+
+
+def _why_no_adapter(subject: Subject) -> str | None:
+    method = None if subject.parent is None else subject.parent.config.get("method")
+    return "The run trained all weights, so it has no adapter." if method == "full" else None
+
+
+def _why_no_gguf(subject: Subject) -> str | None:
+    try:
+        config = _model_config(subject)
+        # A model whose config cannot be read is judged by the export itself.
+        return None if config.get("model_type") is None else why_no_gguf(config)
+    except InputError as problem:
+        return str(problem)
+
+
+def _model_config(subject: Subject) -> dict[str, Any]:
+    """The config.json of the trained model: beside its weights, or that of the base model of an adapter."""
+    started_from = {} if subject.parent is None else subject.parent.config.get("model") or {}
+    folders = [subject.path / "model", subject.path]
+    if started_from.get("path"):
+        folders.append(Path(started_from["path"]))
+    for folder in folders:
+        try:
+            config = read_json(folder / "config.json")
+        except InputError:
+            continue
+        if "model_type" in config:
+            return config
+    return {}
+
+
 @router.post("/exports", status_code=201)
 async def export(
     job_id: UUID,
@@ -217,7 +284,9 @@ async def export(
             "No Hugging Face token is stored. Add a token under Settings first.",
             code="no_hub_token",
         )
-    fields = {"kind": "export", **body.model_dump(exclude={"checkpoint_id"})}
+    if body.form == "gguf" and (reason := await to_thread.run_sync(_why_no_gguf, subject)) is not None:
+        raise Conflict(reason, code="unsupported_by_gguf")
+    fields = {"kind": "export", "name": subject.name, **body.model_dump(exclude={"checkpoint_id"})}
     job = await create_task(session, principal, subject, fields, settings)
     await creation.remember(session, job.id)
     return await job_out(session, settings, job, subject.project)

@@ -62,10 +62,11 @@ class WhatRan(Schema):
 @router.get("/jobs/{job_id}/what-ran")
 async def read_what_ran(job_id: OwnJobId, settings: CurrentSettings) -> WhatRan:
     """Return what ran: commit and changes, command line, packages, machine, configs and datasets."""
-    return await anyio.to_thread.run_sync(lambda: _read(run_directory(settings, job_id)))
+    return await anyio.to_thread.run_sync(lambda: what_ran_of(run_directory(settings, job_id)))
 
 
-def _read(run_dir: Path) -> WhatRan:
+def what_ran_of(run_dir: Path) -> WhatRan:
+    """What a run directory says about what ran."""
     try:
         # No NaN and no half of a character pair: neither can be sent as JSON.
         found = plain(load_what_ran(run_dir), number=finite_or_none, text=_sendable)

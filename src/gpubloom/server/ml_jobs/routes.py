@@ -41,7 +41,7 @@ from gpubloom.server.ml_jobs.service import SandboxChoice
 from gpubloom.server.problems import InvalidInput, MalformedRequest, invalid_fields
 from gpubloom.server.rentals.price_book import CurrentPrices
 from gpubloom.server.rentals.schemas import CapabilityOut, LimitsOut
-from gpubloom.server.rentals.store_choice import NO_STORE
+from gpubloom.server.rentals.store_choice import no_store
 from gpubloom.server.schema import Span
 from gpubloom.server.scripts.reading import CurrentScriptReader
 from gpubloom.server.storage.run_stores import StoreOut
@@ -103,7 +103,8 @@ class Prepared:
     def require_store(self) -> None:
         """InvalidInput: it can be quoted, but the machine could not exchange files with this server."""
         if self.placement.offer is not None and self.store is None:
-            raise InvalidInput.for_field("offer", NO_STORE, code="no_store")
+            title = str(self.placement.offer["title"])
+            raise InvalidInput.for_field("offer", no_store(title), code="no_store")
 
 
 async def _prepare(
@@ -152,7 +153,7 @@ async def quote(prepared: CheckedJob) -> Quote:
         switch_off=None if spec is None else CapabilityOut.model_validate(spec.capabilities.switch_off),
         reasons=prepared.reasons,
         store=prepared.store,
-        problem=None if offer is None or prepared.store is not None else NO_STORE,
+        problem=None if offer is None or prepared.store is not None else no_store(str(offer["title"])),
         ignored=body.ignored,
     )
 

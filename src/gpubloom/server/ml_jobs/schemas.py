@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import AliasChoices, Field, model_validator
 
-from gpubloom.server.jobs.schemas import OfferTaken
+from gpubloom.server.jobs.schemas import FailoverPreference, OfferTaken
 from gpubloom.server.jobs.states import Status
 from gpubloom.server.offers import Preferences
 from gpubloom.server.rentals.schemas import CapabilityOut, LimitsOut
@@ -93,8 +93,9 @@ class NewMlJob(Schema):
     failover: Annotated[list[OfferTaken], Field(max_length=5)] | None = Field(
         None,
         description="Offers to take, in this order, when the chosen one has no machine. If empty: the same "
-        "GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.",
+        "GPU at other connected providers, by `failover_by`. An empty list: none. One budget covers all.",
     )
+    failover_by: FailoverPreference = FailoverPreference()
     secrets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] | None = Field(
         None,
         description="Names of the secrets that the job gets as environment variables. If empty: all "

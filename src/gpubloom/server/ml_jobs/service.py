@@ -152,7 +152,9 @@ async def create(
         secrets=await names_for(session, principal, project.id, body.secrets),
         failover=None
         if placement.offer is None
-        else await offer_service.alternatives(session, principal, placement.offer, body.failover),
+        else await offer_service.alternatives(
+            session, principal, placement.offer, body.failover, body.failover_by, body.budget
+        ),
     )
     run_dir = run_directory(settings, job.id)
     try:

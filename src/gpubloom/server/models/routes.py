@@ -34,7 +34,8 @@ from gpubloom.server.storage.uploads import Arriving, UploadOffset, offset_answe
 router = APIRouter(tags=["models"])
 
 
-async def _shown(settings: Settings, model: Model) -> ModelOut:
+async def shown(settings: Settings, model: Model) -> ModelOut:
+    """A model as the API answers it."""
     received = model.received
     if model.status == "uploading":
         received = await anyio.to_thread.run_sync(received_bytes, settings, model)
@@ -68,7 +69,7 @@ async def list_models(
 ) -> Models:
     """List your models, newest first."""
     rows, total = await service.list_models(session, principal, page)
-    return Models(items=[await _shown(settings, row) for row in rows], total=total)
+    return Models(items=[await shown(settings, row) for row in rows], total=total)
 
 
 @router.post("/models", status_code=201)
@@ -92,13 +93,13 @@ async def add_model(
             check = await _checked(settings, folder)
     async with database.write() as session:
         if (made_id := await creation.find_made(session)) is not None:
-            return await _shown(settings, await service.get_model(session, principal, made_id))
+            return await shown(settings, await service.get_model(session, principal, made_id))
         model = await service.create_model(session, principal, settings, body, check=check)
         await creation.remember(session, model.id)
     if body.source == "upload":
         folder = own_folder(settings, model.id)
         await anyio.to_thread.run_sync(lambda: folder.mkdir(parents=True, exist_ok=True, mode=0o700))
-    return await _shown(settings, model)
+    return await shown(settings, model)
 
 
 async def _checked(settings: Settings, folder: Path) -> dict[str, Any]:
@@ -113,7 +114,7 @@ async def read_model(
     model_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> ModelOut:
     """Return one model."""
-    return await _shown(settings, await service.get_model(session, principal, model_id))
+    return await shown(settings, await service.get_model(session, principal, model_id))
 
 
 @router.delete("/models/{model_id}", status_code=204)
@@ -147,7 +148,15 @@ async def check_model(
     async with database.write() as session:
         await service.note_check(session, model.id, check)
         model = await service.get_model(session, principal, model_id)
-    return await _shown(settings, model)
+    return await shown(settings, model)
+
+
+@router.post("/models/{model_id}/fetch")
+async def fetch_again(
+    model_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
+) -> ModelOut:
+    """Try a failed download from the Hugging Face Hub again."""
+    return await shown(settings, await service.fetch_again(session, principal, model_id))
 
 
 def _announced(settings: Settings, model: Model, path: str) -> Arriving:

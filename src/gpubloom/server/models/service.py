@@ -136,6 +136,20 @@ async def note_failure(session: AsyncSession, model_id: UUID, sentence: str) -> 
     )
 
 
+async def fetch_again(session: AsyncSession, principal: Principal, model_id: UUID) -> Model:
+    """Queue a failed download again; what has arrived is kept."""
+    model = await get_model(session, principal, model_id)
+    if model.source != "hub" or model.status != "failed":
+        raise Conflict(
+            f"Only a failed download can be tried again. This model is {model.status}.",
+            code="download_not_failed",
+        )
+    model.status, model.problem, model.progress = "fetching", None, None
+    await session.flush()
+    _record(session, principal, "model.fetched_again", model)
+    return model
+
+
 async def delete_model(
     session: AsyncSession, principal: Principal, model_id: UUID, uses: Sequence[FindUse]
 ) -> Model:

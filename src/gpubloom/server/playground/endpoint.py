@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpubloom.server.problems import NotFound
 from gpubloom.traincard.safe_paths import look_beneath, open_beneath, read_json_beneath
 
 SERVE_FILE = "serve.json"
@@ -25,6 +26,17 @@ class Endpoint:
     models: tuple[str, ...]
     context_length: int | None
     chat_template: bool | None
+
+    def model_named(self, which: str | None) -> str:
+        """The name of `base` or `tuned` there; without a choice, the tuned model where there is one."""
+        if which is None:
+            return "tuned" if "tuned" in self.models else self.models[0]
+        if which not in self.models:
+            raise NotFound(
+                f"This model has no {which} version. Remove :{which} from the model name.",
+                code="model_not_found",
+            )
+        return which
 
 
 def read_endpoint(run_dir: Path) -> Endpoint | None:

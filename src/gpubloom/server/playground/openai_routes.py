@@ -23,7 +23,7 @@ from gpubloom.server.jobs import service as jobs
 from gpubloom.server.jobs.files import has_model, run_directory
 from gpubloom.server.jobs.states import ENDED, Status
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.playground.endpoint import Endpoint, read_endpoint
+from gpubloom.server.playground.endpoint import read_endpoint
 from gpubloom.server.playground.proxy import forward
 from gpubloom.server.playground.routes import client_of
 from gpubloom.server.playground.schemas import ModelCard, ModelList, OpenPlayground
@@ -106,20 +106,9 @@ async def _talk(
         async with database.write() as session:
             served = await open_served(session, principal, settings, body.get("model"))
     endpoint = await ready_endpoint(database, settings, served.job_id, wait_seconds=_WAIT_SECONDS)
-    asked = {**body, "model": _name_there(endpoint, served.which)}
+    asked = {**body, "model": endpoint.model_named(served.which)}
     run_dir = run_directory(settings, served.job_id)
     return await forward(request, client_of(request), endpoint, path, asked, run_dir)
-
-
-def _name_there(endpoint: Endpoint, which: str | None) -> str:
-    """`base` or `tuned`, as the process calls them."""
-    if which is None:
-        return "tuned" if "tuned" in endpoint.models else endpoint.models[0]
-    if which not in endpoint.models:
-        raise NotFound(
-            f"This model has no {which} version. Remove :{which} from the model name.", code="model_not_found"
-        )
-    return which
 
 
 GenerationFields = Annotated[dict[str, Any], described_as(SamplingSettings)]

@@ -133,6 +133,36 @@ async def forward(
     return _Relay(answer, run_dir)
 
 
+async def complete(
+    client: httpx2.AsyncClient, endpoint: Endpoint, body: dict[str, Any], run_dir: Path, *, most_bytes: int
+) -> bytes:
+    """A whole chat completion, for callers that are no request. Raises as `forward` does."""
+    note_use(run_dir)
+    asking = client.build_request(
+        "POST",
+        "http://localhost/v1/chat/completions",
+        json=body,
+        headers={"Authorization": f"Bearer {endpoint.token}", "Accept-Encoding": "identity"},
+        extensions={_SOCKET_FILE: run_dir / SOCKET_FILE},
+    )
+    content = b""
+    try:
+        answer = await client.send(asking, stream=True)
+        try:
+            if answer.status_code >= 400:
+                raise await _refusal(answer)
+            async for piece in answer.aiter_bytes():
+                content += piece
+                if len(content) > most_bytes:
+                    raise TooLarge("The answer of the model is too long.")
+        finally:
+            await answer.aclose()
+    except httpx2.HTTPError as problem:
+        raise NotReady(f"The model process does not answer ({type(problem).__name__}).") from problem
+    note_use(run_dir)
+    return content
+
+
 async def _unless_client_leaves(
     request: Request, client: httpx2.AsyncClient, asking: httpx2.Request
 ) -> httpx2.Response | None:

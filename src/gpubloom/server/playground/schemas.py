@@ -19,6 +19,9 @@ class OpenPlayground(Schema):
     checkpoint_id: UUID | None = Field(
         None, description="A checkpoint of the job. If empty: the finished model."
     )
+    other_checkpoint_id: UUID | None = Field(
+        None, description="Another checkpoint of the job to compare with; it answers as model other."
+    )
     model_id: UUID | None = None
     idle_minutes: Annotated[float, Field(gt=0, le=10_080, allow_inf_nan=False)] = Field(
         10.0, description="Unload the model after this number of minutes without a request."

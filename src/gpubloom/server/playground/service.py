@@ -62,17 +62,22 @@ async def open_playground(
 ) -> Row:
     """The playground of a model: the one that runs, the last one opened again, or a new one."""
     subject = await _subject(session, principal, settings, wanted)
+    other = None
+    if wanted.other_checkpoint_id is not None and wanted.job_id is not None:
+        found = await subject_of(session, principal, settings, wanted.job_id, wanted.other_checkpoint_id)
+        other = str(found.path)
     existing = await _newest_of(session, principal, subject)
     if existing is not None and existing.status not in ENDED:
         stopping = existing.status == "cancelling"
-        if not stopping and not _outdated(existing, subject.parent):
+        lacks_other = other is not None and existing.config.get("other") != other
+        if not stopping and not lacks_other and not _outdated(existing, subject.parent):
             return existing, subject.project
         if not stopping:
-            # It holds weights from before the training went on.
+            # It holds weights from before the training went on, or another checkpoint beside it.
             await jobs.ask(session, principal, existing.id, "cancel", settings)
         # A new one takes its place when it is gone.
         existing = None
-    fields = {"kind": "serve", "idle_minutes": wanted.idle_minutes}
+    fields = {"kind": "serve", "idle_minutes": wanted.idle_minutes, "other": other}
     if existing is None:
         return await create_task(session, principal, subject, fields, settings), subject.project
     job, project = await jobs.ask(session, principal, existing.id, "reopen", settings)

@@ -142,6 +142,37 @@ async def open_secrets(session: AsyncSession, settings: Settings, job: TrainingJ
     return values
 
 
+async def require_own(session: AsyncSession, principal: Principal, name: str) -> None:
+    """Raises when a person has no secret of their own with this name."""
+    found = await session.scalar(_own(principal.id, name))
+    if found is None:
+        raise InvalidInput.for_field(
+            "secret",
+            f"You have no secret named {name}. Store it under Settings, Tokens.",
+            code="secret_missing",
+        )
+
+
+async def open_own(session: AsyncSession, settings: Settings, user_id: UUID, name: str) -> str:
+    """The value of a person's own secret. SecretUnavailable: a sentence for the owner."""
+    row = await session.scalar(_own(user_id, name))
+    if row is None:
+        raise SecretUnavailable(
+            "secret_missing", f"The secret {name} does not exist any more. Store it under Settings, Tokens."
+        )
+    try:
+        return Vault.of(settings.home).open(row.sealed, _context(row.user_id, None, row.name))
+    except CannotOpen:
+        raise SecretUnavailable(
+            "secret_unreadable",
+            f"The secret {name} can no longer be read. Store it again under Settings, Tokens.",
+        ) from None
+
+
+def _own(user_id: UUID, name: str) -> Select[Secret]:
+    return select(Secret).where(Secret.user_id == user_id, Secret.project_id.is_(None), Secret.name == name)
+
+
 async def job_secrets(session: AsyncSession, settings: Settings, job: TrainingJob) -> Mapping[str, str]:
     """The same, with the person's Hugging Face token for a job that loads something from the Hub."""
     values = await open_secrets(session, settings, job)

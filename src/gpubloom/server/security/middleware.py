@@ -110,9 +110,16 @@ class BodyLimit:
 class RequestGuard:
     """ASGI middleware that checks Host, Origin and Sec-Fetch-Site."""
 
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: frozenset[str],
+        advice: str = "The operator can allow it with BLOOM_ALLOWED_HOSTS.",
+    ) -> None:
         self.app = app
         self.hosts = hosts
+        self.advice = advice
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in {"http", "websocket"}:
@@ -127,9 +134,7 @@ class RequestGuard:
         host = headers.get("host", "").lower()
         if _host_name(host) not in self.hosts:
             return MalformedRequest(
-                "This server does not accept this host name. The operator can allow it with "
-                "BLOOM_ALLOWED_HOSTS.",
-                code="unknown_host",
+                f"This server does not accept this host name. {self.advice}", code="unknown_host"
             )
         if scope["type"] == "http" and scope["method"] in SAFE_METHODS:
             return None

@@ -6,8 +6,8 @@ Also the offers that a job goes to when its own has no machine.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0024"
-down_revision = "0023"
+revision = "0023"
+down_revision = "0022"
 branch_labels = None
 depends_on = None
 

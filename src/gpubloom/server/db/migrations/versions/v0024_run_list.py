@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0025"
-down_revision = "0024"
+revision = "0024"
+down_revision = "0023"
 branch_labels = None
 depends_on = None
 
@@ -89,8 +89,8 @@ def _fill_metrics() -> None:
             values = read.get("values") or {}
             metrics = {}
             for name, (low, high, total, count) in figures[job_id].items():
-                found = values.get(name)
-                last: dict[str, Any] = found if isinstance(found, dict) else {}
+                value = values.get(name)
+                last: dict[str, Any] = value if isinstance(value, dict) else {}
                 step = last.get("step") or 0
                 # At which step the extremes were is not known of them.
                 metrics[name] = [last.get("value", "NaN"), step, low, None, high, None, total, count]

@@ -1,0 +1,266 @@
+"""Ask a model for questions about passages, until all are asked, the limit is reached or somebody stops it.
+
+Each answer is appended to `answers.jsonl` with the number of its passage when it has come. A worker that is
+killed, a stop and a failing endpoint lose nothing: whoever continues asks about the other passages only. The
+dataset is written from that file at the end. The key is read from the owner's secrets here and is in no file.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from gpubloom.datasets.documents.questions import parse, prompt, request_tokens
+from gpubloom.server.datasets.files import dataset_file, dataset_folder, rejected_file
+from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.db.database import Database
+from gpubloom.server.secrets.service import SecretUnavailable, open_own
+from gpubloom.server.settings import Settings
+from gpubloom.traincard.retry import RetryPolicy, retry_async
+from gpubloom.worker.model_clients import (
+    EndpointFailed,
+    EndpointUnavailable,
+    ModelClient,
+    PassageRefused,
+    PlaygroundClient,
+    RemoteClient,
+    Reply,
+)
+
+_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=30.0, max_calls=6, max_seconds=300.0)
+# So many refusals in a row are not about their passages.
+_MOST_REFUSALS = 3
+_LONGEST_PAUSE = 60.0
+
+
+async def generate_questions(
+    database: Database, settings: Settings, dataset: Dataset, seen: dict[str, Any]
+) -> dict[str, Any]:
+    """What becomes of the row: pairs that are then inspected, or the reason why there are none."""
+    assert dataset.questions is not None
+    order = dict(dataset.questions)
+    folder = dataset_folder(settings, dataset.id)
+    try:
+        passages = await asyncio.to_thread(_passages, settings, folder, order)
+    except FileNotFoundError:
+        return _failed("The dataset with the passages was deleted. Order the questions again from another.")
+    asking = _Asking(order, passages, folder / "answers.jsonl", seen)
+    if order.get("stopping"):
+        asking.end_reason = "Stopped on request."
+    else:
+        try:
+            async with _connected(database, settings, dataset, order) as client:
+                await asking.run(client)
+        except SecretUnavailable as problem:
+            asking.end_reason = str(problem)
+    return await asyncio.to_thread(asking.finish, settings, dataset)
+
+
+def _failed(sentence: str) -> dict[str, Any]:
+    return {"status": "failed", "problem": sentence[:2_000], "progress": None, "report": None}
+
+
+def _passages(settings: Settings, folder: Path, order: dict[str, Any]) -> list[dict[str, Any]]:
+    """The passages to ask about, spread evenly. Copied at the first try: their dataset may change or go."""
+    kept = folder / "passages.jsonl"
+    if not kept.exists():
+        source = dataset_folder(settings, UUID(order["dataset_id"])) / "data.jsonl"
+        with source.open(encoding="utf-8") as file:
+            total = sum(1 for _ in file)
+            chosen = {number * total // order["passages"] for number in range(order["passages"])}
+            file.seek(0)
+            partial = kept.with_name(".passages.partial")
+            with partial.open("w", encoding="utf-8") as out:
+                out.writelines(line for number, line in enumerate(file) if number in chosen)
+        partial.replace(kept)
+    with kept.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+@asynccontextmanager
+async def _connected(
+    database: Database, settings: Settings, dataset: Dataset, order: dict[str, Any]
+) -> AsyncIterator[ModelClient]:
+    if order["playground"] is not None:
+        playground = order["playground"]
+        async with PlaygroundClient(
+            database, settings, UUID(playground["job_id"]), playground["which"]
+        ) as local:
+            yield local
+        return
+    key = None
+    if order["secret"] is not None:
+        async with database.read() as session:
+            key = await open_own(session, settings, dataset.user_id, order["secret"])
+    async with RemoteClient(order["endpoint"], order["model"], key) as remote:
+        yield remote
+
+
+class _Asking:
+    def __init__(
+        self, order: dict[str, Any], passages: list[dict[str, Any]], answers: Path, seen: dict[str, Any]
+    ) -> None:
+        self._order = order
+        self._passages = passages
+        self._path = answers
+        self._seen = seen
+        self._answers = {answer["index"]: answer for answer in _read_answers(answers)}
+        self._reserved = 0
+        self._refusals = 0
+        self.end_reason: str | None = None
+        self._tell()
+
+    async def run(self, client: ModelClient) -> None:
+        pending = iter([index for index in range(len(self._passages)) if index not in self._answers])
+        async with asyncio.TaskGroup() as group:
+            for _ in range(client.at_once):
+                group.create_task(self._work(client, pending))
+
+    async def _work(self, client: ModelClient, pending: Iterator[int]) -> None:
+        for index in pending:
+            most = request_tokens(len(self._passages[index]["text"])) + self._order["max_answer_tokens"]
+            if self._tokens() + self._reserved + most > self._order["most_tokens"]:
+                limit = f"{self._order['most_tokens']:,}"
+                self.end_reason = f"The limit of {limit} tokens is reached. Continue with a higher limit."
+            if self.end_reason is not None:
+                return
+            self._reserved += most
+            try:
+                await self._ask(client, index)
+            except EndpointFailed as problem:
+                self.end_reason = str(problem)
+            finally:
+                self._reserved -= most
+
+    async def _ask(self, client: ModelClient, index: int) -> None:
+        passage = self._passages[index]
+        messages = prompt(passage["text"], self._order["pairs"], passage["source"]["heading"])
+        tokens = self._order["max_answer_tokens"]
+
+        async def paused(problem: Exception, pause: float) -> None:
+            asked = problem.retry_after if isinstance(problem, EndpointUnavailable) else 0.0
+            await asyncio.sleep(min(_LONGEST_PAUSE, max(pause, asked)))
+
+        try:
+            reply = await retry_async(
+                lambda: client.ask(messages, tokens),
+                _RETRIES,
+                is_transient=lambda problem: isinstance(problem, EndpointUnavailable),
+                wait=paused,
+            )
+        except EndpointUnavailable as problem:
+            raise EndpointFailed(f"{problem} Continue when it answers again.") from problem
+        except PassageRefused as problem:
+            self._refusals += 1
+            if self._refusals >= _MOST_REFUSALS:
+                raise EndpointFailed(str(problem)) from problem
+            self._keep(index, [], [{"reason": str(problem), "text": ""}], 0)
+            return
+        self._refusals = 0
+        self._keep_reply(index, reply)
+
+    def _keep_reply(self, index: int, reply: Reply) -> None:
+        pairs, rejected = parse(reply.text, self._order["pairs"])
+        refused = [{"reason": one.reason, "text": one.text} for one in rejected]
+        if reply.is_cut and not pairs:
+            refused = [
+                {"reason": "The answer was cut off. Allow more tokens per answer.", "text": reply.text[:300]}
+            ]
+        kept = [{"question": pair.question, "answer": pair.answer} for pair in pairs]
+        used = reply.tokens
+        if used is None:
+            # An endpoint that does not count is taken to use all that it may.
+            passage = len(self._passages[index]["text"])
+            used = request_tokens(passage) + self._order["max_answer_tokens"]
+        self._keep(index, kept, refused, used)
+
+    def _keep(
+        self, index: int, pairs: list[dict[str, str]], rejected: list[dict[str, str]], tokens: int
+    ) -> None:
+        answer = {"index": index, "pairs": pairs, "rejected": rejected, "tokens": tokens}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(answer) + "\n")
+        self._answers[index] = answer
+        self._tell()
+
+    def _tokens(self) -> int:
+        return sum(answer["tokens"] for answer in self._answers.values())
+
+    def _tell(self) -> None:
+        self._seen["progress"] = len(self._answers) / max(1, len(self._passages))
+        self._seen["questions"] = self._summary()
+
+    def _summary(self) -> dict[str, Any]:
+        answers = self._answers.values()
+        return {
+            **self._order,
+            "passages": len(self._passages),
+            "passages_done": len(self._answers),
+            "pairs_kept": sum(len(answer["pairs"]) for answer in answers),
+            "rejected": sum(len(answer["rejected"]) for answer in answers),
+            "tokens": self._tokens(),
+            "end_reason": self.end_reason,
+        }
+
+    def finish(self, settings: Settings, dataset: Dataset) -> dict[str, Any]:
+        """Write the dataset from the answers."""
+        summary = self._summary() | {"stopping": False}
+        data, rejected = dataset_file(settings, dataset), rejected_file(settings, dataset.id)
+        _write(rejected, self._rejected_rows())
+        if not summary["pairs_kept"]:
+            first = next(self._rejected_rows(), None)
+            why = self.end_reason or (first["reason"] if first else "")
+            return _failed(f"The model wrote no usable pair. {why}".strip()) | {"questions": summary}
+        _write(data, self._rows())
+        data.with_name(f"{data.name}.rows").unlink(missing_ok=True)
+        size = sum(path.stat().st_size for path in data.parent.iterdir() if path.is_file())
+        return {
+            "status": "inspecting",
+            "questions": summary,
+            "size": size,
+            "received": size,
+            "progress": None,
+            "problem": None,
+            "attempt": 0,
+        }
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for index, answer in sorted(self._answers.items()):
+            for pair in answer["pairs"]:
+                messages = [
+                    {"role": "user", "content": pair["question"]},
+                    {"role": "assistant", "content": pair["answer"]},
+                ]
+                yield {"messages": messages, "source": self._source(index)}
+
+    def _rejected_rows(self) -> Iterator[dict[str, Any]]:
+        for index, answer in sorted(self._answers.items()):
+            for one in answer["rejected"]:
+                yield {"source": self._source(index), **one}
+
+    def _source(self, index: int) -> dict[str, Any]:
+        passage = self._passages[index]
+        return {**passage["source"], "text": passage["text"]}
+
+
+def _read_answers(path: Path) -> Iterator[dict[str, Any]]:
+    """Whole lines: the last one may have been cut by a crash, and is asked again."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        path.write_bytes(whole)
+    for line in whole.splitlines():
+        yield json.loads(line)
+
+
+def _write(path: Path, rows: Iterator[dict[str, Any]]) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as out:
+        out.writelines(json.dumps(row, ensure_ascii=True) + "\n" for row in rows)
+    partial.replace(path)
