@@ -27,12 +27,12 @@ def token(server: LiveServer) -> str:
 def bloom(server: LiveServer, token: str, tmp_path: Path) -> Bloom:
     """Runs a command in this process."""
 
-    def run(*arguments: str, **environment: str) -> Result:
+    def run(*arguments: str, stdin: str | None = None, **environment: str) -> Result:
         told = {
             "BLOOM_SERVER": server.address,
             "BLOOM_TOKEN": token,
             "XDG_CONFIG_HOME": str(tmp_path / "config"),
         }
-        return CliRunner().invoke(app, list(arguments), env={**told, **environment})
+        return CliRunner().invoke(app, list(arguments), input=stdin, env={**told, **environment})
 
     return run

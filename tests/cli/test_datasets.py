@@ -10,6 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.chat_endpoint import serving
+from tests.documents import encrypt_pdf, make_pdf
 from tests.errors import printed
 from tests.live_server import LiveServer, live_server
 from tests.server.installation import Installation
@@ -93,3 +95,44 @@ def test_a_file_that_is_no_dataset_ends_with_its_reason(
     answer = _bloom(server, token, tmp_path, "upload", str(other))
     assert (answer.returncode, printed(answer.stderr)) == (2, ["wrong_suffix"])
     assert _bloom(server, token, tmp_path, "upload", "/nowhere.csv").returncode == 2
+
+
+def test_a_folder_of_documents_becomes_passages_and_questions(
+    server: LiveServer, token: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "handbook"
+    folder.mkdir()
+    for number in range(3):
+        text = f"Lamp {number} is cleaned on Monday with warm water, and lit before the sun goes down."
+        (folder / f"lamp-{number}.pdf").write_bytes(make_pdf([text]))
+    (folder / "locked.pdf").write_bytes(encrypt_pdf(make_pdf(["Nothing."]), "closed"))
+    (folder / "picture.png").write_bytes(b"x")
+    made = _bloom(server, token, tmp_path, "from-documents", str(folder))
+    assert made.returncode == 0, made.stderr
+    assert "text: 3 examples in 3 rows" in made.stdout
+    assert "handbook/locked.pdf is encrypted" in made.stdout
+    again = _bloom(server, token, tmp_path, "from-documents", str(folder / "lamp-1.pdf"), "--json")
+    dataset = json.loads(again.stdout)
+    assert (dataset["documents"]["passages"], dataset["name"]) == (1, "lamp-1")
+    with serving() as endpoint:
+        order = ("questions", dataset["id"], "--endpoint", endpoint.address, "--model", "writer")
+        asked = _bloom(server, token, tmp_path, *order)
+        assert asked.returncode == 1
+        assert "1 requests for up to 2 pairs: at most" in asked.stdout
+        assert endpoint.asked == []
+        written = _bloom(server, token, tmp_path, *order, "--yes", "--json")
+        assert written.returncode == 0, written.stderr
+    questions = json.loads(written.stdout)
+    assert (questions["report"]["examples"], questions["questions"]["pairs_kept"]) == (1, 1)
+    refused = _bloom(server, token, tmp_path, "continue-questions", questions["id"])
+    assert printed(refused.stderr) == ["nothing_to_continue"]
+    assert printed(_bloom(server, token, tmp_path, "stop-questions", questions["id"]).stderr) == [
+        "not_generating"
+    ]
+
+
+def test_a_folder_without_documents_is_refused(server: LiveServer, token: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in ("empty", "nowhere"):
+        refused = _bloom(server, token, tmp_path, "from-documents", str(tmp_path / path))
+        assert (refused.returncode, printed(refused.stderr)) == (2, ["data_not_found"])

@@ -131,18 +131,23 @@ def test_rows_that_the_template_refuses_are_told_as_soon_as_the_data_is_read_and
     begun, first = _line_number(lines, "training starts: "), _line_number(lines, "step 1/")
     assert rows < warning < begun < first
     assert {"loss", "lr", "tok/s"} <= set(lines[first].split())
-    evaluated, saved = (
-        _line_number(lines, "evaluation at step "),
+    base, saved = (
+        _line_number(lines, "evaluation at step 0 "),
         _line_number(lines, "saved checkpoint step-"),
     )
+    evaluated = max(at for at, line in enumerate(lines) if line.startswith("evaluation at step "))
     ended = _line_number(lines, "completed at step ")
-    assert first < evaluated < ended
+    assert begun < base < first < evaluated < ended
     assert first < saved < ended
     assert "20 of 120 rows used" in lines[ended]
     # Everybody who reads what the process printed sees the same, and each line once.
     output = (tmp_path / "run" / "logs" / "output.log").read_text().splitlines()
     said = [line for line in output if line in lines]
-    assert [line for line in lines if line in output] == said
+    assert [line for line in lines[: ended + 1] if line in output] == said
+    # The findings are said again at the end, the worst first.
+    findings = [line for line in lines[ended + 1 :] if line.startswith(("error: ", "warning: "))]
+    assert findings[0].startswith("error: Only 20 of 120 rows of the training data are used.")
+    assert lines[warning] in findings
     assert {
         lines[line_number] for line_number in (rows, warning, begun, first, evaluated, saved, ended)
     } <= set(said)

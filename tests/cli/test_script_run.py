@@ -5,8 +5,10 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx2
@@ -119,6 +121,40 @@ def test_an_offer_that_cannot_be_taken_is_a_sentence_and_nothing_is_asked(bloom:
     assert "Rent this instance?" not in refused.stderr
     assert printed(bloom("scripts", "run", str(NANOGPT), "--provider", "nobody").stderr) == [
         "unknown_provider"
+    ]
+
+
+def test_what_comes_next_when_no_machine_is_free_is_sent_with_the_job(tmp_path: Path) -> None:
+    sent: list[dict[str, object]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_error(503)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    recorder = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=recorder.serve_forever, daemon=True).start()
+    own = {
+        "BLOOM_SERVER": f"http://127.0.0.1:{recorder.server_port}",
+        "BLOOM_TOKEN": "t",
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+    }
+    command = [sys.executable, "-m", "gpubloom.cli", "scripts", "run", str(NANOGPT)]
+    try:
+        for options in (
+            ["--failover-by", "time", "--failover-provider", "modal", "--failover-provider", "runpod"],
+            ["--no-failover"],
+        ):
+            subprocess.run([*command, *options], env={**os.environ, **own}, capture_output=True, timeout=150)
+    finally:
+        recorder.shutdown()
+        recorder.server_close()
+    assert [(body["failover"], body["failover_by"]) for body in sent] == [
+        (None, {"order": "time", "providers": ["modal", "runpod"]}),
+        ([], {"order": "cost", "providers": []}),
     ]
 
 

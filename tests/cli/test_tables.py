@@ -100,9 +100,9 @@ def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[list[str],
         {"path": "max_steps", "values": [12_345_678 + number for number in range(8)]},
     ]
     found = {
-        "jobs": [{"id": each, "name": NAME, "status": "completed"} for each in ids],
-        "outcomes": [outcome for _ in ids],
+        "outcomes": [{"id": each, "name": NAME, "status": "completed", **outcome} for each in ids],
         "differences": differences,
+        "fact_differences": [],
     }
     _answer(monkeypatch, found, {"series": []})
     numbers = [str(12_345_678 + number) for number in range(8)]

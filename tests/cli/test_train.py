@@ -249,7 +249,7 @@ _CONFIG = {
     "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
+    "max_position_embeddings": 1_024,
 }
 
 

@@ -1,4 +1,4 @@
-"""The tree of all commands of `bloom`: at most 14 names at the top, the others in groups by noun."""
+"""The tree of all commands of `bloom`: at most 16 names at the top, the others in groups by noun."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -24,6 +24,7 @@ from gpubloom.cli import (
     database,
     dataset_files,
     datasets,
+    documents,
     evaluate,
     export,
     find_lr,
@@ -38,6 +39,7 @@ from gpubloom.cli import (
     projects,
     providers,
     runs,
+    samples,
     schemas,
     script_inspect,
     script_run,
@@ -47,6 +49,7 @@ from gpubloom.cli import (
     storage,
     tensorboard,
     train,
+    ui,
     watch,
     what_ran,
 )
@@ -125,6 +128,7 @@ def _group(name: str, about: str, panel: str) -> typer.Typer:
 
 
 app.command("up", rich_help_panel=_START)(server.up)
+app.command("ui", rich_help_panel=_START)(ui.ui)
 app.command("train", rich_help_panel=_START)(train.train)
 app.command("finetune", rich_help_panel=_START)(finetune.finetune)
 app.command("plan", rich_help_panel=_START)(plan.plan)
@@ -146,8 +150,10 @@ run_commands.command("card")(card.card)
 run_commands.command("compare")(compare.compare)
 run_commands.command("checkpoints")(checkpoints.list_of_run)
 run_commands.command("what-ran")(what_ran.what_ran)
+run_commands.command("samples")(samples.samples)
 run_commands.command("mirror")(mirror.mirror)
 run_commands.command("convert-checkpoint")(export.convert)
+run_commands.command("average-checkpoints")(export.average)
 run_commands.command("config-schema")(schemas.config_schema)
 run_commands.add_typer(tensorboard.app, name="tensorboard")
 run_commands.add_typer(alerts.app, name="alerts")
@@ -167,6 +173,10 @@ datasets_commands.command("pull", rich_help_panel=_LOCAL)(dataset_files.pull)
 datasets_commands.command("list", rich_help_panel=_REMOTE)(datasets.list_datasets)
 datasets_commands.command("show", rich_help_panel=_REMOTE)(datasets.show)
 datasets_commands.command("upload", rich_help_panel=_REMOTE)(datasets.upload)
+datasets_commands.command("from-documents", rich_help_panel=_REMOTE)(documents.from_documents)
+datasets_commands.command("questions", rich_help_panel=_REMOTE)(documents.write_questions)
+datasets_commands.command("stop-questions", rich_help_panel=_REMOTE)(documents.stop_questions)
+datasets_commands.command("continue-questions", rich_help_panel=_REMOTE)(documents.continue_questions)
 
 scripts = _group("scripts", "Run your own training script as a job.", _FILES)
 scripts.command("inspect")(script_inspect.inspect_script)

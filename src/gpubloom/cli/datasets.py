@@ -18,11 +18,11 @@ _TRIES = 8
 _LOOK_SECONDS = 1.0
 
 
-def _call(method: str, path: str, **arguments: Any) -> Any:
+def call(method: str, path: str, **arguments: Any) -> Any:
     # Loaded here, so that `bloom --help` does not wait for an HTTP client.
-    from gpubloom.cli.api_client import call
+    from gpubloom.cli.api_client import call as send
 
-    return call(method, path, **arguments)
+    return send(method, path, **arguments)
 
 
 def list_datasets(
@@ -30,7 +30,7 @@ def list_datasets(
     as_json: AsJson = False,
 ) -> None:
     """List your datasets on the server, newest first."""
-    page = _call("GET", "/datasets", query={"search": search, "limit": 200})
+    page = call("GET", "/datasets", query={"search": search, "limit": 200})
     if as_json:
         typer.echo(json.dumps(page["items"], indent=2))
         return
@@ -50,7 +50,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the format, size and errors of a dataset on the server."""
-    _show(_call("GET", f"/datasets/{dataset_id}"), as_json)
+    show_dataset(call("GET", f"/datasets/{dataset_id}"), as_json)
 
 
 def upload(
@@ -70,9 +70,9 @@ def upload(
         fail("data_not_found", f"There is no file {file}.", status=WRONG_INPUT)
     size = file.stat().st_size
     if continued is None:
-        dataset = _call("POST", "/datasets", body={"filename": file.name, "size": size, "name": name})
+        dataset = call("POST", "/datasets", body={"filename": file.name, "size": size, "name": name})
     else:
-        dataset = _call("GET", f"/datasets/{continued}")
+        dataset = call("GET", f"/datasets/{continued}")
         if dataset["size"] != size:
             fail(
                 "size_changed",
@@ -80,10 +80,15 @@ def upload(
                 "Upload the unchanged file, or start again without --continue.",
                 status=WRONG_INPUT,
             )
-    _send(file, dataset["id"], size)
-    while wait and (dataset := _call("GET", f"/datasets/{dataset['id']}"))["status"] == "inspecting":
+    send_file(
+        file,
+        dataset["id"],
+        size,
+        f"Continue with: bloom datasets upload {file} --continue {dataset['id']}",
+    )
+    while wait and (dataset := call("GET", f"/datasets/{dataset['id']}"))["status"] == "inspecting":
         time.sleep(_LOOK_SECONDS)
-    _show(_call("GET", f"/datasets/{dataset['id']}"), as_json)
+    show_dataset(call("GET", f"/datasets/{dataset['id']}"), as_json)
     if dataset["status"] == "failed":
         raise typer.Exit(1)
 
@@ -93,7 +98,8 @@ def _row(dataset: dict[str, Any]) -> tuple[str, str, str, str]:
     return dataset["id"], dataset["status"], rows, dataset["name"]
 
 
-def _send(file: Path, dataset_id: str, size: int) -> None:
+def send_file(file: Path, dataset_id: str, size: int, again: str) -> None:
+    """Send the bytes that the server does not have; `again` says what to do when the connection is lost."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
     from gpubloom.cli.api_client import PieceLost, received_bytes, send_piece
@@ -113,14 +119,14 @@ def _send(file: Path, dataset_id: str, size: int) -> None:
                 if lost == _TRIES:
                     fail(
                         "upload_broke_off",
-                        f"{problem} Continue with: bloom datasets upload {file} --continue {dataset_id}",
+                        f"{problem} {again}",
                     )
                 time.sleep(min(10.0, 0.5 * 2**lost))
                 offset = received_bytes(path)
             progress.update(bar, completed=offset)
 
 
-def _show(dataset: dict[str, Any], as_json: bool) -> None:
+def show_dataset(dataset: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(dataset, indent=2))
         return

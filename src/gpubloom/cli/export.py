@@ -1,7 +1,8 @@
-"""`bloom models export` and `bloom runs convert-checkpoint`: a model in another format, by a child process.
+"""`bloom models export`, `bloom runs convert-checkpoint` and `… average-checkpoints`, by a child process.
 
 `bloom models export` writes a model for other programs and compares answers before and after.
 `bloom runs convert-checkpoint` converts a model or checkpoint to another format, and back.
+`bloom runs average-checkpoints` writes the mean of several checkpoints.
 """
 
 import json
@@ -171,7 +172,7 @@ def convert(
 
     The weights can be converted back from every format. Only block and sharded keep the optimizer state.
     """
-    from gpubloom.cli.child_process import child_environment, must_have_torch
+    from gpubloom.cli.child_process import must_have_torch
 
     source, target = source.expanduser().absolute(), target.expanduser().absolute()
     try:
@@ -182,9 +183,52 @@ def convert(
             raise InputError("folder_exists", f"{target} already exists: choose a new folder.")
     except ValueError as problem:
         refuse(problem)
-    command = [sys.executable, "-m", "gpubloom.engine.converting", "--to", to, "--", str(source), str(target)]
+    written = _written("gpubloom.engine.converting", "--to", to, "--", str(source), str(target))
+    if as_json:
+        typer.echo(json.dumps(written, indent=2))
+        return
+    size = f"{written['tensors']} tensors, {written['bytes'] / 1e6:,.1f} MB"
+    typer.echo(f"Wrote {target} as {written['form']}: {size}")
+    if written["can_continue"] and to in {"block", "sharded"}:
+        typer.echo(
+            "To resume a run from this checkpoint, move it to the checkpoints folder of the run and give it "
+            "the name of the original checkpoint."
+        )
+
+
+def average(
+    checkpoints: Annotated[list[Path], typer.Argument(help="Two or more checkpoints of one run.")],
+    into: Annotated[Path, typer.Option(help="New folder to write to.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Average the weights or adapters of several checkpoints of one run.
+
+    Writes a new model folder that you can chat with, evaluate and export. averaged.json in it names the
+    checkpoints.
+    """
+    from gpubloom.cli.child_process import must_have_torch
+
+    into = into.expanduser().absolute()
+    try:
+        must_have_torch()
+        if into.exists():
+            raise InputError("folder_exists", f"{into} already exists: choose a new folder.")
+    except ValueError as problem:
+        refuse(problem)
+    sources = [str(path.expanduser().absolute()) for path in checkpoints]
+    written = _written("gpubloom.engine.converting.averaging", "--into", str(into), "--", *sources)
+    if as_json:
+        typer.echo(json.dumps(written, indent=2))
+        return
+    typer.echo(f"Wrote {into}: the mean of {', '.join(written['sources'])} ({written['tensors']} tensors)")
+
+
+def _written(module: str, *arguments: str) -> dict[str, Any]:
+    """What a child process says that it wrote; ends this process with its refusal."""
+    from gpubloom.cli.child_process import child_environment
+
     child = subprocess.Popen(
-        command,
+        [sys.executable, "-m", module, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -201,14 +245,5 @@ def convert(
         words = errors.strip().splitlines()
         refusal = read_error_line(words[-1] if words else "the converter ended without output")
         fail(refusal.code, str(refusal), status=WRONG_INPUT if child.returncode == 2 else FAILED)
-    written = json.loads(output)
-    if as_json:
-        typer.echo(json.dumps(written, indent=2))
-        return
-    size = f"{written['tensors']} tensors, {written['bytes'] / 1e6:,.1f} MB"
-    typer.echo(f"Wrote {target} as {written['form']}: {size}")
-    if written["can_continue"] and to in {"block", "sharded"}:
-        typer.echo(
-            "To resume a run from this checkpoint, move it to the checkpoints folder of the run and give it "
-            "the name of the original checkpoint."
-        )
+    found: dict[str, Any] = json.loads(output)
+    return found

@@ -58,10 +58,26 @@ def finetune(
             rich_help_panel=SETTINGS,
         ),
     ] = None,
+    rope_scaling: Annotated[
+        str | None,
+        typer.Option(
+            help="RoPE scaling for sequences longer than the model's positions: yarn, dynamic or linear.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
     eval_path: Annotated[
         str | None,
         typer.Option(
             help="Dataset file for the evaluation. [env EVAL_DATA_PATH] [default: 5% of the examples]",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    sample_prompts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sample-prompt",
+            metavar="TEXT",
+            help="Prompt to answer at every evaluation, up to 8; can be repeated. See: bloom runs samples.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -91,6 +107,7 @@ def finetune(
         flags = {
             "model.path": str(folder),
             "model.context_length": context_length,
+            "model.rope_scaling": rope_scaling,
             "data.kind": "examples",
             "data.train_path": data,
             "data.eval_path": eval_path,
@@ -98,6 +115,7 @@ def finetune(
             "epochs": epochs,
             "batch_size": batch_size,
             "learning_rate": learning_rate,
+            "eval.prompts": sample_prompts or None,
             "device": None if gpu is None else f"cuda:{gpu}",
         }
         usual = usual_settings(flags, assignments or [], config)
@@ -152,8 +170,8 @@ def _config(
 def usual_settings(flags: dict[str, Any], assignments: list[str], config_file: Path | None) -> dict[str, Any]:
     """Defaults of settings that were not given: LoRA, and the largest batch that fits, up to 8 rows."""
     from gpubloom.plan import CountedData, DoesNotFit, detect_hardware, plan
-    from gpubloom.plan.config import folder_context_length
     from gpubloom.plan.families import read_decoder
+    from gpubloom.plan.model_config import folder_context_length
 
     positions = read_decoder(Path(flags["model.path"])).max_positions
     defaults: dict[str, Any] = {"method": "lora", "model.context_length": folder_context_length(positions)}

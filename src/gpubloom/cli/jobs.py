@@ -205,7 +205,12 @@ def start(
 @app.command()
 def show(job_id: JobId, as_json: AsJson = False) -> None:
     """Show one job."""
-    _show(_call("GET", f"/jobs/{job_id}"), as_json)
+    job = _call("GET", f"/jobs/{job_id}")
+    _show(job, as_json)
+    if not as_json and job["kind"] in {"train", "script"}:
+        improvement = _call("GET", f"/jobs/{job_id}/improvement")["improvement"]
+        if improvement is not None:
+            _echo(improvement["line"], indent="  ")
 
 
 @app.command()
@@ -349,6 +354,14 @@ def what_ran(job_id: JobId, as_json: AsJson = False) -> None:
     from gpubloom.cli.what_ran import print_what_ran
 
     print_what_ran(_call("GET", f"/jobs/{job_id}/what-ran"), as_json=as_json)
+
+
+@app.command()
+def samples(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show what the model answers to the sample prompts of its run, step by step."""
+    from gpubloom.cli.samples import print_samples
+
+    print_samples(_call("GET", f"/jobs/{job_id}/samples")["items"], as_json=as_json)
 
 
 @app.command()

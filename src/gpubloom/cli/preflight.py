@@ -19,12 +19,15 @@ _SIGNS = {"critical": "✗", "warning": "!", "info": "·"}
 
 def preflight_of(config: "TrainConfig") -> "Preflight":
     """What the run would train on; InputError says why it could not start."""
-    return _counted(config.data.model_dump_json(), config.context_length)
+    model = config.model
+    return _counted(
+        config.data.model_dump_json(), config.context_length, model.rope_scaling, model.rope_factor
+    )
 
 
 @lru_cache(1)
-def _counted(data_json: str, context_length: int) -> "Preflight":
-    from gpubloom.datasets import ModelFiles, ReadingOptions, example_files, preflight
+def _counted(data_json: str, context_length: int, rope: str | None, rope_factor: float | None) -> "Preflight":
+    from gpubloom.datasets import ModelFiles, ReadingOptions, RopeScaling, example_files, preflight
     from gpubloom.plan import DataConfig
 
     data = DataConfig.model_validate_json(data_json)
@@ -32,7 +35,8 @@ def _counted(data_json: str, context_length: int) -> "Preflight":
     train, evaluation = example_files(data)
     options = ReadingOptions.of(data, context_length)
     model = ModelFiles.load(Path(data.tokenizer.path), data.template_name)
-    return preflight(train, evaluation, options, model, packing=data.packing)
+    scaling = None if rope is None else RopeScaling(rope, rope_factor)
+    return preflight(train, evaluation, options, model, packing=data.packing, rope=scaling)
 
 
 def epoch_data(config: "TrainConfig") -> "EpochData":

@@ -37,7 +37,7 @@ def list_providers(as_json: AsJson = False) -> None:
     if stores:
         typer.echo(f"Files of jobs go through: {', '.join(sorted(stores))}")
     if not found["storage"]["ready"]:
-        new_console().print(f"\nJobs cannot be sent to a provider yet: {found['storage']['reason']}")
+        new_console().print(f"\n{found['storage']['reason']}")
 
 
 @app.command()

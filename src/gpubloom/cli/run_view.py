@@ -19,6 +19,7 @@ from gpubloom.cli.chart import Line, short
 from gpubloom.errors import InputError
 from gpubloom.traincard import Curve, Curves, Reader, Reading, RunLock, RunState, diagnose
 from gpubloom.traincard.findings import Finding
+from gpubloom.traincard.improvement import improvement_of
 from gpubloom.traincard.lines import RENDERED_KINDS, RunLines, rows_used
 from gpubloom.traincard.number_encoding import decode_number
 
@@ -62,6 +63,12 @@ class RunView:
     def findings(self) -> list[str]:
         """The problems of the run in its current state."""
         return [finding_line(finding) for finding in diagnose(self._reading)]
+
+    @property
+    def improvement(self) -> str | None:
+        """Whether the run improved, in one line; None: it was not evaluated."""
+        found = improvement_of(self._reading, [finding.kind for finding in diagnose(self._reading)])
+        return None if found is None else found.line
 
     @property
     def rows_used(self) -> str | None:
@@ -270,8 +277,8 @@ def follow_in_lines(view: RunView, is_alive: Callable[[], bool], console: Consol
             _print(text, console)
             last_line, last_text = time.monotonic(), text
         if not alive:
-            for finding in view.findings:
-                _print(finding, console)
+            for line in (*view.findings, *filter(None, [view.improvement])):
+                _print(line, console)
             return
         time.sleep(_FOLLOW_SECONDS)
 

@@ -5,7 +5,7 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -48,6 +48,14 @@ def run_script(
             "same budget."
         ),
     ] = True,
+    failover_by: Annotated[
+        Literal["cost", "time"],
+        typer.Option(help="Which offer comes next: the cheapest, or the one that usually starts soonest."),
+    ] = "cost",
+    failover_provider: Annotated[
+        list[str] | None,
+        typer.Option(help="Provider to fail over to; may be repeated. [default: any that is connected]"),
+    ] = None,
     secret: Annotated[
         list[str] | None,
         typer.Option(
@@ -118,6 +126,7 @@ def run_script(
         "budget": budget,
         "max_hours": max_hours,
         "failover": None if failover else [],
+        "failover_by": {"order": failover_by, "providers": failover_provider or []},
         "secrets": secret,
         "network": network,
         "confirmed": confirm,

@@ -117,6 +117,15 @@ class Policy:
         """Whether the operator named this host."""
         return host.lower().rstrip(".") in self.hosts
 
+    def is_private(self, host: str) -> bool:
+        """Whether a host is one that the operator allowed by name, or an address outside the Internet."""
+        if self.is_listed(host):
+            return True
+        try:
+            return not is_public(ip_address(host.strip("[]").partition("%")[0]))
+        except ValueError:
+            return False
+
     def _check(self, address: Address, host: str) -> None:
         if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
