@@ -28,6 +28,7 @@ MEMBERS = (
     "/settings",
     "/settings?tab=sessions",
     "/settings?tab=tokens",
+    "/settings?tab=alerts",
     "/settings?tab=people",
     "/settings?tab=audit",
     "/runs",

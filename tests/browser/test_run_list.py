@@ -1,6 +1,7 @@
 """The run list in the browser: filter, seeds, overlay, config diff, tags, views; old addresses."""
 
 import math
+import re
 from uuid import uuid4
 
 import pytest
@@ -87,6 +88,8 @@ def test_seeds_are_one_row_and_a_filter_finds_runs(page: Page) -> None:
     expect(_row(page, "gemma")).to_have_count(1)
     field.fill("lrr > 1")
     expect(page.get_by_role("alert")).to_contain_text("at character 1")
+    # The rows of the last filter that could be read stay.
+    expect(_row(page, "gemma")).to_have_count(1)
     field.fill("name = nothing")
     page.get_by_role("button", name="Clear the filter").last.click()
     expect(_row(page, "seeds")).to_have_count(2)
@@ -97,7 +100,7 @@ def test_chosen_rows_are_overlaid_and_their_configs_compared(page: Page) -> None
     page.get_by_role("checkbox", name="Show gemma LoRA, lr 0.0001 in the chart").check()
     panel = page.get_by_role("region", name="Comparison")
     expect(panel).to_contain_text("5 runs selected in 2 groups")
-    expect(panel.get_by_role("row", name="learning_rate")).to_contain_text("0.0001")
+    expect(panel.get_by_role("row", name="learning_rate")).to_contain_text("1e-4")
     expect(panel.locator("canvas").first).to_be_visible()
     page.reload()
     expect(panel).to_contain_text("5 runs selected in 2 groups")
@@ -114,6 +117,9 @@ def test_tags_and_views_are_kept(page: Page) -> None:
     page.get_by_role("button", name="Save as…").click()
     page.get_by_label("Name of the view").fill("Baselines")
     page.get_by_role("button", name="Save view").click()
+    expect(
+        page.get_by_role("navigation", name="Views").get_by_role("button", name="Baselines")
+    ).to_be_visible()
     page.goto("/runs")
     page.get_by_role("navigation", name="Views").get_by_role("button", name="Baselines").click()
     expect(page.get_by_role("table", name="Runs").get_by_role("row").filter(has_text="gemma")).to_have_count(
@@ -125,7 +131,7 @@ def test_tags_and_views_are_kept(page: Page) -> None:
 
 def test_old_addresses_lead_to_the_list(page: Page) -> None:
     page.goto("/jobs?status=failed")
-    expect(page).to_have_url("**/runs?query=status+%3D+failed")
+    expect(page).to_have_url(re.compile(r"/runs\?query=status\+%3D\+failed$"))
     page.goto("/compare")
     expect(page.get_by_role("heading", name="Runs")).to_be_visible()
 

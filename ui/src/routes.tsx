@@ -70,6 +70,9 @@ const shared = createRoute({
   component: lazyRouteComponent(() => import("./pages/shared/shared-page"), "SharedPage"),
 });
 
+/** The pages that there are over a folder of runs. */
+const OF_FOLDER = /^\/runs$|^\/jobs\/[^/]+$|^\/projects\/[^/]+\/jobs\/(?!new)[^/]+$/;
+
 /** Everything below this route is only for people who are signed in; others are sent to sign in and come back. */
 const app = createRoute({
   getParentRoute: () => root,
@@ -77,6 +80,7 @@ const app = createRoute({
   beforeLoad: async ({ context, location }) => {
     const state = await context.queryClient.ensureQueryData(authStateQuery);
     if (state.user === null) throw redirect({ to: "/auth", search: { next: location.href } });
+    if (state.folder !== null && !OF_FOLDER.test(location.pathname)) throw redirect({ to: "/runs", replace: true });
   },
   component: lazyRouteComponent(() => import("./shell/app-layout"), "AppLayout"),
 });

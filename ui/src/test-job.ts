@@ -23,6 +23,7 @@ export const runSummary = (change: Partial<RunSummary> = {}): RunSummary => ({
   error: null,
   marks: [],
   findings: [],
+  alerts: [],
   processes: { ranks: [], rank_variance: [], nodes: [], left_out: 0 },
   cost: null,
   start: null,

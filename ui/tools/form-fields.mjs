@@ -14,6 +14,7 @@ const REQUESTS = [
   "BucketIn",
   "BudgetIn",
   "CamelProjectIn",
+  "ChannelIn",
   "CredentialsIn",
   "CreditIn",
   "DatasetChange",
@@ -31,8 +32,10 @@ const REQUESTS = [
   "NewHubToken",
   "SecretIn",
   "NewJob",
+  "NewDocuments",
   "NewModel",
   "NewPasskey",
+  "QuestionsIn",
   "SamplingSettings",
   "ScriptIn",
   "SignUp",
@@ -42,7 +45,7 @@ const REQUESTS = [
 const EXPLAINED = ["NewExport", "SamplingSettings"];
 
 const LIMITS = ["type", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties", "pattern", "enum"];
-const SHOWN = ["default", "defaults", "choices", "empty"];
+const SHOWN = ["default", "defaults", "choices", "empty", "lines"];
 const TEXTS = ["title", "description"];
 
 function resolved(schema) {

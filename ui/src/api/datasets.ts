@@ -29,18 +29,46 @@ export const datasetQuery = (id: string) =>
     refetchInterval: (query) => pollInterval(query, query.state.data && isSettled(query.state.data) ? RESTING_EVERY : MOVING_EVERY),
   });
 
-/** Rows, raw and as a model sees them. A changed mapping is another version of them. */
-export const previewQuery = (dataset: Pick<Dataset, "id" | "format" | "columns">, wanted: QueryOf<"/api/datasets/{dataset_id}/preview">) =>
+/** What makes other rows of a dataset: another mapping, or passages that were cut again. */
+type Version = Pick<Dataset, "id" | "format" | "columns" | "size">;
+
+/** Rows, raw and as a model sees them. */
+export const previewQuery = (dataset: Version, wanted: QueryOf<"/api/datasets/{dataset_id}/preview">) =>
   queryOptions({
-    queryKey: ["datasets", "preview", dataset.id, dataset.format, dataset.columns, wanted],
+    queryKey: ["datasets", "preview", dataset.id, dataset.format, dataset.columns, dataset.size, wanted],
     queryFn: ({ signal }) => answerOf(api.GET("/api/datasets/{dataset_id}/preview", { params: { ...at(dataset.id), query: wanted }, signal })),
     placeholderData: keepPreviousData,
   });
 
-export const problemsQuery = (dataset: Pick<Dataset, "id" | "format" | "columns">, offset: number, limit: number) =>
+export const problemsQuery = (dataset: Version, offset: number, limit: number) =>
   queryOptions({
-    queryKey: ["datasets", "problems", dataset.id, dataset.format, dataset.columns, offset, limit],
+    queryKey: ["datasets", "problems", dataset.id, dataset.format, dataset.columns, dataset.size, offset, limit],
     queryFn: ({ signal }) => answerOf(api.GET("/api/datasets/{dataset_id}/problems", { params: { ...at(dataset.id), query: { offset, limit } }, signal })),
+    placeholderData: keepPreviousData,
+  });
+
+/** Documents of an upload. Another passage length is another version of what they gave. */
+export const documentsQuery = ({ id, status, documents }: Dataset, offset: number, limit: number) =>
+  queryOptions({
+    queryKey: ["datasets", "documents", id, status, documents, offset, limit],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/datasets/{dataset_id}/documents", { params: { ...at(id), query: { offset, limit } }, signal })),
+    placeholderData: keepPreviousData,
+  });
+
+export const rejectedQuery = ({ id, questions }: Dataset, offset: number, limit: number) =>
+  queryOptions({
+    queryKey: ["datasets", "rejected", id, questions, offset, limit],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/datasets/{dataset_id}/rejected", { params: { ...at(id), query: { offset, limit } }, signal })),
+    placeholderData: keepPreviousData,
+  });
+
+type Bounds = Pick<Schemas["QuestionsIn"], "pairs" | "most_passages" | "max_answer_tokens" | "most_tokens">;
+
+/** What an order would cost; which model writes plays no part in it. */
+export const estimateQuery = (id: string, bounds: Bounds) =>
+  queryOptions({
+    queryKey: ["datasets", "estimate", id, bounds],
+    queryFn: ({ signal }) => answerOf(api.POST("/api/datasets/{dataset_id}/questions/estimate", { params: at(id), body: { ...bounds, model: "any" }, signal })),
     placeholderData: keepPreviousData,
   });
 
@@ -57,6 +85,18 @@ function keep(dataset: Dataset): Dataset {
 export const announceDataset = async (body: Schemas["NewDataset"]) => keep(await answerOf(api.POST("/api/datasets", { body })));
 
 export const fetchDataset = async (body: Schemas["DatasetFromHub"]) => keep(await answerOf(api.POST("/api/datasets/from-hub", { body })));
+
+export const announceDocuments = async (body: Schemas["NewDocuments"]) => keep(await answerOf(api.POST("/api/datasets/from-documents", { body })));
+
+export const cutAgain = async (id: string, length: number) =>
+  keep(await answerOf(api.POST("/api/datasets/{dataset_id}/passages", { params: at(id), body: { passage_characters: length } })));
+
+export const orderQuestions = async (id: string, body: Schemas["NewQuestions"]) =>
+  keep(await answerOf(api.POST("/api/datasets/{dataset_id}/questions", { params: at(id), body })));
+
+export const stopQuestions = async (id: string) => keep(await answerOf(api.POST("/api/datasets/{dataset_id}/questions/stop", { params: at(id) })));
+
+export const continueQuestions = async (id: string) => keep(await answerOf(api.POST("/api/datasets/{dataset_id}/questions/continue", { params: at(id), body: {} })));
 
 export const changeDataset = async (id: string, body: Schemas["DatasetChange"]) =>
   keep(await answerOf(api.PATCH("/api/datasets/{dataset_id}", { params: at(id), body })));

@@ -67,6 +67,23 @@ export const whatRanQuery = (id: string) =>
     queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/what-ran", { params: at(id), signal })),
   });
 
+/** Whether the run improved, as its evaluations so far say. */
+export const improvementQuery = ({ id, status, summary }: Pick<Job, "id" | "status" | "summary">, evaluations: number) =>
+  queryOptions({
+    queryKey: ["jobs", "improvement", id, status, evaluations, summary.findings.filter((finding) => finding.without_best).length],
+    placeholderData: keepPreviousData,
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/improvement", { params: at(id), signal })),
+  });
+
+/** What the model answers to the sample prompts of its run; asked again while the run can write more. */
+export const samplesQuery = ({ id, status }: Pick<Job, "id" | "status">) =>
+  queryOptions({
+    queryKey: ["jobs", "samples", id, status],
+    placeholderData: keepPreviousData,
+    refetchInterval: isResting(status) ? false : RESTING_EVERY,
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/samples", { params: at(id), signal })),
+  });
+
 const inPath = (path: string) => path.split("/").map(encodeURIComponent).join("/");
 
 /** What a script wrote or changed in its folder; fetched again with every state that its job enters. */

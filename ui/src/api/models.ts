@@ -33,6 +33,10 @@ async function changed<T>(answer: Promise<T>): Promise<T> {
 
 export const addModel = (body: components["schemas"]["NewModel"]) => changed(answerOf(api.POST("/api/models", { body })));
 export const checkModel = (id: string) => changed(answerOf(api.POST("/api/models/{model_id}/check", { params: at(id) })));
+/** Tries a failed download again. */
+export const fetchModelAgain = (id: string) => changed(answerOf(api.POST("/api/models/{model_id}/fetch", { params: at(id) })));
+/** Adds the finished model of a job to one's own models. */
+export const addJobModel = (jobId: string) => changed(answerOf(api.POST("/api/jobs/{job_id}/base-model", { params: { path: { job_id: jobId } } })));
 export const deleteModel = (id: string) => changed(answerOf(api.DELETE("/api/models/{model_id}", { params: at(id) })));
 
 export function modelFile(id: string, path: string) {

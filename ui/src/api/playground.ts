@@ -53,7 +53,7 @@ class EventLines {
 }
 
 /** The model to load: a run's finished model, one of its checkpoints, or a model of one's own. */
-export type Source = Pick<components["schemas"]["OpenPlayground"], "job_id" | "checkpoint_id" | "model_id">;
+export type Source = Pick<components["schemas"]["OpenPlayground"], "job_id" | "checkpoint_id" | "other_checkpoint_id" | "model_id">;
 
 const LOADING_EVERY = 700;
 const LOADED_EVERY = 5_000;
@@ -66,6 +66,12 @@ export const playgroundQuery = (id: string) =>
     staleTime: 0,
     refetchInterval: (query) => pollInterval(query, query.state.data?.state === "ready" || query.state.data?.state === "ended" ? LOADED_EVERY : LOADING_EVERY),
   });
+
+/** The models that are loaded or loading. */
+export const playgroundsQuery = queryOptions({
+  queryKey: ["playground", "all"],
+  queryFn: ({ signal }) => answerOf(api.GET("/api/playground", { signal })),
+});
 
 /** Loads a model: once for every attempt, however often the page is drawn. The one that is loaded already stays. */
 export const openedQuery = (source: Source, attempt: number) =>

@@ -1,5 +1,6 @@
 /** Cloud providers: connections, rentals, spending, remaining credits and budgets. */
 import { queryOptions, useQuery } from "@tanstack/react-query";
+import { authStateQuery } from "./auth";
 import { answerOf, api, queryClient } from "./client";
 import type { components } from "./schema";
 
@@ -101,6 +102,8 @@ export async function removeCredit(provider: string) {
 
 /** A service's name as it writes it itself; this machine has one, too. */
 export function useProviderTitle() {
-  const providers = useQuery(providersQuery);
+  // Over a folder of runs nothing is rented.
+  const inFolder = Boolean(queryClient.getQueryData(authStateQuery.queryKey)?.folder);
+  const providers = useQuery({ ...providersQuery, enabled: !inFolder });
   return (name: string) => (name === "local" ? "This machine" : (providers.data?.items.find((provider) => provider.name === name)?.title ?? name));
 }

@@ -26,6 +26,14 @@ export const CamelProjectIn = {
   "trainingDataPath": {"type":"string","maxLength":1024},
 } as const;
 
+export const ChannelIn = {
+  "kind": {"type":"string","enum":["email","webhook","slack"]},
+  "name": {"type":"string","minLength":1,"maxLength":80},
+  "address": {"type":"string","minLength":1,"maxLength":2000},
+  "rules": {"type":"array","minItems":1,"maxItems":100,"default":["failed","diverged","stalled","alert"],"items":{"type":"string","maxLength":64}},
+  "project_id": {"type":"string"},
+} as const;
+
 export const CredentialsIn = {
   "values": {"type":"object","maxProperties":20,"items":{"type":"string","maxLength":4000}},
 } as const;
@@ -144,6 +152,13 @@ export const NewJob = {
   "secrets": {"type":"array","maxItems":100,"items":{"type":"string","maxLength":64}},
 } as const;
 
+export const NewDocuments = {
+  "name": {"type":"string","minLength":1,"maxLength":200},
+  "filename": {"type":"string","minLength":1,"maxLength":1024},
+  "size": {"type":"integer","minimum":0,"maximum":9007199254740992},
+  "passage_characters": {"type":"integer","minimum":200,"maximum":20000,"default":1500},
+} as const;
+
 export const NewModel = {
   "source": {"type":"string","enum":["hub","folder","upload"]},
   "name": {"type":"string","minLength":1,"maxLength":200},
@@ -155,6 +170,16 @@ export const NewModel = {
 
 export const NewPasskey = {
   "name": {"type":"string","minLength":1,"maxLength":120},
+} as const;
+
+export const QuestionsIn = {
+  "endpoint": {"type":"string","maxLength":500},
+  "model": {"type":"string","minLength":1,"maxLength":200},
+  "secret": {"type":"string","pattern":"^[A-Z][A-Z0-9_]{0,63}$"},
+  "pairs": {"type":"integer","minimum":1,"maximum":10,"default":2},
+  "most_passages": {"type":"integer","minimum":1,"maximum":100000,"default":200},
+  "max_answer_tokens": {"type":"integer","minimum":64,"maximum":32768,"default":800},
+  "most_tokens": {"type":"integer","minimum":1000,"maximum":10000000000,"default":500000},
 } as const;
 
 export const SamplingSettings = {

@@ -1068,6 +1068,170 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/datasets/from-documents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Announce Documents
+         * @description Create a dataset from documents. Upload the document or the .zip to /content, in pieces.
+         *
+         *     After the last byte, the documents are parsed in a sandbox and cut to passages, one row each.
+         */
+        post: operations["announce_documents_api_datasets_from_documents_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}/documents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Documents
+         * @description List the uploaded documents with their passages. Documents without text come first, with the reason.
+         */
+        get: operations["list_documents_api_datasets__dataset_id__documents_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}/passages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cut Again
+         * @description Cut the uploaded documents again, to passages of another length.
+         */
+        post: operations["cut_again_api_datasets__dataset_id__passages_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}/questions/estimate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Estimate Questions
+         * @description Estimate what question-answer pairs about the passages of documents would cost. Starts nothing.
+         */
+        post: operations["estimate_questions_api_datasets__dataset_id__questions_estimate_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}/questions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Order Questions
+         * @description Have a model write question-answer pairs about the passages of documents, as a new dataset.
+         *
+         *     A worker sends each passage to the endpoint. Answers that are not the asked JSON are rejected.
+         */
+        post: operations["order_questions_api_datasets__dataset_id__questions_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}/questions/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop Questions
+         * @description Stop writing pairs. The pairs that were written become the dataset.
+         */
+        post: operations["stop_questions_api_datasets__dataset_id__questions_stop_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}/questions/continue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Continue Questions
+         * @description Continue with the passages that were not asked about. No passage is asked twice.
+         */
+        post: operations["continue_questions_api_datasets__dataset_id__questions_continue_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}/rejected": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Rejected
+         * @description List the answers and pairs that were rejected, each with its passage and the reason.
+         */
+        get: operations["list_rejected_api_datasets__dataset_id__rejected_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/catalogue": {
         parameters: {
             query?: never;
@@ -1150,6 +1314,26 @@ export interface paths {
          * @description Check the folder of a model again.
          */
         post: operations["check_model_api_models__model_id__check_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{model_id}/fetch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fetch Again
+         * @description Try a failed download from the Hugging Face Hub again.
+         */
+        post: operations["fetch_again_api_models__model_id__fetch_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1612,6 +1796,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{job_id}/samples": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Samples
+         * @description Return what the model answers to the sample prompts of its run, step by step.
+         */
+        get: operations["read_samples_api_jobs__job_id__samples_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/improvement": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Improvement
+         * @description Return whether the eval loss of a job improved, with the 95 % interval of its change.
+         */
+        get: operations["read_improvement_api_jobs__job_id__improvement_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}/evaluations": {
         parameters: {
             query?: never;
@@ -1626,6 +1850,26 @@ export interface paths {
          * @description Evaluate a trained model and compare it with its base model. The new job holds the result.
          */
         post: operations["evaluate_api_jobs__job_id__evaluations_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/export-forms": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Export Forms
+         * @description The formats in which a trained model can be exported, with the reason where one cannot.
+         */
+        get: operations["list_export_forms_api_jobs__job_id__export_forms_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1746,6 +1990,26 @@ export interface paths {
          * @description Start a new job that continues from a checkpoint, with changed settings. The first job stays.
          */
         post: operations["branch_api_jobs__job_id__checkpoints__checkpoint_id__branch_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/base-model": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Use As Base
+         * @description Add the finished model of a job to your models, as the base model of further jobs.
+         */
+        post: operations["use_as_base_api_jobs__job_id__base_model_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2823,6 +3087,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/alert-channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Channels
+         * @description List your alert channels, or those of a project, and the rules that there are.
+         */
+        get: operations["list_channels_api_alert_channels_get"];
+        put?: never;
+        /**
+         * Create Channel
+         * @description Create an alert channel. The answer holds the signing secret of a webhook, once.
+         */
+        post: operations["create_channel_api_alert_channels_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/alert-channels/{channel_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Channel
+         * @description Delete an alert channel. Messages that wait for it are not sent.
+         */
+        delete: operations["delete_channel_api_alert_channels__channel_id__delete"];
+        options?: never;
+        head?: never;
+        /**
+         * Change Channel
+         * @description Change an alert channel.
+         */
+        patch: operations["change_channel_api_alert_channels__channel_id__patch"];
+        trace?: never;
+    };
+    "/api/alert-channels/{channel_id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Try Channel
+         * @description Send a test message now. It is tried once.
+         */
+        post: operations["try_channel_api_alert_channels__channel_id__test_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/server": {
         parameters: {
             query?: never;
@@ -3093,6 +3425,57 @@ export interface components {
             expires_at: string;
         };
         /**
+         * AlertRule
+         * @description A rule that a channel, or a run's config, can name.
+         */
+        AlertRule: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /**
+             * Default
+             * @description Whether a new channel has it.
+             */
+            default: boolean;
+        };
+        /**
+         * AlertsConfig
+         * @description Rules of this run: what its owner is told, and what stops it (docs/alerts.md).
+         */
+        "AlertsConfig-Input": {
+            /**
+             * Alerts
+             * @description Rules that send an alert about this run, such as failed, diverged; instead of those of your channels.
+             * @default []
+             */
+            on?: string[];
+            /**
+             * Stop early on
+             * @description Rules that stop this run, such as diverged, no_learning, overfitting.
+             * @default []
+             */
+            stop_on?: string[];
+        };
+        /**
+         * AlertsConfig
+         * @description Rules of this run: what its owner is told, and what stops it (docs/alerts.md).
+         */
+        "AlertsConfig-Output": {
+            /**
+             * Alerts
+             * @description Rules that send an alert about this run, such as failed, diverged; instead of those of your channels.
+             * @default []
+             */
+            on: string[];
+            /**
+             * Stop early on
+             * @description Rules that stop this run, such as diverged, no_learning, overfitting.
+             * @default []
+             */
+            stop_on: string[];
+        };
+        /**
          * Answers
          * @description Answers of the base model and of the trained model to one prompt.
          */
@@ -3221,6 +3604,11 @@ export interface components {
             user: components["schemas"]["UserOut"] | null;
             /** Csrf Token */
             csrf_token: string | null;
+            /**
+             * Folder
+             * @description The folder whose runs `bloom ui` shows. None: a server with accounts.
+             */
+            folder: string | null;
         };
         /**
          * BackendOut
@@ -3607,9 +3995,16 @@ export interface components {
             maxHours?: number | null;
             /**
              * Failover
-             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, by `failover_by`. An empty list: none. One budget covers all.
              */
             failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
+             * @default {
+             *       "order": "cost",
+             *       "providers": []
+             *     }
+             */
+            failoverBy?: components["schemas"]["FailoverPreference"];
             /**
              * Secrets
              * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
@@ -3769,6 +4164,105 @@ export interface components {
              * @default false
              */
             keep_tokens?: boolean;
+        };
+        /**
+         * ChannelChange
+         * @description The fields of a channel to change. Fields that are left out keep their values.
+         */
+        ChannelChange: {
+            /** Name */
+            name?: string | null;
+            /** Address */
+            address?: string | null;
+            /** Rules */
+            rules?: string[] | null;
+            /** Enabled */
+            enabled?: boolean | null;
+        };
+        /**
+         * ChannelIn
+         * @description A new channel. `email` goes to the address of your account and needs no address.
+         */
+        ChannelIn: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "email" | "webhook" | "slack";
+            /** Name */
+            name: string;
+            /**
+             * Address
+             * @description The https address of a webhook. Not for email.
+             */
+            address?: string | null;
+            /**
+             * Rules
+             * @description What the channel is told.
+             * @default [
+             *       "failed",
+             *       "diverged",
+             *       "stalled",
+             *       "alert"
+             *     ]
+             */
+            rules?: string[];
+            /**
+             * Project Id
+             * @description Only runs of this project. If empty: all your runs.
+             */
+            project_id?: string | null;
+        };
+        /**
+         * ChannelOut
+         * @description A channel. Its address and its signing secret are never shown again.
+         */
+        ChannelOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Project Id */
+            project_id: string | null;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "email" | "webhook" | "slack";
+            /** Name */
+            name: string;
+            /**
+             * Host
+             * @description The host of the webhook, or the email address.
+             */
+            host: string;
+            /** Rules */
+            rules: string[];
+            /** Enabled */
+            enabled: boolean;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Last Sent At */
+            last_sent_at: string | null;
+            /**
+             * Problem
+             * @description Why the newest message did not arrive. Empty: it did.
+             */
+            problem: string | null;
+        };
+        /** Channels */
+        Channels: {
+            /** Items */
+            items: components["schemas"]["ChannelOut"][];
+            /**
+             * Rules
+             * @description Every rule that there is.
+             */
+            rules: components["schemas"]["AlertRule"][];
         };
         /**
          * CheckOut
@@ -4203,6 +4697,14 @@ export interface components {
             engines?: string[];
         };
         /**
+         * ContinueQuestions
+         * @description Another token limit, in place of the one before.
+         */
+        ContinueQuestions: {
+            /** Most Tokens */
+            most_tokens?: number | null;
+        };
+        /**
          * Cost
          * @description The cost of a job on rented instances, in US dollars.
          */
@@ -4462,6 +4964,17 @@ export interface components {
              * @default []
              */
             clock: components["schemas"]["ClockOut"][];
+        };
+        /**
+         * CutAgain
+         * @description Another length of the passages of uploaded documents.
+         */
+        CutAgain: {
+            /**
+             * Passage length
+             * @description Most characters of a passage. Passages end between paragraphs or sentences.
+             */
+            passage_characters: number;
         };
         /**
          * DataConfig
@@ -4729,12 +5242,12 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "uploading" | "fetching" | "inspecting" | "ready" | "failed";
+            status: "uploading" | "fetching" | "parsing" | "generating" | "inspecting" | "ready" | "failed";
             /**
              * Source
              * @enum {string}
              */
-            source: "upload" | "hub";
+            source: "upload" | "hub" | "documents" | "questions";
             /** Format */
             format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
             /** Columns */
@@ -4744,6 +5257,8 @@ export interface components {
             /** Encoding */
             encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "windows-1252" | "latin-1") | null;
             origin: components["schemas"]["OriginOut"] | null;
+            documents: components["schemas"]["DocumentsOut"] | null;
+            questions: components["schemas"]["QuestionsOut"] | null;
             report: components["schemas"]["ReportOut"] | null;
             /** Problem */
             problem: string | null;
@@ -5082,6 +5597,72 @@ export interface components {
             values: components["schemas"]["JsonValue"][];
         };
         /**
+         * DocumentOut
+         * @description One document of an upload. `code` and `problem` say why it gives no text; `notes` what is left out.
+         */
+        DocumentOut: {
+            /** File */
+            file: string;
+            /** Size */
+            size: number;
+            /** Pages */
+            pages: number | null;
+            /** Passages */
+            passages: number;
+            /** Characters */
+            characters: number;
+            /** Notes */
+            notes: string[];
+            /** Code */
+            code: string | null;
+            /** Problem */
+            problem: string | null;
+        };
+        /** Documents */
+        Documents: {
+            /** Items */
+            items: components["schemas"]["DocumentOut"][];
+            /** Total */
+            total: number;
+        };
+        /**
+         * DocumentsOut
+         * @description What became of uploaded documents. `problems`: documents that give no text.
+         */
+        DocumentsOut: {
+            /** Filename */
+            filename: string;
+            /** Size */
+            size: number;
+            /** Passage Characters */
+            passage_characters: number;
+            /**
+             * Files
+             * @default 0
+             */
+            files: number;
+            /**
+             * Problems
+             * @default 0
+             */
+            problems: number;
+            /**
+             * Pages
+             * @default 0
+             */
+            pages: number;
+            /**
+             * Passages
+             * @default 0
+             */
+            passages: number;
+            /**
+             * Characters
+             * @default 0
+             */
+            characters: number;
+        };
+        /**
          * DuplicatesOut
          * @description Rows with the same content as an earlier row.
          */
@@ -5123,6 +5704,18 @@ export interface components {
              * @default 20
              */
             max_batches?: number;
+            /**
+             * Sample prompts
+             * @description Prompts that the model answers before the first step and at every evaluation, always with its likeliest tokens.
+             * @default []
+             */
+            prompts?: string[];
+            /**
+             * Tokens per sample
+             * @description Longest answer to a sample prompt; each token takes one forward pass.
+             * @default 64
+             */
+            sample_tokens?: number;
         };
         /**
          * EvalConfig
@@ -5140,6 +5733,18 @@ export interface components {
              * @default 20
              */
             max_batches: number;
+            /**
+             * Sample prompts
+             * @description Prompts that the model answers before the first step and at every evaluation, always with its likeliest tokens.
+             * @default []
+             */
+            prompts: string[];
+            /**
+             * Tokens per sample
+             * @description Longest answer to a sample prompt; each token takes one forward pass.
+             * @default 64
+             */
+            sample_tokens: number;
         };
         /**
          * EvaluateTask
@@ -5195,6 +5800,19 @@ export interface components {
              * @default []
              */
             lm_eval_tasks: string[];
+        };
+        /**
+         * EvaluatedStepOut
+         * @description One evaluation.
+         */
+        EvaluatedStepOut: {
+            /**
+             * Step
+             * @description 0 is the base model.
+             */
+            step: number;
+            /** Loss */
+            loss: number;
         };
         /**
          * EvaluationResult
@@ -5265,6 +5883,26 @@ export interface components {
             kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
             /** Reason */
             reason: string;
+        };
+        /**
+         * ExportForm
+         * @description A format of exports. If this model cannot be written in it, `reason` says why.
+         */
+        ExportForm: {
+            /**
+             * Form
+             * @enum {string}
+             */
+            form: "adapter" | "merged" | "gguf";
+            /** Available */
+            available: boolean;
+            /** Reason */
+            reason: string | null;
+        };
+        /** ExportForms */
+        ExportForms: {
+            /** Items */
+            items: components["schemas"]["ExportForm"][];
         };
         /**
          * ExportResult
@@ -5356,6 +5994,11 @@ export interface components {
              */
             kind: "export";
             /**
+             * Name
+             * @description Name of the model in a GGUF file; the default is the name of its folder.
+             */
+            name: string | null;
+            /**
              * Prompts
              * @description Prompts to compare before and after the export; the default is some prompts of the data.
              * @default []
@@ -5422,6 +6065,25 @@ export interface components {
             x: number[];
             /** Y */
             y: number[];
+        };
+        /**
+         * FailoverPreference
+         * @description Which offers come next when the chosen one has no machine and `failover` names none.
+         */
+        FailoverPreference: {
+            /**
+             * Order
+             * @description cost: the lowest price first. time: the shortest usual wait and start first.
+             * @default cost
+             * @enum {string}
+             */
+            order?: "cost" | "time";
+            /**
+             * Providers
+             * @description Only these providers. Empty: any that is connected.
+             * @default []
+             */
+            providers?: string[];
         };
         /** FamilyOut */
         FamilyOut: {
@@ -5758,6 +6420,58 @@ export interface components {
             /** Present */
             present: boolean;
         };
+        /**
+         * ImprovementOut
+         * @description Whether the eval loss of a run fell, and how sure that is.
+         */
+        ImprovementOut: {
+            /**
+             * Verdict
+             * @enum {string}
+             */
+            verdict: "yes" | "no" | "unclear";
+            /**
+             * Text
+             * @description The verdict in words, such as: No clear change.
+             */
+            text: string;
+            /** @description The first evaluation. */
+            first: components["schemas"]["EvaluatedStepOut"];
+            lowest: components["schemas"]["EvaluatedStepOut"];
+            latest: components["schemas"]["EvaluatedStepOut"];
+            /** @description What the change is measured at. */
+            compared: components["schemas"]["EvaluatedStepOut"];
+            /**
+             * Change
+             * @description Eval loss minus the first one.
+             */
+            change: number;
+            /**
+             * Low
+             * @description Lower end of the 95 % interval of the change, if known.
+             */
+            low: number | null;
+            /**
+             * High
+             * @description Upper end of the 95 % interval of the change, if known.
+             */
+            high: number | null;
+            /**
+             * Has Best
+             * @description Whether the lowest step may be called the best one.
+             */
+            has_best: boolean;
+            /**
+             * Interval
+             * @description The change and its interval in words.
+             */
+            interval: string | null;
+            /**
+             * Line
+             * @description The answer in one line.
+             */
+            line: string;
+        };
         /** InvitationIn */
         InvitationIn: {
             /** Email */
@@ -5842,6 +6556,13 @@ export interface components {
             /** Active Since */
             active_since?: string | null;
             summary?: components["schemas"]["SummaryDelta"] | null;
+        };
+        /**
+         * JobImprovement
+         * @description The answer for a job. None: it was not evaluated.
+         */
+        JobImprovement: {
+            improvement: components["schemas"]["ImprovementOut"] | null;
         };
         /**
          * JobListItem
@@ -6147,6 +6868,14 @@ export interface components {
              * Format: date-time
              */
             updated_at: string;
+        };
+        /**
+         * JobSamples
+         * @description The samples of a job. Of many steps some are left out: the first and the last are kept.
+         */
+        JobSamples: {
+            /** Items */
+            items: components["schemas"]["PromptSamples"][];
         };
         /**
          * JobTotals
@@ -6821,6 +7550,16 @@ export interface components {
              */
             random_weights?: boolean;
             /**
+             * RoPE scaling
+             * @description Stretches the rotary positions of the model, so that sequences can be longer than the positions it was trained with; written into every export.
+             */
+            rope_scaling?: ("linear" | "dynamic" | "yarn") | null;
+            /**
+             * RoPE scaling factor
+             * @description How many times longer than the model's own positions a sequence can be.
+             */
+            rope_factor?: number | null;
+            /**
              * Architecture
              * @description Name of an architecture from a plug-in; it gets the sizes of this model.
              */
@@ -6901,6 +7640,16 @@ export interface components {
              * @default false
              */
             random_weights: boolean;
+            /**
+             * RoPE scaling
+             * @description Stretches the rotary positions of the model, so that sequences can be longer than the positions it was trained with; written into every export.
+             */
+            rope_scaling: ("linear" | "dynamic" | "yarn") | null;
+            /**
+             * RoPE scaling factor
+             * @description How many times longer than the model's own positions a sequence can be.
+             */
+            rope_factor: number | null;
             /**
              * Architecture
              * @description Name of an architecture from a plug-in; it gets the sizes of this model.
@@ -7003,6 +7752,19 @@ export interface components {
             budget?: number | null;
             /** Max Hours */
             max_hours?: number | null;
+            /**
+             * Failover
+             * @description Offers to take, in this order, when the chosen one has no machine. An empty list: none. Null: the same GPU at other connected providers, by `failover_by`.
+             * @default []
+             */
+            failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
+             * @default {
+             *       "order": "cost",
+             *       "providers": []
+             *     }
+             */
+            failover_by?: components["schemas"]["FailoverPreference"];
         };
         /**
          * NearestFit
@@ -7170,6 +7932,52 @@ export interface components {
             max_steps?: number | null;
         };
         /**
+         * NewChannel
+         * @description A channel that was just created.
+         */
+        NewChannel: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Project Id */
+            project_id: string | null;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "email" | "webhook" | "slack";
+            /** Name */
+            name: string;
+            /**
+             * Host
+             * @description The host of the webhook, or the email address.
+             */
+            host: string;
+            /** Rules */
+            rules: string[];
+            /** Enabled */
+            enabled: boolean;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Last Sent At */
+            last_sent_at: string | null;
+            /**
+             * Problem
+             * @description Why the newest message did not arrive. Empty: it did.
+             */
+            problem: string | null;
+            /**
+             * Signing Secret
+             * @description Only of a webhook, and only now: the key of the HMAC-SHA256 in X-Bloom-Signature.
+             */
+            signing_secret: string | null;
+        };
+        /**
          * NewDataset
          * @description A file to upload.
          */
@@ -7194,6 +8002,27 @@ export interface components {
              * @description Size of the file in bytes.
              */
             size: number;
+        };
+        /**
+         * NewDocuments
+         * @description Documents to upload: one document, or a .zip of a folder. Each passage becomes a row.
+         */
+        NewDocuments: {
+            /** Name */
+            name?: string | null;
+            /** Filename */
+            filename: string;
+            /**
+             * Size
+             * @description Size of the file in bytes.
+             */
+            size: number;
+            /**
+             * Passage length
+             * @description Most characters of a passage. Passages end between paragraphs or sentences.
+             * @default 1500
+             */
+            passage_characters?: number;
         };
         /**
          * NewEvaluation
@@ -7330,9 +8159,16 @@ export interface components {
             max_hours?: number | null;
             /**
              * Failover
-             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+             * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, by `failover_by`. An empty list: none. One budget covers all.
              */
             failover?: components["schemas"]["OfferTaken-Input"][] | null;
+            /**
+             * @default {
+             *       "order": "cost",
+             *       "providers": []
+             *     }
+             */
+            failover_by?: components["schemas"]["FailoverPreference"];
             /**
              * Secrets
              * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
@@ -7384,6 +8220,53 @@ export interface components {
              * @description The file in base64.
              */
             content: string;
+        };
+        /**
+         * NewQuestions
+         * @description An order for pairs about the passages of a dataset. They become a dataset of their own.
+         */
+        NewQuestions: {
+            /**
+             * Endpoint
+             * @description Base address of an OpenAI-compatible API. If empty: a playground of this server.
+             */
+            endpoint?: string | null;
+            /**
+             * Model
+             * @description Model name at the endpoint, or id or name of a playground or a training job.
+             */
+            model: string;
+            /**
+             * API key
+             * @description Name of your secret with the key of the endpoint.
+             */
+            secret?: string | null;
+            /**
+             * Pairs per passage
+             * @description Question-answer pairs asked for each passage.
+             * @default 2
+             */
+            pairs?: number;
+            /**
+             * Most passages
+             * @description Ask about at most this many passages, spread evenly over the documents.
+             * @default 200
+             */
+            most_passages?: number;
+            /**
+             * Tokens per answer
+             * @description Most tokens of one answer of the model.
+             * @default 800
+             */
+            max_answer_tokens?: number;
+            /**
+             * Most tokens
+             * @description Stop before this many tokens are used in total.
+             * @default 500000
+             */
+            most_tokens?: number;
+            /** Name */
+            name?: string | null;
         };
         /**
          * NewShare
@@ -7578,6 +8461,11 @@ export interface components {
              * @description A checkpoint of the job. If empty: the finished model.
              */
             checkpoint_id?: string | null;
+            /**
+             * Other Checkpoint Id
+             * @description Another checkpoint of the job to compare with; it answers as model other.
+             */
+            other_checkpoint_id?: string | null;
             /** Model Id */
             model_id?: string | null;
             /**
@@ -8220,6 +9108,8 @@ export interface components {
             raw: components["schemas"]["JsonValue"];
             /** Pieces */
             pieces: components["schemas"]["PieceOut"][];
+            /** @description Of rows from documents: where it comes from. */
+            source: components["schemas"]["RowSourceOut"] | null;
             /** Tokens */
             tokens: number | null;
             /** Trained Tokens */
@@ -8442,6 +9332,16 @@ export interface components {
             total: number;
         };
         /**
+         * PromptSamples
+         * @description One prompt and its answers, from the first step on.
+         */
+        PromptSamples: {
+            /** Prompt */
+            prompt: string;
+            /** Answers */
+            answers: components["schemas"]["SampleAnswer"][];
+        };
+        /**
          * ProviderOut
          * @description Facts about a provider. `assumed` names values that are assumptions, not published figures.
          */
@@ -8508,6 +9408,124 @@ export interface components {
             url: string | null;
             /** Revision */
             revision: string | null;
+        };
+        /**
+         * QuestionsEstimate
+         * @description What an order may cost. `tokens` is the most that it uses; `limited`: the token limit ends it early.
+         */
+        QuestionsEstimate: {
+            /** Passages */
+            passages: number;
+            /** Pairs */
+            pairs: number;
+            /**
+             * Input Tokens
+             * @description About this many tokens of passages and instructions.
+             */
+            input_tokens: number;
+            /**
+             * Answer Tokens
+             * @description At most this many tokens of answers.
+             */
+            answer_tokens: number;
+            /** Tokens */
+            tokens: number;
+            /** Limited */
+            limited: boolean;
+        };
+        /**
+         * QuestionsIn
+         * @description Which model writes how many pairs, and what it may cost at most.
+         */
+        QuestionsIn: {
+            /**
+             * Endpoint
+             * @description Base address of an OpenAI-compatible API. If empty: a playground of this server.
+             */
+            endpoint?: string | null;
+            /**
+             * Model
+             * @description Model name at the endpoint, or id or name of a playground or a training job.
+             */
+            model: string;
+            /**
+             * API key
+             * @description Name of your secret with the key of the endpoint.
+             */
+            secret?: string | null;
+            /**
+             * Pairs per passage
+             * @description Question-answer pairs asked for each passage.
+             * @default 2
+             */
+            pairs?: number;
+            /**
+             * Most passages
+             * @description Ask about at most this many passages, spread evenly over the documents.
+             * @default 200
+             */
+            most_passages?: number;
+            /**
+             * Tokens per answer
+             * @description Most tokens of one answer of the model.
+             * @default 800
+             */
+            max_answer_tokens?: number;
+            /**
+             * Most tokens
+             * @description Stop before this many tokens are used in total.
+             * @default 500000
+             */
+            most_tokens?: number;
+        };
+        /**
+         * QuestionsOut
+         * @description Questions that a model writes about the passages of a dataset: the order, and how far it is.
+         *
+         *     `endpoint` is null for a playground of this server. `end_reason` says why not all passages were asked.
+         */
+        QuestionsOut: {
+            /**
+             * Dataset Id
+             * Format: uuid
+             */
+            dataset_id: string;
+            /** Endpoint */
+            endpoint: string | null;
+            /** Model */
+            model: string;
+            /** Secret */
+            secret: string | null;
+            /** Pairs */
+            pairs: number;
+            /** Max Answer Tokens */
+            max_answer_tokens: number;
+            /** Most Tokens */
+            most_tokens: number;
+            /** Passages */
+            passages: number;
+            /**
+             * Passages Done
+             * @default 0
+             */
+            passages_done: number;
+            /**
+             * Pairs Kept
+             * @default 0
+             */
+            pairs_kept: number;
+            /**
+             * Rejected
+             * @default 0
+             */
+            rejected: number;
+            /**
+             * Tokens
+             * @default 0
+             */
+            tokens: number;
+            /** End Reason */
+            end_reason: string | null;
         };
         /**
          * QueuedJob
@@ -8802,6 +9820,24 @@ export interface components {
         RecoveryCodes: {
             /** Recovery Codes */
             recovery_codes: string[];
+        };
+        /** RejectedAnswers */
+        RejectedAnswers: {
+            /** Items */
+            items: components["schemas"]["RejectedOut"][];
+            /** Total */
+            total: number;
+        };
+        /**
+         * RejectedOut
+         * @description An answer, or a pair of it, that is not used, with the reason and its beginning.
+         */
+        RejectedOut: {
+            source: components["schemas"]["RowSourceOut"];
+            /** Reason */
+            reason: string;
+            /** Text */
+            text: string;
         };
         /**
          * RentalOut
@@ -9111,6 +10147,72 @@ export interface components {
             total: number;
             /** Kept */
             kept: number;
+        };
+        /**
+         * RowSourceOut
+         * @description Where a row comes from: file, number of the passage in it, pages (PDF) or headings.
+         */
+        RowSourceOut: {
+            /** File */
+            file: string;
+            /** Passage */
+            passage: number;
+            /** Page */
+            page: number | null;
+            /** Last Page */
+            last_page: number | null;
+            /** Heading */
+            heading: string | null;
+            /**
+             * Text
+             * @description The passage that a question is about.
+             */
+            text: string | null;
+        };
+        /**
+         * RunAlert
+         * @description An alert of the run itself: its script raised it, or a loss is not a number.
+         */
+        RunAlert: {
+            /**
+             * Rule
+             * @description alert or diverged.
+             * @default alert
+             */
+            rule: string;
+            /**
+             * Level
+             * @description info, warning or error.
+             * @default warning
+             */
+            level: string;
+            /**
+             * Title
+             * @default
+             */
+            title: string;
+            /**
+             * Text
+             * @default
+             */
+            text: string;
+            /**
+             * Attempt
+             * @description The attempt that raised it.
+             * @default 1
+             */
+            attempt: number;
+            /**
+             * Step
+             * @description The step at which it was raised, if known.
+             */
+            step: number | null;
+            /**
+             * At
+             * @description When the server read it, in seconds since 1970.
+             * @default 0
+             */
+            at: number;
         };
         /**
          * RunChange
@@ -9436,6 +10538,12 @@ export interface components {
              */
             findings: components["schemas"]["Finding"][];
             /**
+             * Alerts
+             * @description Alerts of the run itself, oldest first.
+             * @default []
+             */
+            alerts: components["schemas"]["RunAlert"][];
+            /**
              * @description Each rank and each machine. Empty for a run of one process.
              * @default {
              *       "ranks": [],
@@ -9487,6 +10595,19 @@ export interface components {
              * @default 1
              */
             attempt: number;
+        };
+        /**
+         * SampleAnswer
+         * @description What the model answers at one step.
+         */
+        SampleAnswer: {
+            /**
+             * Step
+             * @description 0 is the model before training.
+             */
+            step: number;
+            /** Text */
+            text: string;
         };
         /**
          * SamplingSettings
@@ -9886,6 +11007,11 @@ export interface components {
              * @default 10
              */
             idle_minutes: number;
+            /**
+             * Other
+             * @description Path of another checkpoint of the same run, to compare with.
+             */
+            other: string | null;
         };
         /**
          * ServerOut
@@ -10368,7 +11494,7 @@ export interface components {
         };
         /**
          * StorageReady
-         * @description Whether the files of jobs on rented machines can be exchanged. If not, `reason` says what to do.
+         * @description Whether jobs can run at every provider that you are connected to. If not, `reason` says what to do.
          */
         StorageReady: {
             /** Ready */
@@ -10385,7 +11511,7 @@ export interface components {
              * Name
              * @enum {string}
              */
-            name: "bucket" | "server";
+            name: "bucket" | "server" | "volume";
             /** Title */
             title: string;
             /** Note */
@@ -10519,6 +11645,11 @@ export interface components {
              * @description Problems of the run, worst first.
              */
             findings?: components["schemas"]["Finding"][];
+            /**
+             * Alerts
+             * @description Alerts of the run itself, oldest first.
+             */
+            alerts?: components["schemas"]["RunAlert"][];
             /** @description Each rank and each machine. Empty for a run of one process. */
             processes?: components["schemas"]["Processes"];
             /** @description The cost of the job. None if nothing was rented. */
@@ -10804,7 +11935,9 @@ export interface components {
             schedule?: components["schemas"]["ScheduleConfig-Input"];
             /**
              * @default {
-             *       "max_batches": 20
+             *       "max_batches": 20,
+             *       "prompts": [],
+             *       "sample_tokens": 64
              *     }
              */
             eval?: components["schemas"]["EvalConfig-Input"];
@@ -10815,6 +11948,13 @@ export interface components {
              *     }
              */
             checkpoint?: components["schemas"]["CheckpointConfig-Input"];
+            /**
+             * @default {
+             *       "on": [],
+             *       "stop_on": []
+             *     }
+             */
+            alerts?: components["schemas"]["AlertsConfig-Input"];
         };
         /**
          * TrainConfig
@@ -10986,7 +12126,9 @@ export interface components {
             schedule: components["schemas"]["ScheduleConfig-Output"];
             /**
              * @default {
-             *       "max_batches": 20
+             *       "max_batches": 20,
+             *       "prompts": [],
+             *       "sample_tokens": 64
              *     }
              */
             eval: components["schemas"]["EvalConfig-Output"];
@@ -10997,6 +12139,23 @@ export interface components {
              *     }
              */
             checkpoint: components["schemas"]["CheckpointConfig-Output"];
+            /**
+             * @default {
+             *       "on": [],
+             *       "stop_on": []
+             *     }
+             */
+            alerts: components["schemas"]["AlertsConfig-Output"];
+        };
+        /**
+         * TrialResult
+         * @description Whether a test message arrived.
+         */
+        TrialResult: {
+            /** Delivered */
+            delivered: boolean;
+            /** Problem */
+            problem: string | null;
         };
         /**
          * TriedRate
@@ -11827,7 +12986,7 @@ export interface operations {
         parameters: {
             query?: {
                 expires?: string;
-                most?: string;
+                size?: string;
                 signature?: string;
             };
             header?: never;
@@ -11861,7 +13020,7 @@ export interface operations {
         parameters: {
             query?: {
                 expires?: string;
-                most?: string;
+                size?: string;
                 signature?: string;
             };
             header?: never;
@@ -13465,6 +14624,292 @@ export interface operations {
             };
         };
     };
+    announce_documents_api_datasets_from_documents_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewDocuments"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DatasetOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_documents_api_datasets__dataset_id__documents_get: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Documents"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    cut_again_api_datasets__dataset_id__passages_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CutAgain"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DatasetOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    estimate_questions_api_datasets__dataset_id__questions_estimate_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QuestionsIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuestionsEstimate"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    order_questions_api_datasets__dataset_id__questions_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewQuestions"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DatasetOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    stop_questions_api_datasets__dataset_id__questions_stop_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DatasetOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    continue_questions_api_datasets__dataset_id__questions_continue_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ContinueQuestions"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DatasetOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_rejected_api_datasets__dataset_id__rejected_get: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RejectedAnswers"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     read_catalogue_api_catalogue_get: {
         parameters: {
             query?: never;
@@ -13629,6 +15074,38 @@ export interface operations {
         };
     };
     check_model_api_models__model_id__check_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    fetch_again_api_models__model_id__fetch_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -14503,6 +15980,70 @@ export interface operations {
             };
         };
     };
+    read_samples_api_jobs__job_id__samples_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobSamples"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_improvement_api_jobs__job_id__improvement_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobImprovement"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     evaluate_api_jobs__job_id__evaluations_post: {
         parameters: {
             query?: never;
@@ -14528,6 +16069,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_export_forms_api_jobs__job_id__export_forms_get: {
+        parameters: {
+            query?: {
+                checkpoint_id?: string | null;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExportForms"];
                 };
             };
             /** @description Error */
@@ -14741,6 +16316,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    use_as_base_api_jobs__job_id__base_model_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A random key. Repeat the same key when you send the same request again, so that it is carried out only once. */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelOut"];
                 };
             };
             /** @description Error */
@@ -15389,6 +16999,7 @@ export interface operations {
     list_runs_api_runs_get: {
         parameters: {
             query?: {
+                project_id?: string | null;
                 /** @description A filter, such as `lr > 1e-4 and status = failed`. */
                 query?: string;
                 /** @description Config fields and metrics to return. */
@@ -15398,7 +17009,6 @@ export interface operations {
                 /** @description Columns, descending with a -. */
                 sort?: string;
                 source?: string | null;
-                project_id?: string | null;
                 limit?: number;
                 offset?: number;
             };
@@ -16065,7 +17675,7 @@ export interface operations {
                     max_hours?: number | null;
                     /**
                      * Failover
-                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, by `failover_by`. An empty list: none. One budget covers all.
                      */
                     failover?: {
                         /** Provider */
@@ -16086,6 +17696,29 @@ export interface operations {
                         /** Region */
                         region?: string | null;
                     }[] | null;
+                    /**
+                     * FailoverPreference
+                     * @description Which offers come next when the chosen one has no machine and `failover` names none.
+                     * @default {
+                     *       "order": "cost",
+                     *       "providers": []
+                     *     }
+                     */
+                    failover_by?: {
+                        /**
+                         * Order
+                         * @description cost: the lowest price first. time: the shortest usual wait and start first.
+                         * @default cost
+                         * @enum {string}
+                         */
+                        order?: "cost" | "time";
+                        /**
+                         * Providers
+                         * @description Only these providers. Empty: any that is connected.
+                         * @default []
+                         */
+                        providers?: string[];
+                    };
                     /**
                      * Secrets
                      * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
@@ -16298,7 +17931,7 @@ export interface operations {
                     max_hours?: number | null;
                     /**
                      * Failover
-                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, the cheapest first. An empty list: none. One budget covers all.
+                     * @description Offers to take, in this order, when the chosen one has no machine. If empty: the same GPU at other connected providers, by `failover_by`. An empty list: none. One budget covers all.
                      */
                     failover?: {
                         /** Provider */
@@ -16319,6 +17952,29 @@ export interface operations {
                         /** Region */
                         region?: string | null;
                     }[] | null;
+                    /**
+                     * FailoverPreference
+                     * @description Which offers come next when the chosen one has no machine and `failover` names none.
+                     * @default {
+                     *       "order": "cost",
+                     *       "providers": []
+                     *     }
+                     */
+                    failover_by?: {
+                        /**
+                         * Order
+                         * @description cost: the lowest price first. time: the shortest usual wait and start first.
+                         * @default cost
+                         * @enum {string}
+                         */
+                        order?: "cost" | "time";
+                        /**
+                         * Providers
+                         * @description Only these providers. Empty: any that is connected.
+                         * @default []
+                         */
+                        providers?: string[];
+                    };
                     /**
                      * Secrets
                      * @description Names of the secrets that the job gets as environment variables. If empty: all secrets of the user and the project.
@@ -17196,6 +18852,173 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_channels_api_alert_channels_get: {
+        parameters: {
+            query?: {
+                /** @description The channels of this project. */
+                project_id?: string | null;
+                /** @description True: your own and those of all your projects. */
+                all?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Channels"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    create_channel_api_alert_channels_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewChannel"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_channel_api_alert_channels__channel_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    change_channel_api_alert_channels__channel_id__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelOut"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    try_channel_api_alert_channels__channel_id__test_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TrialResult"];
+                };
             };
             /** @description Error */
             "4XX": {

@@ -29,6 +29,13 @@ export const startEvaluation = async (jobId: string, body: NewEvaluation) =>
 
 export const startExport = async (jobId: string, body: NewExport) => keep(await answerOf(api.POST("/api/jobs/{job_id}/exports", { params: at(jobId), body })));
 
+/** The formats in which a model, or one of its checkpoints, can be exported. */
+export const exportFormsQuery = (jobId: string, checkpointId: string | null) =>
+  queryOptions({
+    queryKey: ["jobs", "export-forms", jobId, checkpointId],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/export-forms", { params: { ...at(jobId), query: { checkpoint_id: checkpointId } }, signal })),
+  });
+
 export const forgetTasks = () => queryClient.invalidateQueries({ queryKey: ["jobs", "tasks"] });
 
 /** Checkpoints of all runs, newest first. */

@@ -103,6 +103,11 @@ type Control = {
   problem: string | null;
 };
 
+type EvaluatedStep = { step: number; loss: number };
+export type Improvement = { verdict: "yes" | "no" | "unclear"; text: string; first: EvaluatedStep; compared: EvaluatedStep; interval: string | null };
+
+export type PromptSamples = { prompt: string; answers: { step: number; text: string }[] };
+
 type RankValue = { rank: number; value: number | null };
 
 export type CardData = {
@@ -111,6 +116,8 @@ export type CardData = {
   name: string;
   status: RunStatus;
   findings: Finding[];
+  /** A snapshot of an older version has none. */
+  improvement?: Improvement | null;
   /** A snapshot of an older version has no errors here. */
   attempts?: Attempt[];
   discontinuities: Discontinuity[];
@@ -124,6 +131,8 @@ export type CardData = {
   checkpoints: { best: string | null; items: Checkpoint[] };
   /** `output`: the last lines that the process printed, where whoever started it keeps them. */
   logs: { lines: LogLine[]; total: number; errors: number; output?: string[] };
+  /** A snapshot of an older version has none. */
+  samples?: PromptSamples[];
   failure: Failure | null;
   /** A snapshot of an older version has none. */
   what_ran?: WhatRan;

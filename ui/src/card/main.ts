@@ -1,5 +1,5 @@
 /**
- * The card of a run: seven sections in one file, drawn from data that lies in the page. Whoever shows it live
+ * The card of a run: eight sections in one file, drawn from data that lies in the page. Whoever shows it live
  * calls `metaflow_card_update` with newer data; zoom, search and scroll positions stay as they are. The page of
  * `bloom train --serve-metrics` comes without data, asks its server, and can steer the run.
  */
@@ -15,6 +15,7 @@ import { element, section, time } from "./dom";
 import { FailureSection } from "./failure-section";
 import { follow } from "./live";
 import { LogsSection } from "./logs-section";
+import { SamplesSection } from "./samples-section";
 import { badge, StatusSection } from "./status-section";
 import { SystemSection } from "./system-section";
 import { WhatRanSection } from "./what-ran-section";
@@ -28,7 +29,7 @@ declare global {
   }
 }
 
-const SECTIONS = [["status", "Status"], ["metrics", "Metrics"], ["system", "System"], ["checkpoints", "Checkpoints"], ["logs", "Logs"], ["failure", "Failure"], ["what-ran", "What ran"]] as const;
+const SECTIONS = [["status", "Status"], ["metrics", "Metrics"], ["samples", "Samples"], ["system", "System"], ["checkpoints", "Checkpoints"], ["logs", "Logs"], ["failure", "Failure"], ["what-ran", "What ran"]] as const;
 
 class Card {
   #curves = new CardCurves();
@@ -38,11 +39,13 @@ class Card {
   #status = new StatusSection();
   #metrics = new ChartGrid(this.#view, "No metric has been reported yet.");
   #leftOut = element("p", { class: "dim" });
+  #samples = new SamplesSection();
   #system = new SystemSection(this.#view);
   #checkpoints = new CheckpointsSection();
   #logs = new LogsSection();
   #failure = new FailureSection();
   #whatRan = new WhatRanSection();
+  #links: Map<string, HTMLElement>;
   #control: ControlSection | null;
   #data: CardData | null = null;
 
@@ -50,10 +53,10 @@ class Card {
     this.#control = control;
     const metrics = section("metrics", "Training metrics", chartTools(this.#view).root);
     metrics.body.append(this.#metrics.root, this.#leftOut);
-    const links = SECTIONS.map(([id, title]) => element("li", {}, element("a", { href: `#${id}` }, title)));
+    this.#links = new Map(SECTIONS.map(([id, title]) => [id, element("li", {}, element("a", { href: `#${id}` }, title))]));
     container.append(
-      element("header", {}, element("div", {}, this.#title, this.#made), element("nav", { "aria-label": "Sections" }, element("ul", {}, ...links))),
-      element("main", {}, this.#status.root, control?.root, metrics.root, this.#system.root, this.#checkpoints.root, this.#logs.root, this.#failure.root, this.#whatRan.root),
+      element("header", {}, element("div", {}, this.#title, this.#made), element("nav", { "aria-label": "Sections" }, element("ul", {}, ...this.#links.values()))),
+      element("main", {}, this.#status.root, control?.root, metrics.root, this.#samples.root, this.#system.root, this.#checkpoints.root, this.#logs.root, this.#failure.root, this.#whatRan.root),
     );
     // A canvas keeps the colours that it was drawn with.
     matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.#rebuild());
@@ -73,6 +76,8 @@ class Card {
     this.#control?.show(data);
     this.#metrics.show([...training, ...engine]);
     this.#leftOut.textContent = data.metrics_left_out > 0 ? `Not shown here: ${countText(data.metrics_left_out)} metric series. Their values are in the run directory.` : "";
+    this.#samples.show(data);
+    this.#links.get("samples")?.toggleAttribute("hidden", this.#samples.root.hidden);
     this.#system.show(data, system);
     this.#checkpoints.show(data);
     this.#logs.show(data);

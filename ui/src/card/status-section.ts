@@ -1,13 +1,14 @@
 /** Section 1: how the run is doing, in figures and in findings. */
 import { factText } from "@/text/machines";
-import { counted, countText, durationText } from "@/text/numbers";
-import { type CardData, messageOf, type RunStatus } from "./card-data";
+import { counted, countText, durationText, metricText } from "@/text/numbers";
+import { type CardData, type Improvement, messageOf, type RunStatus } from "./card-data";
 import { element, facts, section, time } from "./dom";
 import { causeText, epochText, phaseText, sentence, toneOf, withLocalTimes } from "@/text/run-words";
 
 export class StatusSection {
   #bar = element("div", { class: "bar" });
   #figures = element("div");
+  #improvement = element("p");
   #findings = element("div", { class: "findings", role: "status" });
   #facts = element("div");
   readonly root: HTMLElement;
@@ -15,13 +16,16 @@ export class StatusSection {
   constructor() {
     const { root, body } = section("status", "Status");
     this.root = root;
-    body.append(this.#bar, this.#figures, this.#findings, this.#facts);
+    body.append(this.#bar, this.#figures, this.#improvement, this.#findings, this.#facts);
   }
 
   show(data: CardData) {
     const { status } = data;
     this.#writeBar(status);
     this.#figures.replaceChildren(facts(figures(status)));
+    const answer = data.improvement;
+    this.#improvement.hidden = !answer;
+    if (answer) this.#improvement.replaceChildren(element("strong", {}, "Did it improve?"), " ", element("span", { class: `badge ${TONES[answer.verdict]}` }, answer.text), ` ${answeredText(answer)}`);
     this.#findings.replaceChildren(...notices(data));
     const known = Object.entries(status.facts).filter(([name]) => name !== "global_batch_size");
     this.#facts.replaceChildren();
@@ -42,6 +46,14 @@ export class StatusSection {
     for (const [name, value] of Object.entries(described)) this.#bar.setAttribute(name, value);
     this.#bar.replaceChildren(filled);
   }
+}
+
+const TONES = { yes: "good", no: "bad", unclear: "" } as const;
+
+function answeredText({ first, compared, interval }: Improvement): string {
+  const from = `${metricText(first.loss)} (${first.step === 0 ? "base model" : `step ${countText(first.step)}`})`;
+  const to = compared.step === first.step ? "" : ` → ${metricText(compared.loss)} (step ${countText(compared.step)})`;
+  return `Eval loss ${from}${to}${interval ? `; ${interval}` : ""}.`;
 }
 
 const of = (value: number | null, total: number | null, text: (value: number) => string) =>

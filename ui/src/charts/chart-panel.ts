@@ -86,7 +86,7 @@ export class ChartPanel {
     const tools = element("div", { class: "chart-tools" }, ...this.#buttons(isFullSize));
     this.root = element(
       "figure",
-      { class: `chart${spec.fills || isFullSize ? " fills" : ""}${spec.height > 200 ? " large" : ""}`, ...(spec.id ? { id: isFullSize ? `${spec.id}-full` : spec.id } : {}) },
+      { class: `chart${spec.fills || isFullSize ? " fills" : ""}${spec.height > 200 ? " large" : ""}${spec.lines.length === 1 ? " single" : ""}`, ...(spec.id ? { id: isFullSize ? `${spec.id}-full` : spec.id } : {}) },
       element("figcaption", {}, element(heading, {}, spec.title), tools),
       box,
       this.#printed,

@@ -48,7 +48,7 @@ function LossCard({ spec, waiting, className }: { spec: ChartSpec | undefined; w
     return (
       <Card className={className}>
         <h2 className="text-[13px] font-[590]">Loss</h2>
-        <p className="grid h-[300px] place-items-center text-center text-dim">{waiting}</p>
+        <p className="grid h-[250px] place-items-center text-center text-dim">{waiting}</p>
       </Card>
     );
   }
@@ -62,15 +62,18 @@ function LossCard({ spec, waiting, className }: { spec: ChartSpec | undefined; w
 const ALL_PARTS: readonly ChartPart[] = ["training", "engine", "system"];
 const SUMMARY_NAMES = new Set(["train/learning_rate", "train/grad_norm", "train/tokens_per_second"]);
 const TINY = 100;
+/** The loss beside other cards: lower than alone, so that the overview stays short. */
+const BESIDE = 250;
 
 /** The charts of a run. */
 export function JobCharts({ store, marks, fetchRange, stepsPerEpoch, waiting, parts = ALL_PARTS, aside, hosts }: JobChartsProps) {
   const view = useNewChartsView(store, marks, fetchRange, stepsPerEpoch ?? null);
   const specs = useChartSpecs(store, hosts);
-  const loss = specs.training.find(isLoss);
+  const found = specs.training.find(isLoss);
   const others = useMemo(() => specs.training.filter((spec) => !isLoss(spec)), [specs]);
   const summary = useMemo(() => others.filter(({ lines }) => SUMMARY_NAMES.has(lines[0]?.name ?? "")).map((spec) => ({ ...spec, height: TINY })), [others]);
   const isSummary = parts.includes("summary");
+  const loss = useMemo(() => (found && isSummary ? { ...found, height: BESIDE } : found), [found, isSummary]);
 
   return (
     <ChartsViewContext value={view}>

@@ -24,6 +24,11 @@ describe("the charts of the engine", () => {
   });
 });
 
+it("the margin of the eval loss is no chart", () => {
+  const { training } = chartSpecsFor(curves(["eval/loss", "eval/loss_change", "eval/loss_change_margin"]));
+  expect(training.flatMap(({ lines }) => lines.map(({ name }) => name))).toEqual(["eval/loss"]);
+});
+
 describe("the charts of several ranks and machines", () => {
   it("draw a line for every rank that reports a metric", () => {
     const [step] = chartSpecsFor([...curves(["train/step_seconds"]), ...curves(["train/step_seconds"], 2), ...curves(["train/step_seconds"], 1)]).training;

@@ -229,8 +229,12 @@ const deviceColour = (one: Telemetry | undefined, index: number) => paletteColou
 
 const has = (names: ReadonlySet<string>) => (spec: ChartSpec) => spec.lines.some((line) => names.has(line.name));
 
+/** How sure a change of the eval loss is: a part of the answer whether the run improved, and no chart. */
+const WITHOUT_CHART = new Set(["eval/loss_change", "eval/loss_change_margin"]);
+
 /** The charts for the curves that a run has. `hosts`: machine by rank. */
-export function chartSpecsFor(curves: readonly RunCurve[], hosts: Readonly<Record<string, string>> = {}): Record<"training" | "engine" | "system", ChartSpec[]> {
+export function chartSpecsFor(all: readonly RunCurve[], hosts: Readonly<Record<string, string>> = {}): Record<"training" | "engine" | "system", ChartSpec[]> {
+  const curves = all.filter(({ name }) => !WITHOUT_CHART.has(name));
   const known = new Set(curves.map(({ name }) => name));
   return { training: trainingSpecs(curves), engine: ENGINE_CHARTS.filter(has(known)), system: systemSpecs(curves, hosts) };
 }

@@ -92,15 +92,15 @@ function DataCell<Row>({ column, content, named }: { column: Column<Row>; conten
   );
 }
 
-type PageStepsProps = { page: number; pageSize: number; total: number; onTurn: (page: number) => void };
+type PageStepsProps = { page: number; pageSize: number; total: number; onTurn: (page: number) => void; label?: string };
 
 /** "21–40 of 65", with steps to either side. Absent when everything fits on one page. */
-export function PageSteps({ page, pageSize, total, onTurn }: PageStepsProps) {
+export function PageSteps({ page, pageSize, total, onTurn, label = "Pages" }: PageStepsProps) {
   if (total <= pageSize) return null;
   const first = (page - 1) * pageSize + 1;
   const last = Math.min(page * pageSize, total);
   return (
-    <nav aria-label="Pages" className="mt-3 flex items-center justify-end gap-2 text-sm text-dim">
+    <nav aria-label={label} className="mt-3 flex items-center justify-end gap-2 text-sm text-dim">
       <span aria-live="polite" className="mr-2">
         {first}–{last} of {total.toLocaleString("en-GB")}
       </span>

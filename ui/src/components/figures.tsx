@@ -13,7 +13,7 @@ export function StatSummary({ label, stats }: { label: string; stats: Stat[] }) 
       className="grid grid-cols-2 overflow-hidden rounded-card border border-line bg-card lg:grid-flow-col lg:auto-cols-fr lg:grid-cols-none"
     >
       {stats.map(({ name, value, unit }) => (
-        <div key={name} className="-mt-px -ml-px border-t border-l border-line px-4 py-3 max-lg:last:odd:col-span-2">
+        <div key={name} className="-mt-px -ml-px border-t border-l border-line px-4 py-3 max-sm:py-2 max-lg:last:odd:col-span-2">
           <dt className="text-2xs text-dim">{name}</dt>
           <dd className="mt-0.5 text-xl font-[600] tracking-[-0.02em]">
             {value === undefined ? <Skeleton className="my-1 h-4 w-14" /> : value}

@@ -40,7 +40,7 @@ const numeric = ({ allowed }: { allowed: Schema[] }) => allowed.find(({ type }) 
 /** A form in which the field applies, with one value typed. */
 function typedInto(field: ConfigField, text: string) {
   const folder = field.path === "model.path" || field.path === "model.random_weights";
-  const base: Record<string, string> = { method: field.path.startsWith("lora.") ? "lora" : "full", ...(folder && { "model.preset": "", "model.path": "/models/x" }) };
+  const base: Record<string, string> = { method: field.path.startsWith("lora.") ? "lora" : "full", ...(field.path === "model.rope_factor" && { "model.rope_scaling": "yarn" }), ...(folder && { "model.preset": "", "model.path": "/models/x" }) };
   const values = Object.entries({ ...base, [field.path]: text }).reduce((tree, [path, value]) => withValue(tree, path, value) as ConfigValues, valuesOf({}));
   return jobRules.safeParse({ ...startingValues("p1"), config: values }).error?.issues.map((issue) => issue.path.join(".")) ?? [];
 }
@@ -121,7 +121,7 @@ describe("defaults that depend on what is trained", () => {
 });
 
 it.each(fields.filter(([, { kind }]) => kind === "whole" || kind === "decimal"))("sends %s alone when nothing else was typed", (path, field) => {
-  const base: Record<string, string> = path.startsWith("lora.") ? { method: "lora" } : {};
+  const base: Record<string, string> = path.startsWith("lora.") ? { method: "lora" } : path === "model.rope_factor" ? { "model.rope_scaling": "yarn" } : {};
   const values = Object.entries({ ...base, [path]: "1" }).reduce((tree, [name, value]) => withValue(tree, name, value) as ConfigValues, valuesOf({}));
   const expected = Object.entries({ ...base, [field.path]: 1 }).reduce((tree, [name, value]) => withValue(tree, name, value), {});
   expect(configOf(values, {})).toEqual(expected);

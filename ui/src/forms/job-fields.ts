@@ -89,6 +89,10 @@ export const CONFIG_GROUPS = {
     field("model.ffn_size", { when: ofPreset }),
     field("model.context_length"),
   ],
+  positions: [
+    field("model.rope_scaling", { before: ["", "None"] }),
+    field("model.rope_factor", { when: (values) => Boolean(valueAt(values, "model.rope_scaling")) }),
+  ],
   method: [field("method")],
   adapters: [
     field("lora.rank", { when: withAdapters }),
@@ -117,7 +121,8 @@ export const CONFIG_GROUPS = {
     field("compile"),
     field("processes", { when: byEngine }),
   ],
-  saving: [field("checkpoint.every_steps"), field("checkpoint.every_epochs"), field("checkpoint.keep_last"), field("eval.every_steps")],
+  saving: [field("checkpoint.every_steps"), field("checkpoint.every_epochs"), field("checkpoint.keep_last"), field("eval.every_steps"), field("eval.max_batches"), field("alerts.stop_on"), field("alerts.on")],
+  samples: [field("eval.prompts"), field("eval.sample_tokens")],
 } as const satisfies Record<string, readonly ConfigField[]>;
 
 export type ConfigGroup = keyof typeof CONFIG_GROUPS;

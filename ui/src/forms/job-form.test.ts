@@ -126,6 +126,13 @@ describe("fields that depend on others", () => {
     expect(adaptersFor("q_proj,  v_proj k_proj")).toEqual({ targets: ["q_proj", "v_proj", "k_proj"] });
     expect(adaptersFor("all-linear")).toEqual({ targets: "all-linear" });
   });
+
+  it("take one text per line, and keep line breaks inside a text", () => {
+    const config = { eval: { prompts: ["Who are you?", "Write two lines:\nfirst"] } };
+    const shown = valuesOf(config);
+    expect(shown["eval"]).toMatchObject({ prompts: "Who are you?\nWrite two lines:\\nfirst" });
+    expect(configOf(shown, {})).toMatchObject(config);
+  });
 });
 
 describe("numbers", () => {

@@ -29,8 +29,12 @@ function formValue(config: Json, field: ConfigField): string {
   if (field.path === "model.preset" && isText(valueAt(config, "model.path"))) return MODEL_FOLDER;
   const value = valueAt(config, field.path);
   if (value === undefined || value === null) return field.initial ?? "";
-  return Array.isArray(value) ? value.join(", ") : String(value);
+  if (!Array.isArray(value)) return String(value);
+  return field.kind === "lines" ? value.map((line) => String(line).replaceAll("\n", NEW_LINE)).join("\n") : value.join(", ");
 }
+
+/** A line break inside one of the texts of a field with one text on each line. */
+const NEW_LINE = "\\n";
 
 const isText = (value: unknown) => typeof value === "string" && value !== "";
 
@@ -57,6 +61,8 @@ function parsedValue(field: ConfigField, typed: string): unknown {
       return typed === "true";
     case "names":
       return typed === field.schema.word ? typed : typed.split(/[\s,]+/).filter(Boolean);
+    case "lines":
+      return typed.split("\n").map((line) => line.trim().replaceAll(NEW_LINE, "\n")).filter(Boolean);
     default:
       return typed;
   }

@@ -24,15 +24,18 @@ export type FieldSchema = {
   readonly choices?: readonly Choice[];
   /** What no value means. */
   readonly empty?: string;
+  /** A list of texts, one on each line. */
+  readonly lines?: boolean;
   /** A word that is allowed instead of a number or of names. */
   readonly word?: string;
 };
 
-export type FieldKind = "whole" | "decimal" | "text" | "names" | "choice" | "yes-no";
+export type FieldKind = "whole" | "decimal" | "text" | "names" | "lines" | "choice" | "yes-no";
 
 export type Option = readonly [value: string, text: string, note?: string];
 
-export function kindOf({ type, enum: values, choices }: FieldSchema): FieldKind {
+export function kindOf({ type, enum: values, choices, lines }: FieldSchema): FieldKind {
+  if (lines) return "lines";
   if (type === "boolean") return "yes-no";
   if (values || choices) return "choice";
   if (type === "integer") return "whole";

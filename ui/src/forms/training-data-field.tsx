@@ -59,7 +59,7 @@ export function DatasetNote({ id }: { id: string }) {
   );
 }
 
-const STATUS = { uploading: "uploading", fetching: "downloading", inspecting: "being inspected", ready: "ready", failed: "not readable" } as const;
+const STATUS = { uploading: "uploading", fetching: "downloading", parsing: "being read", generating: "being written", inspecting: "being inspected", ready: "ready", failed: "not readable" } as const;
 
 function DataPathHelp() {
   const server = useQuery(serverQuery);

@@ -111,14 +111,15 @@ export function checkpointsSearch(given: Record<string, unknown>): CheckpointsSe
 }
 
 /** The model to load: a run, one checkpoint of it, or a model of one's own. */
-export type PlaygroundSearch = { job?: string; checkpoint?: string; model?: string };
+/** `other`: a second checkpoint of the run, to compare with. */
+export type PlaygroundSearch = { job?: string; checkpoint?: string; other?: string; model?: string };
 
 export function playgroundSearch(given: Record<string, unknown>): PlaygroundSearch {
   const job = text(given.job);
-  return job ? { job, checkpoint: text(given.checkpoint) } : { model: text(given.model) };
+  return job ? { job, checkpoint: text(given.checkpoint), other: text(given.other) } : { model: text(given.model) };
 }
 
-const SETTINGS_TABS = ["profile", "sessions", "tokens", "people", "audit"] as const;
+const SETTINGS_TABS = ["profile", "sessions", "tokens", "alerts", "people", "audit"] as const;
 export type SettingsTab = (typeof SETTINGS_TABS)[number];
 /** `linked` and `error`: how linking an account at a sign-in provider ended. */
 type SettingsSearch = { tab?: SettingsTab; linked?: string; error?: string };

@@ -1,5 +1,6 @@
 /** The footer of the landing page and of every page of the app: product, version, and what the server itself serves. */
 import { cn } from "@/components/class-names";
+import { useFolder } from "./session";
 
 /** Put in by the build, from openapi.json. */
 declare const APP_VERSION: string;
@@ -10,11 +11,13 @@ const LINKS = [
 ];
 
 export function Footer({ className }: { className?: string }) {
+  // `bloom ui` answers some of the API only, and describes none of it.
+  const links = useFolder() === null ? LINKS : LINKS.slice(1);
   return (
     <footer className={cn("flex flex-wrap justify-between gap-x-6 gap-y-1.5 border-t border-line py-4 text-xs text-dim", className)}>
       <span>GPU Bloom {APP_VERSION}</span>
       <ul className="flex flex-wrap gap-x-5 gap-y-1.5">
-        {LINKS.map(({ href, text }) => (
+        {links.map(({ href, text }) => (
           <li key={href}>
             <a href={href} className="underline-offset-3 hover:text-text hover:underline">
               {text}

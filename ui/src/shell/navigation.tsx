@@ -1,6 +1,6 @@
 /** The navigation: its destinations, the list of links, the account corner and the menu on a phone. */
 import { Link, useNavigate } from "@tanstack/react-router";
-import { Activity, Database, FolderKanban, LayoutDashboard, LogOut, type LucideIcon, Menu, MessagesSquare, Package, Save, ServerCog, Settings, Sparkles, SquareTerminal, X } from "lucide-react";
+import { Activity, Database, FolderKanban, FolderOpen, LayoutDashboard, LogOut, type LucideIcon, Menu, MessagesSquare, Package, Save, ServerCog, Settings, Sparkles, SquareTerminal, X } from "lucide-react";
 import { Dialog } from "radix-ui";
 import { useState } from "react";
 import { setSignedOut, signOut } from "@/api/auth";
@@ -10,7 +10,7 @@ import { dismissToasts, toastFailure } from "@/components/toasts";
 import { stopUploads } from "@/uploads/upload-store";
 import { Avatar } from "./avatar";
 import { Brand } from "./page";
-import { useCurrentUser } from "./session";
+import { useCurrentUser, useFolder } from "./session";
 
 type Destination = {
   to: "/dashboard" | "/projects" | "/runs" | "/finetune" | "/script" | "/datasets" | "/models" | "/checkpoints" | "/playground" | "/providers" | "/settings";
@@ -49,10 +49,14 @@ const navigation: { title: string | null; items: Destination[] }[] = [
   },
 ];
 
+/** All that there is over a folder of runs. */
+const OF_FOLDER = navigation.slice(0, 1).map((group) => ({ ...group, items: group.items.filter(({ to }) => to === "/runs") }));
+
 export function NavigationList({ onChoose }: { onChoose?: () => void }) {
+  const shown = useFolder() === null ? navigation : OF_FOLDER;
   return (
     <nav aria-label="Main" className="flex flex-col">
-      {navigation.map((group) => (
+      {shown.map((group) => (
         <div key={group.title ?? "top"}>
           {group.title && (
             <h2 className="mx-2.5 mt-4 mb-1 text-[11px] tracking-[0.06em] text-faint uppercase">{group.title}</h2>
@@ -77,7 +81,27 @@ export function NavigationList({ onChoose }: { onChoose?: () => void }) {
   );
 }
 
+/** Who is signed in, or the folder that is shown. */
 export function AccountCorner() {
+  const folder = useFolder();
+  return folder === null ? <Account /> : <FolderName folder={folder} />;
+}
+
+function FolderName({ folder }: { folder: string }) {
+  return (
+    <div className="flex items-center gap-2.5 border-t border-line px-2.5 pt-3">
+      <FolderOpen aria-hidden className="size-4 shrink-0 text-dim" />
+      <div className="min-w-0 flex-1 leading-tight">
+        <div className="truncate font-[540]">{folder.split("/").findLast(Boolean) ?? folder}</div>
+        <div className="truncate text-2xs text-dim" title={folder}>
+          {folder}
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function Account() {
   const user = useCurrentUser();
   const navigate = useNavigate();
   const [pending, setPending] = useState(false);

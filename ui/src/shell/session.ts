@@ -1,8 +1,8 @@
 /** The signed-in person, and what follows a sign-in. */
-import { useQueryClient } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useRouter } from "@tanstack/react-router";
 import { createContext, use } from "react";
-import { needsSecondFactor, oidcName, secondStepQuery, setSignedIn } from "@/api/auth";
+import { authStateQuery, needsSecondFactor, oidcName, secondStepQuery, setSignedIn } from "@/api/auth";
 import type { OAuthProvider, SecondStep, SignedIn, User } from "@/api/types";
 import { safeNextPath } from "./address";
 
@@ -14,6 +14,9 @@ export function useCurrentUser(): User {
   if (user === null) throw new Error("This page can only be shown to a signed-in user.");
   return user;
 }
+
+/** The folder whose runs `bloom ui` shows; null on a server with accounts. There is nothing to start or to control there. */
+export const useFolder = (): string | null => useQuery(authStateQuery).data?.folder ?? null;
 
 /** What follows every way of signing in: ask for the second factor, or remember who it is and go where they were going. */
 export function useSignInDone(next?: string) {

@@ -24,8 +24,10 @@ import { bytesText, countText } from "@/text/numbers";
 import { continueDataset } from "@/uploads/chosen-files";
 import { cancelUpload, useUploadOf } from "@/uploads/upload-store";
 import { DatasetStatusBadge } from "./dataset-status";
+import { DocumentsCard } from "./documents-card";
 import { EncodingForm, FormatCard } from "./format-card";
 import { PreviewCard } from "./preview-card";
+import { QuestionsCard } from "./questions-card";
 import { ColumnsCard, DuplicatesCard, LengthsCard, ProblemsCard } from "./report-cards";
 
 const route = getRouteApi("/app/datasets/$datasetId");
@@ -63,6 +65,8 @@ function LoadedDataset({ dataset }: { dataset: Dataset }) {
         <DatasetActions dataset={dataset} usable={report !== null && report.examples > 0} />
       </PageHeader>
       <ImportStatus dataset={dataset} />
+      {dataset.documents && dataset.documents.files > 0 && <DocumentsCard dataset={dataset} documents={dataset.documents} />}
+      {dataset.questions && <QuestionsCard dataset={dataset} questions={dataset.questions} />}
       {report && <Inspected dataset={dataset} report={report} />}
     </>
   );
@@ -227,7 +231,7 @@ function DeleteDatasetButton({ dataset }: { dataset: Dataset }) {
 }
 
 /** Whether all bytes of a text file are here, which another encoding may make readable. */
-const hasText = ({ filename, size, received }: Dataset) => size > 0 && received === size && !filename.toLowerCase().endsWith(".parquet");
+const hasText = ({ filename, size, received, source }: Dataset) => (source === "upload" || source === "hub") && size > 0 && received === size && !filename.toLowerCase().endsWith(".parquet");
 
 /** What stands between a dataset and its use: bytes that are missing, an inspection under way, a failure. */
 export function ImportStatus({ dataset }: { dataset: Dataset }) {
@@ -243,13 +247,21 @@ export function ImportStatus({ dataset }: { dataset: Dataset }) {
     );
   }
   if (dataset.status === "uploading") return upload ? <Waiting text="The file is being uploaded. The report appears here after the upload." /> : <Stopped dataset={dataset} />;
-  const fetching = dataset.status === "fetching";
+  // Its own card says how far it is.
+  if (dataset.status === "generating") return null;
+  const { text, label } = WAITING[dataset.status];
   return (
-    <Waiting text={fetching ? "The server is downloading the dataset. You can leave this page." : "The server is inspecting the rows: columns, format, lengths, problems, duplicates. You can leave this page."}>
-      <ProgressBar value={dataset.progress} label={fetching ? "Download progress" : "Inspection progress"} className="mt-2.5" />
+    <Waiting text={`${text} You can leave this page.`}>
+      <ProgressBar value={dataset.progress} label={label} className="mt-2.5" />
     </Waiting>
   );
 }
+
+const WAITING = {
+  fetching: { text: "The server is downloading the dataset.", label: "Download progress" },
+  parsing: { text: "The server is reading the documents and cutting them to passages.", label: "Documents read" },
+  inspecting: { text: "The server is inspecting the rows: columns, format, lengths, problems, duplicates.", label: "Inspection progress" },
+} as const;
 
 function Waiting({ text, children }: { text: string; children?: ReactNode }) {
   return (

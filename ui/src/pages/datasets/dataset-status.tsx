@@ -5,6 +5,8 @@ import { useUploadOf } from "@/uploads/upload-store";
 const TEXTS: Record<Dataset["status"], string> = {
   uploading: "upload incomplete",
   fetching: "downloading",
+  parsing: "reading documents",
+  generating: "writing questions",
   inspecting: "inspecting",
   ready: "ready",
   failed: "failed",
@@ -20,7 +22,7 @@ export function DatasetStatusBadge({ dataset, className }: { dataset: Dataset; c
       </Badge>
     );
   }
-  const tone = { uploading: upload ? "teal" : "bad", fetching: "teal", inspecting: "teal", ready: "good", failed: "bad" } as const;
+  const tone = { uploading: upload ? "teal" : "bad", fetching: "teal", parsing: "teal", generating: "teal", inspecting: "teal", ready: "good", failed: "bad" } as const;
   return (
     <Badge tone={tone[dataset.status]} className={className}>
       {dataset.status === "uploading" && upload ? "uploading" : TEXTS[dataset.status]}

@@ -25,6 +25,7 @@ import { PageHeader, usePageTitle } from "@/shell/page";
 import { bytesText, countText } from "@/text/numbers";
 import { sendDatasets } from "@/uploads/chosen-files";
 import { DatasetStatusBadge } from "./dataset-status";
+import { DocumentsButton } from "./documents-dialog";
 import { FORMAT_NAMES } from "./format-card";
 
 const route = getRouteApi("/app/datasets");
@@ -49,6 +50,7 @@ export function DatasetsPage() {
 
   const actions = (
     <>
+      <DocumentsButton />
       <HubDatasetButton />
       <ChooseFiles text="Upload files" several variant="primary" onChoose={(files) => void send(files)} />
     </>
@@ -65,7 +67,7 @@ export function DatasetsPage() {
               return (
                 <div className="rounded-card border-2 border-dashed border-line-strong">
                   <EmptyState icon={FileUp} title="Drop a dataset file here." action={<div className="flex flex-wrap justify-center gap-2">{actions}</div>}>
-                    Supported files: .jsonl, .json, .csv, .tsv, .txt and .parquet, of any size. The format (chat messages, prompt and completion, plain text) is detected automatically, and a preview shows what a model learns from each row.
+                    Supported files: .jsonl, .json, .csv, .tsv, .txt and .parquet, of any size. Documents (PDF, Word, Markdown, HTML) become training text. The format (chat messages, prompt and completion, plain text) is detected automatically, and a preview shows what a model learns from each row.
                   </EmptyState>
                 </div>
               );
@@ -129,7 +131,7 @@ function NameCell({ dataset }: { dataset: Dataset }) {
 }
 
 function StatusCell({ dataset }: { dataset: Dataset }) {
-  const moving = (dataset.status === "inspecting" || dataset.status === "fetching") && dataset.progress !== null;
+  const moving = ["inspecting", "fetching", "parsing", "generating"].includes(dataset.status) && dataset.progress !== null;
   return (
     <div className="inline-grid min-w-28 gap-1.5">
       <span>

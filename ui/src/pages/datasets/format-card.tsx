@@ -55,6 +55,7 @@ export function FormatCard({ dataset, report }: { dataset: Dataset; report: Data
   const [editing, setEditing] = useState(false);
   const { mapping, detection } = report;
   const byHand = dataset.format !== null;
+  const made = dataset.source === "documents" || dataset.source === "questions";
   const unclear = mapping === null;
   return (
     <Card aria-label="Format">
@@ -69,7 +70,7 @@ export function FormatCard({ dataset, report }: { dataset: Dataset; report: Data
         <>
           <p className="flex flex-wrap items-center gap-x-2.5 gap-y-1 text-lg font-[590]">
             {FORMAT_NAMES[mapping.format]}
-            <Badge tone={byHand || detection.confidence >= 0.9 ? "good" : "violet"}>{byHand ? "set manually" : `detected, ${Math.round(detection.confidence * 100)} % confidence`}</Badge>
+            <Badge tone={byHand || detection.confidence >= 0.9 ? "good" : "violet"}>{made ? "made by this server" : byHand ? "set manually" : `detected, ${Math.round(detection.confidence * 100)} % confidence`}</Badge>
           </p>
           <p className="mt-0.5 mb-3 text-sm text-dim">
             {byHand ? "" : `${sentence(detection.reason)} `}

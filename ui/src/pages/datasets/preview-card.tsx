@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { previewQuery } from "@/api/datasets";
 import { modelsQuery } from "@/api/models";
-import type { Dataset, DatasetReport, Piece, PreviewRow } from "@/api/types";
+import type { Dataset, DatasetReport, Piece, PreviewRow, RowSource } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { PageSteps } from "@/components/data-table";
 import { Select } from "@/components/input";
@@ -33,6 +33,7 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
             {loaded.items.map((row) => (
               <li key={row.number} className="min-w-0">
                 <RowHead row={row} />
+                <RowSourceLine source={row.source} />
                 {show(row)}
               </li>
             ))}
@@ -104,6 +105,28 @@ function RowHead({ row }: { row: PreviewRow }) {
           {sentence(`The row ${remark}`)}
         </p>
       ))}
+    </div>
+  );
+}
+
+/** Where a row comes from, in words. */
+export function sourceText({ file, passage, page, last_page: last, heading }: RowSource): string {
+  const pages = page === null ? null : last === null || last === page ? `page ${countText(page)}` : `pages ${countText(page)}–${countText(last)}`;
+  return [file, pages, heading, `passage ${countText(passage)}`].filter((part) => part !== null).join(" · ");
+}
+
+/** The source beside its passage; of a question also the passage that it was written about. */
+function RowSourceLine({ source }: { source: RowSource | null }) {
+  if (source === null) return null;
+  return (
+    <div className="mb-1 text-xs">
+      <p className="break-words text-teal-soft">{sourceText(source)}</p>
+      {source.text !== null && (
+        <details className="mt-0.5">
+          <summary className="cursor-pointer text-dim hover:text-text">Show the passage</summary>
+          <p className="mt-1 rounded-control border border-line px-3 py-2 whitespace-pre-wrap break-words text-dim">{source.text}</p>
+        </details>
+      )}
     </div>
   );
 }

@@ -134,7 +134,7 @@ export function DataChoice() {
 
 function datasetStateText({ status, report }: Dataset): string {
   if (status === "ready") return report?.mapping ? "" : ", format unknown";
-  return { uploading: ", uploading", fetching: ", downloading", inspecting: ", inspecting", failed: ", failed" }[status];
+  return { uploading: ", uploading", fetching: ", downloading", parsing: ", reading documents", generating: ", writing questions", inspecting: ", inspecting", failed: ", failed" }[status];
 }
 
 function DataFacts({ dataset: { id, report } }: { dataset: Dataset }) {

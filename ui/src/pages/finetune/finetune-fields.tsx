@@ -51,6 +51,9 @@ export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProp
       <ConfigAccordion title="Training examples: chat template, trained tokens, packing, truncation, eval split" group="examples">
         <ConfigFields group="examples" />
       </ConfigAccordion>
+      <ConfigAccordion title="Sequences longer than the model’s context: RoPE scaling" group="positions">
+        <ConfigFields group="positions" />
+      </ConfigAccordion>
       <TrainingAccordions />
       <ConfigAccordion title="Backend" group="backend">
         <BackendField />

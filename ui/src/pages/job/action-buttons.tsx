@@ -11,8 +11,9 @@ import { Menu, type MenuItem } from "@/components/menu";
 import { toast, toastFailure } from "@/components/toasts";
 import { ExtendDialog, SettingsDialog, ShareDialog } from "./job-dialogs";
 import { MoveDialog } from "./move-dialog";
+import { useTuneFurther } from "./tune-further";
 
-type JobAction = "save" | "settings" | "pause" | "resume" | "cancel" | "extend" | "delete" | "download" | "share" | "playground" | "move" | "again";
+type JobAction = "save" | "settings" | "pause" | "resume" | "cancel" | "extend" | "delete" | "download" | "share" | "playground" | "move" | "again" | "base";
 
 /** The actions that each state of a job allows. The server has the same table and decides. */
 const ACTIONS: Record<JobStatus, JobAction[]> = {
@@ -23,7 +24,7 @@ const ACTIONS: Record<JobStatus, JobAction[]> = {
   paused: ["delete", "cancel", "share", "settings", "move", "resume"],
   cancelling: ["share"],
   cancelled: ["delete", "share", "again", "move", "resume"],
-  completed: ["delete", "share", "again", "extend", "download", "playground"],
+  completed: ["delete", "share", "again", "extend", "download", "playground", "base"],
   failed: ["delete", "share", "move", "resume", "again"],
 };
 
@@ -48,13 +49,16 @@ export function primaryOf(job: Pick<Job, "status" | "has_model" | "kind" | "task
 }
 
 /** A person's own script takes no commands but to stop, and its result is not a model for the playground. */
-const NOT_OF_SCRIPTS: readonly JobAction[] = ["save", "settings", "extend", "playground", "again"];
+const NOT_OF_SCRIPTS: readonly JobAction[] = ["save", "settings", "extend", "playground", "again", "base"];
 
 /** A run that was sent from another machine is controlled there. */
 const OF_SENT_RUNS: readonly JobAction[] = ["cancel", "delete", "share"];
 
-export function actionsFor(job: Pick<Job, "status" | "has_model" | "kind" | "task">): JobAction[] {
-  const possible = ACTIONS[job.status].filter((action) => job.has_model || (action !== "download" && action !== "playground"));
+/** What needs a finished model. */
+const OF_MODELS: readonly JobAction[] = ["download", "playground", "base"];
+
+export function actionsFor(job: Pick<Job, "status" | "has_model" | "kind" | "task"> & { config?: Job["config"] }): JobAction[] {
+  const possible = ACTIONS[job.status].filter((action) => (job.has_model || !OF_MODELS.includes(action)) && (action !== "base" || job.config?.method === "full"));
   if (job.kind === "run") return possible.filter((action) => OF_SENT_RUNS.includes(action));
   if (job.kind !== "script") return possible;
   // One that does not go on from a checkpoint would lose everything by a pause; the server refuses it.
@@ -74,6 +78,7 @@ const TEXTS: Record<JobAction, string> = {
   playground: "Open in playground",
   move: "Move to another machine",
   again: "Duplicate and edit",
+  base: "Fine-tune this model",
 };
 
 type Direct = "save" | "pause" | "resume";
@@ -113,7 +118,8 @@ export function ActionButtons({ job }: { job: Job }) {
   };
 
   const primary = primaryOf(job);
-  const choose = (action: JobAction) => (isDirect(action) ? void run(action) : setOpen(action));
+  const tuneFurther = useTuneFurther(job.id);
+  const choose = (action: JobAction) => (action === "base" ? void tuneFurther.start() : isDirect(action) ? void run(action) : setOpen(action));
   const others = actionsFor(job).filter((action) => action !== primary);
   const items = MENU_ORDER.filter((action) => others.includes(action)).map(
     (action): MenuItem => ({
@@ -132,7 +138,7 @@ export function ActionButtons({ job }: { job: Job }) {
   );
 }
 
-const MENU_ORDER: readonly JobAction[] = ["resume", "pause", "save", "settings", "playground", "download", "extend", "again", "move", "share", "cancel", "delete"];
+const MENU_ORDER: readonly JobAction[] = ["resume", "pause", "save", "settings", "playground", "download", "base", "extend", "again", "move", "share", "cancel", "delete"];
 
 const ICONS: Partial<Record<JobAction, LucideIcon>> = { pause: Pause, resume: Play, cancel: Ban, playground: MessagesSquare, download: Download, again: CopyPlus, share: Share2 };
 

@@ -128,7 +128,7 @@ function DetailsDialog({ name, details, onClose }: { name: string; details: Chec
   );
 }
 
-const columns = (job: Job): Column<Checkpoint>[] => (job.kind === "script" ? FACTS : [...FACTS, actions(job)]);
+const columns = (job: Job): Column<Checkpoint>[] => (job.kind === "train" ? [...FACTS, actions(job)] : FACTS);
 
 const FACTS: Column<Checkpoint>[] = [
   {

@@ -213,18 +213,18 @@ function Scores({ scores }: { scores: ReturnType<typeof scoresOf> }) {
 const ANSWERS_PER_PAGE = 4;
 
 /** Answers to prompts, a few at a time. */
-export function AnswerPages({ prompts }: { prompts: Evaluation["prompts"] }) {
+export function AnswerPages({ prompts, perPage = ANSWERS_PER_PAGE }: { prompts: Evaluation["prompts"]; perPage?: number }) {
   const [page, setPage] = useState(1);
   return (
     <>
       <ol className="grid gap-3">
-        {prompts.slice((page - 1) * ANSWERS_PER_PAGE, page * ANSWERS_PER_PAGE).map((answered, index) => (
+        {prompts.slice((page - 1) * perPage, page * perPage).map((answered, index) => (
           // Two prompts may read the same.
           // oxlint-disable-next-line react/no-array-index-key
           <AnswerPair key={index} answered={answered} />
         ))}
       </ol>
-      <PageSteps page={page} pageSize={ANSWERS_PER_PAGE} total={prompts.length} onTurn={setPage} />
+      <PageSteps page={page} pageSize={perPage} total={prompts.length} onTurn={setPage} />
     </>
   );
 }

@@ -5,7 +5,7 @@ import { useWatch } from "react-hook-form";
 import { archiveAddress, modelFileAddress, modelFilesQuery } from "@/api/jobs";
 import { hubTokenQuery } from "@/api/models";
 import { HubPush, NewExport as ExportSchema } from "@/api/request-fields";
-import { startExport } from "@/api/tasks";
+import { exportFormsQuery, startExport } from "@/api/tasks";
 import type { ExportResult as Exported, Job, NewExport } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
@@ -21,6 +21,7 @@ import type { Subject } from "./checkpoints-card";
 import { linesOf, Marked } from "./evaluation-card";
 import { FileTable } from "./result-cards";
 import { TaskCard } from "./task-card";
+import { TuneFurtherButton } from "./tune-further";
 import { methodOf } from "./tuning-card";
 
 const REPOSITORY = new RegExp(HubPush.repository.pattern);
@@ -96,10 +97,13 @@ function ExportForm({ subject, onClose, onStarted }: Required<ExportDialogProps>
     },
   });
   const push = useWatch({ control: form.control, name: "push" });
-  const forms = subject.method === "full" ? FORM_CHOICES.filter(([name]) => name !== "adapter") : FORM_CHOICES;
+  const offered = useQuery(exportFormsQuery(subject.jobId, subject.checkpoint?.id ?? null));
+  const refused = (offered.data?.items ?? []).filter(({ available }) => !available);
+  const forms = FORM_CHOICES.filter(([name]) => !refused.some((each) => each.form === name) && !(name === "adapter" && subject.method === "full"));
+  const gguf = refused.find((each) => each.form === "gguf");
   return (
     <ApiForm label="Export" failure={failure} onSubmit={onSubmit}>
-      <ChoiceCards label="Format" options={forms} {...field("form")} />
+      <ChoiceCards label="Format" options={forms} help={gguf ? `GGUF is not offered. ${gguf.reason ?? ""}` : undefined} {...field("form")} />
       <SelectField label="Precision" options={DTYPES} help={ExportSchema.dtype.description} {...field("dtype")} />
       <TextareaField label="Test prompts" optional rows={2} help="Enter one prompt per line. If empty, prompts from the dataset are used." {...field("prompts")} />
       <div className="grid gap-3">
@@ -151,6 +155,7 @@ export function ExportResult({ task }: { task: Job }) {
       </p>
       <ReplayCheck exported={exported} />
       <Files task={task} />
+      {exported.form === "merged" && <TuneFurtherButton jobId={task.id} />}
       {exported.notes.map((note) => (
         <p key={note} className="text-xs text-dim">
           {note}

@@ -28,8 +28,11 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   const { summary } = job;
   const findings: Finding[] = [];
   if (job.status === "failed") {
-    const advice = job.failed_on_data ? "Change the data or the config, then start again: “Duplicate and edit” opens the form as it was." : ADVICE[job.error_code ?? ""] ?? "Read the logs, then resume the job or start a new one.";
+    const advice = job.failed_on_data ? "Change the data or the config, then start again: “Duplicate and edit” opens the form as it was." : (job.kind === "run" ? "Read the logs." : (ADVICE[job.error_code ?? ""] ?? "Read the logs, then resume the job or start a new one."));
     findings.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.error_message ?? "No reason was recorded."} ${advice}` });
+  }
+  if (job.error_code === "stopped_by_rule" && job.status !== "failed") {
+    findings.push({ key: "stopped", tone: "attention", title: "Stopped early.", text: job.error_message ?? "" });
   }
   findings.push(...moneyFindings(job, summary));
   if (summary.waiting !== null) findings.push({ key: "waiting", tone: "plain", title: "Waiting.", text: summary.waiting });
@@ -37,6 +40,11 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   summary.findings.forEach((finding, index) => {
     const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
     findings.push({ key: `${finding.kind}-${index}`, tone, title: `${finding.title}.`, text: `${withLocalTimes(finding.sentence, finding.since)} ${finding.next_step}`.trimEnd() });
+  });
+  summary.alerts.forEach(({ level, title, text, step }, index) => {
+    const tone = level === "error" ? "bad" : level === "warning" ? "attention" : "plain";
+    const where = step === null || text.includes("at step") ? "" : `Step ${countText(step)}.`;
+    findings.push({ key: `alert-${index}`, tone, title: /[.!?]$/.test(title) ? title : `${title}.`, text: `${text} ${where}`.trim() });
   });
   const refused = Object.entries(summary.marks.findLast((mark) => mark.kind === "applied")?.refused ?? {});
   if (refused.length > 0) {
@@ -122,7 +130,7 @@ export function FindingsList({ findings, job }: { findings: Finding[]; job: Job 
         <FindingRow key={finding.key} finding={finding} job={job} />
       ))}
       {hidden > 0 && (
-        <button type="button" aria-expanded={all} onClick={() => setAll(!all)} className="w-full px-3.5 py-2 text-left text-sm text-violet-soft underline-offset-3 hover:underline">
+        <button type="button" aria-expanded={all} onClick={() => setAll(!all)} className="w-full px-3.5 py-1.5 text-left text-sm text-violet-soft underline-offset-3 hover:underline">
           {all ? "Show fewer" : `${countText(hidden)} more`}
         </button>
       )}
@@ -137,7 +145,7 @@ function FindingRow({ finding: { key, tone, title, text }, job }: { finding: Fin
   const Icon = ICONS[tone];
   const failed = key === "failed";
   return (
-    <article className="grid grid-cols-[auto_minmax(0,1fr)] items-baseline gap-x-2.5 px-3.5 py-2">
+    <article className="grid grid-cols-[auto_minmax(0,1fr)] items-baseline gap-x-2.5 px-3.5 py-1.5">
       <Icon aria-hidden className={cn("size-[15px] translate-y-0.5", COLOURS[tone])} />
       <div className="break-words">
         <b className="mr-1.5 font-[570]">{title}</b>

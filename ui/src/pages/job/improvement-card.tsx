@@ -3,47 +3,18 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Check, CircleHelp, X } from "lucide-react";
 import { useSyncExternalStore } from "react";
-import { isResting, jobQuery } from "@/api/jobs";
+import { improvementQuery, isResting, jobQuery } from "@/api/jobs";
 import { tasksQuery } from "@/api/tasks";
-import type { EvaluationResult, Job } from "@/api/types";
+import type { EvaluationResult, Job, JobImprovement } from "@/api/types";
 import type { CurveStore } from "@/charts/curve-store";
 import { cn } from "@/components/class-names";
 import { Card } from "@/components/card";
 import { Badge } from "@/components/notice";
 import { countText, metricText } from "@/text/numbers";
 
-type Evaluated = { step: number; loss: number };
-export type Improvement = { first: Evaluated; best: Evaluated; latest: Evaluated; verdict: "yes" | "no" | "unclear"; text: string };
+export type Improvement = NonNullable<JobImprovement["improvement"]>;
 
-/** Differences below this share are noise for an evaluation that says nothing of its own spread. */
-const NOISE = 0.005;
-
-/** What the evaluations of a run say. `spoiled`: a finding that forbids to call any step the best. */
-export function improvementOf(evaluations: readonly Evaluated[], spoiled: string | null): Improvement | null {
-  const finite = evaluations.filter(({ loss }) => Number.isFinite(loss));
-  const first = finite[0];
-  const latest = finite.at(-1);
-  if (!first || !latest) return null;
-  const best = finite.reduce((lowest, each) => (each.loss < lowest.loss ? each : lowest));
-  if (spoiled !== null) return { first, best, latest, verdict: "no", text: `No: ${spoiled}` };
-  if (finite.length < 2) return { first, best, latest, verdict: "unclear", text: "Not clear: only one evaluation" };
-  const change = (best.loss - first.loss) / Math.abs(first.loss || 1);
-  if (best === first) return { first, best, latest, verdict: "no", text: "No" };
-  if (change > -NOISE) return { first, best, latest, verdict: "unclear", text: "Not clear" };
-  return { first, best, latest, verdict: "yes", text: best === latest ? "Yes" : `Yes, up to step ${countText(best.step)}` };
-}
-
-/** Why no step of this run may be called the best; null where one may. */
-export const spoiledBy = ({ summary }: Pick<Job, "summary">): string | null => summary.findings.find((finding) => finding.without_best)?.title.toLowerCase() ?? null;
-
-/** The evaluations of the newest attempt that reached each step. */
-export function useEvaluations(store: CurveStore): Evaluated[] {
-  const written = useSyncExternalStore(store.subscribe, () => {
-    const curve = store.curve("eval/loss");
-    return curve ? JSON.stringify([...new Map(curve.x.map((step, index) => [step, curve.value[index]])).entries()].toSorted(([a], [b]) => a - b)) : "[]";
-  });
-  return (JSON.parse(written) as [number, number][]).map(([step, loss]) => ({ step, loss }));
-}
+const TEXT_COLOURS = { yes: "text-success-soft", no: "text-danger-soft", unclear: "text-dim" } as const;
 
 const TONES = { yes: { tone: "good", icon: Check }, no: { tone: "bad", icon: X }, unclear: { tone: "neutral", icon: CircleHelp } } as const;
 
@@ -53,8 +24,9 @@ const changeText = (before: number, after: number) => {
 };
 
 export function ImprovementCard({ job, store }: { job: Job; store: CurveStore }) {
-  const evaluations = useEvaluations(store);
-  const found = improvementOf(evaluations, spoiledBy(job));
+  // Asked again with every evaluation, and when the run is at rest: then its findings are complete.
+  const evaluated = useSyncExternalStore(store.subscribe, () => store.curve("eval/loss")?.x.length ?? 0);
+  const found = useQuery(improvementQuery(job, evaluated)).data?.improvement ?? null;
   const answers = useNewestAnswers(job);
   return (
     <Card aria-label="Did it improve?" className={cn("grid p-0", answers && "lg:grid-cols-[5fr_7fr]")}>
@@ -85,12 +57,12 @@ function Verdict({ found: { verdict, text } }: { found: Improvement }) {
   );
 }
 
-function Compared({ found: { first, best, latest, verdict } }: { found: Improvement }) {
-  const shown = verdict === "no" ? latest : best;
+function Compared({ found: { first, lowest, latest, compared, verdict, interval, has_best } }: { found: Improvement }) {
+  const noteOf = (step: number) => [step === lowest.step && verdict === "yes" && (has_best ? "best" : "lowest"), step === latest.step && "latest"].filter(Boolean).join(", ");
   const rows = [
     { name: first.step === 0 ? "Base model" : `First evaluation, step ${countText(first.step)}`, note: null, ...first, colour: "bg-primary-soft" },
-    ...(verdict === "yes" && best !== latest ? [{ name: `Step ${countText(best.step)}`, note: "best", ...best, colour: "bg-success-soft" }] : []),
-    ...(latest === first ? [] : [{ name: `Step ${countText(latest.step)}`, note: verdict === "yes" && best === latest ? "best, latest" : "latest", ...latest, colour: "bg-violet-soft" }]),
+    ...(verdict === "yes" && lowest.step !== latest.step ? [{ name: `Step ${countText(lowest.step)}`, note: noteOf(lowest.step), ...lowest, colour: "bg-success-soft" }] : []),
+    ...(latest.step === first.step ? [] : [{ name: `Step ${countText(latest.step)}`, note: noteOf(latest.step), ...latest, colour: "bg-violet-soft" }]),
   ];
   const low = Math.min(...rows.map(({ loss }) => loss));
   const high = Math.max(...rows.map(({ loss }) => loss));
@@ -98,9 +70,15 @@ function Compared({ found: { first, best, latest, verdict } }: { found: Improvem
   return (
     <>
       <p className="text-[26px] leading-tight font-[620] tracking-[-0.025em] tabular-nums">
-        {metricText(first.loss)} <span className="font-normal text-dim">→</span> {metricText(shown.loss)}
-        <small className={cn("ml-2 text-base font-[520] tracking-normal", shown.loss < first.loss ? "text-success-soft" : "text-danger-soft")}>{changeText(first.loss, shown.loss)}</small>
+        {metricText(first.loss)} <span className="font-normal text-dim">→</span> {metricText(compared.loss)}
+        <small className={cn("ml-2 text-base font-[520] tracking-normal", TEXT_COLOURS[verdict])}>{changeText(first.loss, compared.loss)}</small>
       </p>
+      {interval && (
+        <p className="text-xs text-dim" title="Compared batch by batch with the first evaluation. A change whose interval contains 0 may be noise.">
+          {interval[0]?.toUpperCase()}
+          {interval.slice(1)}
+        </p>
+      )}
       <table className="mt-2 w-full text-sm">
         <caption className="sr-only">Loss on the held-out rows</caption>
         <thead className="text-2xs text-faint">

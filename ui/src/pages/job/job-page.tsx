@@ -21,6 +21,7 @@ import { JobStatusBadge, RowsUsed, statusText } from "@/pages/jobs/job-table";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { JOB_TABS, type JobTab } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
+import { useFolder } from "@/shell/session";
 import { countText } from "@/text/numbers";
 import { phaseText } from "@/text/run-words";
 import { ActionButtons } from "./action-buttons";
@@ -69,12 +70,13 @@ function LoadedJob({ job }: { job: Job }) {
   const navigate = useNavigate({ from: "/projects/$projectId/jobs/$jobId" });
   const findings = useFindings(job);
   const counts = useTabCounts(job, findings);
+  const inFolder = useFolder() !== null;
   const show = (chosen: string) => void navigate({ search: { tab: JOB_TABS.find((each): each is Exclude<JobTab, "overview"> => each === chosen && each !== "overview") }, resetScroll: false });
 
   return (
     <>
       <PageHeader
-        crumbs={<Crumbs job={job} />}
+        crumbs={inFolder ? <FolderCrumbs job={job} /> : <Crumbs job={job} />}
         title={
           <span className="flex flex-wrap items-center gap-x-2.5 gap-y-1">
             <span className="min-w-0 break-words">{job.name}</span>
@@ -87,14 +89,14 @@ function LoadedJob({ job }: { job: Job }) {
         }
         note={subtitleOf(job)}
       >
-        <ActionButtons job={job} />
+        {!inFolder && <ActionButtons job={job} />}
       </PageHeader>
       <RunProgress job={job} />
       <JobStats job={job} />
       {connection === "lost" && <ConnectionLost />}
       <Tabs value={tab} onValueChange={show} activationMode="manual" className="mt-2.5">
         <TabList aria-label="Job">
-          {JOB_TABS.map((each) => (
+          {JOB_TABS.filter((each) => !inFolder || each !== "samples").map((each) => (
             <Tab key={each} value={each}>
               {TAB_TEXTS[each]}
               <TabCount {...(counts[each] ?? {})} />
@@ -272,6 +274,17 @@ function Crumbs({ job }: { job: Job }) {
       <Link to="/jobs" search={{ project: job.project_id }} className={linkClass}>
         Jobs
       </Link>
+    </>
+  );
+}
+
+function FolderCrumbs({ job }: { job: Job }) {
+  return (
+    <>
+      <Link to="/runs" className="underline-offset-3 hover:text-text hover:underline">
+        Runs
+      </Link>{" "}
+      / <span className="text-text">{job.project_name}</span>
     </>
   );
 }

@@ -41,6 +41,12 @@ describe("the actions of a job", () => {
     expect(actionsFor({ status: "completed", has_model: false, kind: "train", task: null })).not.toContain(action);
   });
 
+  it("offers to fine-tune further only what is a whole model", () => {
+    const completed = { status: "completed", has_model: true, kind: "train", task: null } as const;
+    expect(actionsFor(job({ ...completed, config: { method: "full" } }))).toContain("base");
+    expect(actionsFor(job({ ...completed, config: { method: "lora" } }))).not.toContain("base");
+  });
+
   const allActions = (task: object) => [...new Set(all.flatMap((status) => actionsFor(job({ status, has_model: true, kind: "script", task: { kind: "script", ...task } }))))].toSorted();
 
   it("a script gets no command that it cannot receive", () => {
@@ -86,6 +92,19 @@ describe("findings", () => {
     expect(result[0]?.text).toMatch(/^Killed by signal 9\. .*Resume/);
     expect(result[1]?.title).toBe("Resumed twice.");
     expect(result[1]?.text).toContain("8,000");
+  });
+
+  it("show the alerts of the run, and the rule that stopped it", () => {
+    const alerts = [
+      { rule: "alert", level: "info", title: "Half way", text: "50 %", attempt: 1, step: 1200, at: 0 },
+      { rule: "diverged", level: "error", title: "The loss is not a number", text: "loss is NaN at step 4.", attempt: 1, step: 4, at: 0 },
+    ];
+    const result = findingsOf(job({ status: "cancelled", error_code: "stopped_by_rule", error_message: "Stopped early by the rule diverged.", summary: { alerts } }), true);
+    expect(result.map(({ tone, title, text }) => [tone, title, text])).toEqual([
+      ["attention", "Stopped early.", "Stopped early by the rule diverged."],
+      ["plain", "Half way.", "50 % Step 1,200."],
+      ["bad", "The loss is not a number.", "loss is NaN at step 4."],
+    ]);
   });
 
   it("show what was found wrong with the run, with its own sentences", () => {

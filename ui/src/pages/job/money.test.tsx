@@ -6,6 +6,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { queryClient } from "@/api/client";
 import type { Requirements } from "@/api/scripts";
 import { testJob } from "@/test-job";
+import { CHEAPEST_NEXT, failoverBody } from "@/pages/offers/failover-fields";
 import { serveFrom } from "@/test-server";
 import { findingsOf } from "./findings";
 import { CostCard } from "./job-stats";
@@ -90,6 +91,6 @@ describe("moving to another machine", () => {
     await userEvent.type(budget, "25");
     await userEvent.click(screen.getByRole("button", { name: "Move job" }));
     await waitFor(() => expect(onClose).toHaveBeenCalled());
-    expect(sent.find(({ method }) => method === "POST")).toEqual({ method: "POST", path: "/api/jobs/j/move", body: { offer: null, budget: 25, max_hours: null } });
+    expect(sent.find(({ method }) => method === "POST")).toEqual({ method: "POST", path: "/api/jobs/j/move", body: { offer: null, budget: 25, max_hours: null, ...failoverBody(CHEAPEST_NEXT) } });
   });
 });

@@ -32,7 +32,8 @@ type OverviewTabProps = { job: Job; store: CurveStore; charts: (aside: ReactNode
 
 export function OverviewTab({ job, store, charts }: OverviewTabProps) {
   const evaluated = useSyncExternalStore(store.subscribe, () => store.curve("eval/loss") !== undefined);
-  const aside = (
+  // A run from elsewhere has neither a plan nor a cost.
+  const aside = job.kind === "run" && job.summary.cost === null ? null : (
     <div className="flex h-full flex-col gap-3.5">
       <CostCard job={job} />
       {job.kind === "script" ? <ArtifactsCard job={job} /> : <PlanCard job={job} store={store} />}
@@ -51,7 +52,7 @@ export function OverviewTab({ job, store, charts }: OverviewTabProps) {
   );
 }
 
-const LINES = 7;
+const LINES = 5;
 
 function LatestLines({ job, className }: { job: Job; className?: string }) {
   const { lines, loaded } = useOutput(job.id, !isResting(job.status));
@@ -61,7 +62,7 @@ function LatestLines({ job, className }: { job: Job; className?: string }) {
       <CardHeader title="Latest log lines">
         <TabLink tab="logs">All logs</TabLink>
       </CardHeader>
-      <div className="min-h-36 rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] text-code">
+      <div className="min-h-29 rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] text-code">
         {pieces.length === 0 && <p className="text-dim">{loaded ? "No output yet." : "Loading"}</p>}
         {pieces.map((piece, index) => (
           // Lines have no name of their own.

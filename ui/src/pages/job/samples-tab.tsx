@@ -1,4 +1,4 @@
-/** What the model answers: the prompts of its evaluations, before and after training. */
+/** What the model answers: the sample prompts of its run over steps, and the prompts of its evaluations. */
 import { useQuery } from "@tanstack/react-query";
 import { MessagesSquare } from "lucide-react";
 import { useState } from "react";
@@ -11,9 +11,15 @@ import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { exactTime } from "@/components/time-ago";
 import { AnswerPages } from "./evaluation-card";
 import { TabLink } from "./overview-tab";
+import { SamplesOverSteps } from "./samples-over-steps";
 
 export function SamplesTab({ job }: { job: Job }) {
-  return <EvaluationAnswers job={job} />;
+  return (
+    <div className="grid gap-3">
+      <SamplesOverSteps job={job} />
+      {job.kind === "train" && <EvaluationAnswers job={job} />}
+    </div>
+  );
 }
 
 /** The answers of one evaluation; the newest, or the one chosen. */
@@ -35,7 +41,7 @@ function EvaluationAnswers({ job }: { job: Job }) {
         </EmptyState>
       ) : (
         <Loaded query={task} skeleton={<SkeletonRows rows={3} className="h-24" />}>
-          {() => <AnswerPages prompts={result?.prompts ?? []} />}
+          {() => <AnswerPages prompts={result?.prompts ?? []} perPage={3} />}
         </Loaded>
       )}
     </Card>

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Package, RefreshCw, Sparkles, Trash2 } from "lucide-react";
 import { useState } from "react";
-import { checkModel, deleteModel, modelsQuery } from "@/api/models";
+import { checkModel, deleteModel, fetchModelAgain, modelsQuery } from "@/api/models";
 import { sentenceOf } from "@/api/problem";
 import type { Model, ModelCheck } from "@/api/types";
 import { Button } from "@/components/button";
@@ -76,6 +76,7 @@ function ModelRow({ model }: { model: Model }) {
         </div>
         <div className="flex flex-wrap gap-2">
           {model.status === "ready" && <CheckButton model={model} />}
+          {model.status === "failed" && model.source === "hub" && <FetchAgainButton model={model} />}
           <DeleteButton model={model} />
           {usable && (
             <Button asChild size="small" variant="primary">
@@ -138,6 +139,28 @@ function Unfinished({ model }: { model: Model }) {
       The upload stopped after {bytesText(model.received)} of {bytesText(model.size)}. Choose the same folder again to continue.
       <ChooseFolder text="Resume upload" size="small" onChoose={go} />
     </div>
+  );
+}
+
+function FetchAgainButton({ model }: { model: Model }) {
+  const [pending, setPending] = useState(false);
+
+  async function fetchAgain() {
+    setPending(true);
+    try {
+      await fetchModelAgain(model.id);
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+
+  return (
+    <Button size="small" pending={pending} aria-label={`Download ${model.name} again`} onClick={() => void fetchAgain()}>
+      {!pending && <RefreshCw aria-hidden />}
+      Try again
+    </Button>
   );
 }
 

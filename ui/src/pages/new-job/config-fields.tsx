@@ -2,7 +2,8 @@
 import { ChevronRight } from "lucide-react";
 import { createContext, type ReactNode, useContext, useState } from "react";
 import { type FieldError, get, useFormContext, useFormState, useWatch } from "react-hook-form";
-import { ChoiceCards, SelectField, TextField } from "@/forms/field";
+import { cn } from "@/components/class-names";
+import { ChoiceCards, SelectField, TextareaField, TextField } from "@/forms/field";
 import { type ConfigField, configDefault, type ConfigGroup, fieldsOf, isSet, type Json, valueAt } from "@/forms/job-fields";
 import type { JobFormValues } from "@/forms/job-form";
 import type { Option } from "@/forms/schema-fields";
@@ -53,6 +54,7 @@ export function OneField({ field, help, placeholder, fieldClassName, options = f
   const usual = useDefault(field);
   const described = { ...bound, help: help ?? field.help, fieldClassName };
   if (options) return <SelectField {...described} options={options.map(([value, text]) => [value, text] as const)} />;
+  if (field.kind === "lines") return <TextareaField {...described} rows={3} help={<>{described.help} Enter one per line; \n is a line break.</>} fieldClassName={cn("sm:col-span-2", fieldClassName)} placeholder={placeholder} />;
   // A numeric keyboard cannot type a word.
   const inputMode = field.schema.word ? undefined : field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
   return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? usual} />;
@@ -102,6 +104,9 @@ export function TrainingAccordions() {
       </ConfigAccordion>
       <ConfigAccordion title="Checkpoints and evaluation" group="saving">
         <ConfigFields group="saving" />
+      </ConfigAccordion>
+      <ConfigAccordion title="Sample generations: your prompts, answered at every evaluation" group="samples">
+        <ConfigFields group="samples" />
       </ConfigAccordion>
     </>
   );

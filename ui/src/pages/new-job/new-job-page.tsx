@@ -99,6 +99,7 @@ function CustomNotice({ projectId }: { projectId: string }) {
 
 /** The config as a form: usual decisions are visible, the rest is in closed accordions. */
 export function StructuredConfig({ project }: { project: Project | null }) {
+  const values = useConfigValues();
   return (
     <>
       <Card>
@@ -108,6 +109,7 @@ export function StructuredConfig({ project }: { project: Project | null }) {
         </div>
         <ConfigAccordion title="Custom model sizes" group="sizes">
           <ConfigFields group="sizes" />
+          {ofFolder(values) && <ConfigFields group="positions" />}
         </ConfigAccordion>
       </Card>
       <Card>

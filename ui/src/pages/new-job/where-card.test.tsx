@@ -5,6 +5,7 @@ import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it } from "vitest";
 import { queryClient } from "@/api/client";
 import type { PlanAnswer } from "@/api/types";
+import { CHEAPEST_NEXT, failoverBody } from "@/pages/offers/failover-fields";
 import { serveFrom } from "@/test-server";
 import { RentAccordion, type RentalChoice, plannedNeeds } from "./where-card";
 
@@ -48,7 +49,7 @@ const toggle = () => userEvent.click(screen.getByText("Rent an instance"));
 function show() {
   const choice: (RentalChoice | null)[] = [];
   const sent = serveFrom(({ path }) => {
-    if (path === "/api/providers") return { body: { items: [{ name: "lambda", title: "Lambda", available: true, connected: true }], storage: { ready: true, reason: null } } };
+    if (path === "/api/providers") return { body: { items: [{ name: "lambda", title: "Lambda", available: true, connected: true, capabilities: { switch_off: { can: true, reason: null } } }], storage: { ready: true, reason: null } } };
     if (path === "/api/machines") return { body: { items: [{ name: "vm", gpus: [], gpu_memory_bytes: [], host_memory_bytes: GIB }] } };
     return { body: { need: {}, offers: [a10], excluded: [], archetype: null, usual: null } };
   });
@@ -83,7 +84,7 @@ describe("the rental accordion", () => {
     await toggle();
     await screen.findByRole("radio", { name: /Lambda · A10/ });
     expect(sent.find(({ path }) => path === "/api/offers")?.body).toMatchObject({ needs: { memory_gb: 10.1, operations: 6 * 1e9 * 4096 * 100 } });
-    expect(choice.at(-1)).toEqual({ offer: null, budget: null, max_hours: null });
+    expect(choice.at(-1)).toEqual({ offer: null, budget: null, max_hours: null, ...failoverBody(CHEAPEST_NEXT) });
     // The plan is for a machine of this server: nothing about it is doubted here.
     expect(screen.queryByText(/may be slow or refuse/)).toBeNull();
   });
@@ -94,12 +95,12 @@ describe("the rental accordion", () => {
     await userEvent.click(await screen.findByRole("radio", { name: /Lambda · A10/ }));
     await userEvent.type(screen.getByLabelText(/Budget/), "5");
     const offer = { provider: "lambda", gpu: "A10", gpus: 1, kind: "on_demand", region: null };
-    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, max_hours: null }));
+    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, max_hours: null, ...failoverBody(CHEAPEST_NEXT) }));
     expect(screen.getByText(/a new plan is made for the instance you chose/)).toBeDefined();
     await userEvent.type(screen.getByLabelText(/Budget/), "x");
     await waitFor(() => expect(choice.at(-1)).toBeNull());
     await userEvent.type(screen.getByLabelText(/Budget/), "{Backspace}");
-    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, max_hours: null }));
+    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, max_hours: null, ...failoverBody(CHEAPEST_NEXT) }));
     await toggle();
     await waitFor(() => expect(choice.at(-1)).toBeNull());
   });

@@ -5,6 +5,7 @@ import type { Needs } from "@/api/scripts";
 import { Input } from "@/components/input";
 import { Field } from "@/forms/field";
 import { numberMistake, parseNumber } from "@/forms/rules";
+import { CHEAPEST_NEXT, failoverBody, FailoverFields } from "./failover-fields";
 import { OfferPicker } from "./offer-picker";
 import { type OfferPreference, PREFER_LOCAL, useOfferSelection } from "./offer-selection";
 
@@ -30,6 +31,7 @@ export function useRentalForm(known: KnownNeeds, { budget = "", max_hours = "", 
   const operations = typed.hours === undefined && known.hours === null ? (known.operations ?? null) : null;
   const [preference, setPreference] = useState<OfferPreference>(preferLocal ? PREFER_LOCAL : { picked: null, preferred: null });
   const selection = useOfferSelection(needsRequest(parseNumber(needed.memory), parseNumber(needed.hours), operations), preference, (picked) => setPreference({ ...preference, picked }));
+  const [failover, setFailover] = useState(CHEAPEST_NEXT);
   // A rented machine always has limits: those of the offer, until somebody types others.
   const { limits } = selection;
   const values: Record<LimitName, string> = { budget: budget || written(limits?.budget ?? null), max_hours: max_hours || written(limits?.max_hours ?? null), ...needed };
@@ -41,8 +43,10 @@ export function useRentalForm(known: KnownNeeds, { budget = "", max_hours = "", 
     mistake,
     wrong: names.some((name) => mistake(name) !== null),
     type: (name: LimitName, text: string) => setTyped((before) => ({ ...before, [name]: text })),
+    failover,
+    setFailover,
     /** What is sent; no offer is this machine. */
-    choice: { offer: selection.choice, budget: parseNumber(values.budget), max_hours: parseNumber(values.max_hours) },
+    choice: { offer: selection.choice, budget: parseNumber(values.budget), max_hours: parseNumber(values.max_hours), ...failoverBody(failover) },
   };
 }
 
@@ -81,6 +85,7 @@ export function RentalFields({ rental, hoursLabel = LIMITS.hours.label, fitsHere
         {field("budget")}
         {field("max_hours")}
       </div>
+      <FailoverFields selection={rental.selection} failover={rental.failover} onChange={rental.setFailover} />
       {rental.selection.limits && <p className="text-xs text-dim">Twice the estimate, unless you change it. At a limit the job saves a checkpoint and pauses, and its machine is terminated.</p>}
     </div>
   );

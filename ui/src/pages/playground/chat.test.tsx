@@ -90,6 +90,16 @@ it("sends with Enter, not with Shift and Enter, and shows what both write as the
   expect(answer("Base").getAttribute("aria-busy")).toBe("true");
 });
 
+it("shows an answer of empty lines as an empty answer, not as an empty page", async () => {
+  const user = await talk();
+  await user.type(box(), "Hello{Enter}");
+  await waitFor(() => expect(requests).toHaveLength(2));
+  act(() => (of("base").say("\n".repeat(400)), of("base").end()));
+  act(() => (of("tuned").say("One." + "\n".repeat(400) + "Two."), of("tuned").end()));
+  await waitFor(() => expect(answer("Base").textContent).toContain("empty answer"));
+  expect(answer("Tuned").textContent).toContain("One.\n\nTwo.");
+});
+
 it("stops when asked to, tells the server, and keeps what was written", async () => {
   const user = await talk();
   await user.click(screen.getByRole("checkbox", { name: "Compare with base model" }));

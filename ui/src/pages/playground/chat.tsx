@@ -57,16 +57,18 @@ function endOf({ job }: PlaygroundSession): SessionState {
   return { kind: "unloaded", reason };
 }
 
-const NAMES: Record<string, string> = { base: "Base", tuned: "Tuned", model: "Model" };
+const NAMES: Record<string, string> = { base: "Base", tuned: "Tuned", model: "Model", other: "Other checkpoint" };
 
 /** One conversation with one loaded model, or with it and its base at once. */
-export function Chat({ source, storageKey }: { source: Source; storageKey: string }) {
+export function Chat({ source, storageKey, names }: { source: Source; storageKey: string; names?: Record<string, string> }) {
   const { state, open } = useSession(source);
   const [settings, setSettings] = useState(loadSettings);
   useEffect(() => saveSettings(settings), [settings]);
   const session = state.kind === "ready" ? state.session : null;
   const available = session?.models ?? [];
-  const models = settings.sideBySide ? available : available.filter((model) => model !== "base");
+  // Two answers fit beside each other: a second checkpoint takes the place of the base model.
+  const compares = source.other_checkpoint_id !== undefined;
+  const models = settings.sideBySide && !compares ? available.filter((model) => model !== "other") : available.filter((model) => model !== "base" && (compares || model !== "other"));
   const conversation = useConversation(storageKey, { sessionId: session?.job.id ?? null, models, sampling: settings.sampling });
   const mode: Mode = settings.mode;
   const sound = Object.keys(mistakesIn(settings.sampling)).length === 0;
@@ -81,7 +83,7 @@ export function Chat({ source, storageKey }: { source: Source; storageKey: strin
               <Tab value="chat">Chat</Tab>
               <Tab value="complete">Completion</Tab>
             </TabList>
-            {available.includes("base") && <SideBySide checked={settings.sideBySide} onChange={(sideBySide) => set({ sideBySide })} />}
+            {available.includes("base") && !compares && <SideBySide checked={settings.sideBySide} onChange={(sideBySide) => set({ sideBySide })} />}
             <Button variant="ghost" size="small" className="ml-auto" disabled={conversation.turns.length === 0} onClick={conversation.clear}>
               <Trash2 aria-hidden />
               Clear
@@ -93,11 +95,11 @@ export function Chat({ source, storageKey }: { source: Source; storageKey: strin
             {conversation.turns.length === 0 ? (
               <div className="grid flex-1 place-items-center">
                 <EmptyState icon={MessageSquareText} title={mode === "chat" ? "Send a message to the model." : "Enter the beginning of a text. The model continues the text."}>
-                  {available.includes("base") ? "The base model and the fine-tuned model answer side by side." : "The answer appears token by token. The conversation is stored only in this browser tab."}
+                  {compares ? "Both checkpoints answer side by side, with the same seed." : available.includes("base") ? "The base model and the fine-tuned model answer side by side." : "The answer appears token by token. The conversation is stored only in this browser tab."}
                 </EmptyState>
               </div>
             ) : (
-              <TurnsView turns={conversation.turns} names={NAMES} writing={conversation.writing} onRetry={session && sound ? conversation.retry : undefined} />
+              <TurnsView turns={conversation.turns} names={{ ...NAMES, ...names }} writing={conversation.writing} onRetry={session && sound ? conversation.retry : undefined} />
             )}
             <div className="max-lg:sticky max-lg:bottom-0 max-lg:-mx-4 max-lg:-mb-3.5 max-lg:rounded-b-card max-lg:border-t max-lg:border-line max-lg:bg-card max-lg:px-4 max-lg:py-3">
               <Composer mode={mode} writing={conversation.writing} ready={session !== null && sound} onSend={(text) => conversation.ask(mode, text)} onStop={conversation.stop} />

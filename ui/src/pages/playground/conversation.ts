@@ -98,7 +98,7 @@ export function useConversation(key: string, { sessionId, models, sampling }: Se
   }, [key, turns, writing]);
   useEffect(() => () => request.current?.abort(), []);
 
-  async function answer(all: readonly Turn[], index: number, model: string, signal: AbortSignal) {
+  async function answer(all: readonly Turn[], index: number, model: string, seed: number, signal: AbortSignal) {
     if (sessionId === null) return;
     const say = (now: Partial<Turn["answers"][string]>) => change({ kind: "answer", turn: index, model, change: now });
     let text = "";
@@ -106,7 +106,7 @@ export function useConversation(key: string, { sessionId, models, sampling }: Se
     let first = 0;
     let cut = false;
     try {
-      for await (const piece of askModel(sessionId, questionFor(all, index, model, sampling.system), sampledBy(sampling, model), signal)) {
+      for await (const piece of askModel(sessionId, questionFor(all, index, model, sampling.system), { seed, ...sampledBy(sampling, model) }, signal)) {
         if (piece.text !== "") {
           text += piece.text;
           tokens += 1;
@@ -129,7 +129,9 @@ export function useConversation(key: string, { sessionId, models, sampling }: Se
     request.current?.abort();
     const current = new AbortController();
     request.current = current;
-    for (const model of models) void answer(all, all.length - 1, model, current.signal);
+    // The same chance for all: what differs is the models' doing.
+    const seed = Math.floor(Math.random() * 2 ** 31);
+    for (const model of models) void answer(all, all.length - 1, model, seed, current.signal);
   }
 
   return {

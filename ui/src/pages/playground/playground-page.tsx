@@ -35,19 +35,24 @@ export function PlaygroundPage() {
   );
 }
 
-function Chosen({ search: { job: jobId, checkpoint, model } }: { search: PlaygroundSearch }) {
+function Chosen({ search: { job: jobId, checkpoint, other, model } }: { search: PlaygroundSearch }) {
   const job = useQuery({ ...jobQuery(jobId ?? ""), enabled: jobId !== undefined });
   const source = useMemo<Source | null>(() => {
     if (model) return { model_id: model };
-    return jobId ? { job_id: jobId, ...(checkpoint ? { checkpoint_id: checkpoint } : {}) } : null;
-  }, [jobId, checkpoint, model]);
+    return jobId ? { job_id: jobId, ...(checkpoint ? { checkpoint_id: checkpoint } : {}), ...(other ? { other_checkpoint_id: other } : {}) } : null;
+  }, [jobId, checkpoint, other, model]);
+  const checkpoints = useQuery({ ...checkpointsQuery(jobId ?? ""), enabled: jobId !== undefined && other !== undefined }).data?.items;
   if (source === null) return <NothingChosen />;
   if (job.error instanceof ApiProblem && job.error.status === 404) return <NothingChosen gone />;
   // A run that is not finished has only its checkpoints.
   if (jobId && !checkpoint && job.data && !(job.data.has_model && job.data.status === "completed")) return <ChooseCheckpoint />;
   if (jobId && !checkpoint && !job.data) return null;
-  const key = [jobId ?? model, checkpoint].filter(Boolean).join(" ");
-  return <Chat key={key} source={source} storageKey={key} />;
+  const key = [jobId ?? model, checkpoint, other && `and ${other}`].filter(Boolean).join(" ");
+  const nameOf = (id: string | undefined) => {
+    const step = checkpoints?.find((one) => one.id === id)?.step;
+    return step === undefined ? (id ? "Checkpoint" : "Final model") : `Step ${countText(step)}`;
+  };
+  return <Chat key={key} source={source} storageKey={key} names={other ? { tuned: nameOf(checkpoint), model: nameOf(checkpoint), other: nameOf(other) } : undefined} />;
 }
 
 function NothingChosen({ gone = false }: { gone?: boolean }) {
@@ -103,21 +108,30 @@ export function ModelChoice({ chosen, onChoose }: ModelChoiceProps) {
   }
 
   return (
-    <div className="grid gap-3.5 sm:grid-cols-2">
+    <div className="grid gap-3.5 sm:grid-cols-2 lg:grid-cols-3">
       <Field label="Run or model">{(control) => <GroupedSelect {...control} first={["", "Choose a run or a model…"]} groups={groups} value={value} onChange={(event) => choose(event.target.value)} />}</Field>
-      {chosen.job && other.data && <CheckpointChoice job={other.data} chosen={chosen.checkpoint} onChoose={(checkpoint) => onChoose({ job: chosen.job, checkpoint })} />}
+      {chosen.job && other.data && <CheckpointChoice job={other.data} chosen={chosen} onChoose={onChoose} />}
     </div>
   );
 }
 
-function CheckpointChoice({ job, chosen, onChoose }: { job: Job; chosen: string | undefined; onChoose: (id: string | undefined) => void }) {
+/** Which state of a run, and a second one to compare with. */
+function CheckpointChoice({ job, chosen, onChoose }: { job: Job } & ModelChoiceProps) {
   const checkpoints = useQuery(checkpointsQuery(job.id));
   const items = checkpoints.data?.items ?? [];
   const first = job.has_model && job.status === "completed" ? (["", "Final model"] as const) : (["", items.length === 0 ? "No checkpoint yet" : "Choose a checkpoint"] as const);
+  const others = items.filter(({ id }) => id !== chosen.checkpoint);
   return (
-    <Field label="Checkpoint">
-      {(control) => <Select {...control} options={[first, ...items.map((one) => [one.id, checkpointText(one)] as const)]} value={chosen ?? ""} onChange={(event) => onChoose(event.target.value || undefined)} />}
-    </Field>
+    <>
+      <Field label="Checkpoint">
+        {(control) => <Select {...control} options={[first, ...items.map(optionOf)]} value={chosen.checkpoint ?? ""} onChange={(event) => onChoose({ job: job.id, checkpoint: event.target.value || undefined, other: chosen.other === event.target.value ? undefined : chosen.other })} />}
+      </Field>
+      {others.length > 0 && (
+        <Field label="Compare with checkpoint" optional>
+          {(control) => <Select {...control} options={[["", "No second checkpoint"], ...others.map(optionOf)]} value={chosen.other ?? ""} onChange={(event) => onChoose({ ...chosen, other: event.target.value || undefined })} />}
+        </Field>
+      )}
+    </>
   );
 }
 
@@ -125,3 +139,5 @@ function checkpointText({ step, best, metrics }: Checkpoint): string {
   const loss = metrics["eval/loss"] ?? metrics.eval_loss;
   return [`Step ${countText(step)}`, typeof loss === "number" ? `eval loss ${metricText(loss)}` : null, best ? "best" : null].filter(Boolean).join(" · ");
 }
+
+const optionOf = (one: Checkpoint) => [one.id, checkpointText(one)] as const;

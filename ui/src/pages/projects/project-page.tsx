@@ -18,6 +18,7 @@ import { architectureName, EditProjectButton } from "@/forms/project-form";
 import { DatasetNote } from "@/forms/training-data-field";
 import { JobTable } from "@/pages/jobs/job-table";
 import { NewJobLink } from "@/pages/jobs/new-job-link";
+import { AlertsCard } from "@/pages/settings/alerts-card";
 import { SecretsCard } from "@/pages/settings/secrets-card";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { modelSizeText } from "@/text/numbers";
@@ -62,6 +63,7 @@ function LoadedProject({ project }: { project: Project }) {
           <ProjectDetailsCard project={project} />
           {project.modelPreset && project.modelArchitecture === "transformer" && <ProjectPlanCard project={project} />}
           <SecretsCard projectId={project.id} />
+          <AlertsCard projectId={project.id} />
         </div>
       </div>
     </>

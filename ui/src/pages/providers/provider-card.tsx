@@ -56,9 +56,11 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
           <TextWithCode text={provider.reason} />
         </p>}
       <Abilities provider={provider} />
-      {provider.available && provider.store && (
+      {provider.available && (
         <p className="text-xs text-dim">
-          Files of jobs go through: {provider.store.title}. {provider.store.note}
+          {provider.store
+            ? `Files of jobs go through: ${provider.store.title}. ${provider.store.note}`
+            : "Jobs need a storage bucket, or a public address of this server."}
         </p>
       )}
       <div className="mt-auto flex flex-wrap items-center gap-2">

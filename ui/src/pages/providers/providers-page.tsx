@@ -39,7 +39,7 @@ export function ProvidersPage() {
       <SpendingSummary />
       {providers.data && !isReady && (
         <Notice tone="attention" className="mt-3.5">
-          <b className="mr-2 font-[570]">Jobs cannot be sent to a provider yet.</b>
+          <b className="mr-2 font-[570]">A provider needs a storage bucket.</b>
           <span className="text-dim">
             <TextWithCode text={providers.data.storage.reason ?? ""} />
           </span>

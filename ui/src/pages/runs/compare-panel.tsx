@@ -13,13 +13,14 @@ import { Button, CopyButton } from "@/components/button";
 import { Card } from "@/components/card";
 import { Select } from "@/components/input";
 import { counted, metricText } from "@/text/numbers";
-import { groupColour, shortNames, valueText } from "./run-words";
+import { ParallelPanel } from "./parallel-panel";
+import { groupColour, isSeed, shortNames, valueText } from "./run-words";
 
-type ComparePanelProps = { rows: readonly RunRow[]; metrics: readonly string[]; onClear: () => void };
+type ComparePanelProps = { rows: readonly RunRow[]; configs: readonly string[]; metrics: readonly string[]; query: string; onClear: () => void };
 
 const FIRST_CHOICES = ["eval/loss", "train/loss"];
 
-export default function ComparePanel({ rows, metrics, onClear }: ComparePanelProps) {
+export default function ComparePanel({ rows, configs, metrics, query, onClear }: ComparePanelProps) {
   const [wanted, setWanted] = useState<string | null>(null);
   const [along, setAlong] = useState<"step" | "tokens">("step");
   const series = wanted ?? FIRST_CHOICES.find((name) => metrics.includes(name)) ?? metrics[0] ?? "";
@@ -47,6 +48,11 @@ export default function ComparePanel({ rows, metrics, onClear }: ComparePanelPro
         {overlay.data && <OverlayChart key={`${series} ${along}`} rows={rows} overlay={overlay.data} along={along} />}
       </div>
       <ConfigDiff rows={rows} />
+      {runs > 1 && (
+        <div className="min-w-0 lg:col-span-full">
+          <ParallelPanel rows={rows} configs={configs} metrics={metrics} query={query} />
+        </div>
+      )}
     </section>
   );
 }
@@ -142,8 +148,8 @@ function ConfigDiff({ rows }: { rows: readonly RunRow[] }) {
               </span>
             </p>
           )}
-          {table.length === 0 ? <p className="mt-2 text-dim">These runs have the same config.</p> : <DiffTable rows={rows} differences={table} />}
-          {all && <DiffTable rows={rows} differences={equal.slice(0, MOST_EQUAL).map(({ path, values }) => ({ path, values: rows.map(() => values[0] ?? null) }))} />}
+          {table.length === 0 ? <p className="mt-2 text-dim">These runs have the same config.</p> : <DiffTable title="Settings that differ" rows={rows} differences={table} />}
+          {all && <DiffTable title="Equal settings" rows={rows} differences={equal.slice(0, MOST_EQUAL).map(({ path, values }) => ({ path, values: rows.map(() => values[0] ?? null) }))} />}
           <div className="mt-2 flex items-center justify-between gap-3 text-xs">
             <button type="button" aria-pressed={all} onClick={() => setAll(!all)} className="text-violet-soft underline-offset-3 hover:underline">
               {all ? "Hide equal settings" : `Show ${counted(equal.length, "equal setting")}`}
@@ -156,12 +162,10 @@ function ConfigDiff({ rows }: { rows: readonly RunRow[] }) {
   );
 }
 
-export const isSeed = (path: string) => /(^|\.)(data_|random_)?seed$/.test(path);
-
-function DiffTable({ rows, differences }: { rows: readonly RunRow[]; differences: readonly { path: string; values: unknown[] }[] }) {
+function DiffTable({ title, rows, differences }: { title: string; rows: readonly RunRow[]; differences: readonly { path: string; values: unknown[] }[] }) {
   return (
     // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
-    <div role="region" aria-label="Settings of the chosen runs" tabIndex={0} className="mt-2.5 max-h-80 overflow-auto">
+    <div role="region" aria-label={title} tabIndex={0} className="mt-2.5 max-h-80 overflow-auto">
       <table className="w-full border-collapse text-sm">
         <thead>
           <tr>

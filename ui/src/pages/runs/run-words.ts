@@ -76,6 +76,9 @@ export function shortNames(rows: readonly Pick<RunRow, "name">[]): string[] {
   return names.map((name, index) => (names.indexOf(name) !== names.lastIndexOf(name) ? `${name} (${index + 1})` : name));
 }
 
+/** Runs that differ in nothing else are one experiment. */
+export const isSeed = (path: string) => /(^|\.)(data_|random_)?seed$/.test(path);
+
 /** What a row is called where there is room for a few words only. */
 export const seedsText = (row: RunRow) => (row.members.length > 0 ? `${row.members.length} seeds` : "");
 

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { Activity, Bookmark, Columns3, SearchX, Trash2 } from "lucide-react";
 import { lazy, Suspense, useCallback, useMemo, useState } from "react";
-import { sentenceOf } from "@/api/problem";
+import { ApiProblem, sentenceOf } from "@/api/problem";
 import { changeRunView, createRunView, deleteRunView, runsQuery, runViewsQuery } from "@/api/runs";
 import type { RunList, RunRow, RunView, RunViewBody } from "@/api/types";
 import { Button, CopyButton } from "@/components/button";
@@ -15,6 +15,7 @@ import { toastFailure } from "@/components/toasts";
 import { DemoButton, NewJobLink } from "@/pages/jobs/new-job-link";
 import type { RunsSearch } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
+import { useFolder } from "@/shell/session";
 import { counted } from "@/text/numbers";
 import { FilterField } from "./filter-field";
 import { ColumnsDialog, LabelsDialog, ViewNameDialog } from "./run-dialogs";
@@ -46,19 +47,22 @@ export function RunsPage() {
   const { query = "", group = DEFAULT_GROUP, sort = DEFAULT_SORT, source } = search;
   const columns = listed(search.columns);
   const runs = useQuery(runsQuery({ query, column: columns, group: listed(group)?.length ? listed(group) : [""], sort, source, limit }));
-  const list = runs.data;
+  // What is wrong with a filter is said under it, and the rows of the last one that could be read stay.
+  const [list, setList] = useState(runs.data);
+  if (runs.data && runs.data !== list) setList(runs.data);
   const change = useCallback((next: Partial<RunsSearch>) => void navigate({ search: (kept) => ({ ...kept, ...next }), replace: true }), [navigate]);
   const setQuery = useCallback((text: string) => change({ query: text || undefined, source: undefined }), [change]);
-  const problem = runs.error ? sentenceOf(runs.error) : null;
+  const problem = runs.error instanceof ApiProblem && runs.error.fieldErrors.some(({ field }) => field === "query") ? runs.error.message : null;
   const nothingYet = list?.total === 0;
+  const folder = useFolder();
 
   return (
     <>
       <PageHeader title="Runs" note={list && !nothingYet ? totalText(list) : undefined}>
-        {!nothingYet && <NewJobLink />}
+        {!nothingYet && folder === null && <NewJobLink />}
       </PageHeader>
       {nothingYet ? (
-        <FirstRun />
+        folder === null ? <FirstRun /> : <EmptyFolder folder={folder} />
       ) : (
         <>
           <ViewsBar search={search} list={list} onChoose={(next) => void navigate({ search: next, replace: true })} />
@@ -66,9 +70,11 @@ export function RunsPage() {
             <FilterBar text={query} onQuery={setQuery} list={list} problem={problem} columns={columns} group={listed(group) ?? []} onChange={change} />
             {list && list.sources.length > 1 && <Sources list={list} chosen={source} onChoose={(name) => change({ source: name })} />}
           </Card>
-          <Loaded query={problem && list ? { ...runs, error: null } : runs} skeleton={<SkeletonRows rows={8} className="mt-4 h-9" />}>
-            {(data) => <Rows list={data} search={search} sort={sort} pending={runs.isPlaceholderData} onChange={change} onMore={data.rows > limit ? () => setLimit(limit + PAGE) : undefined} />}
-          </Loaded>
+          {(problem === null || list) && (
+            <Loaded query={problem === null ? runs : { ...runs, data: list }} skeleton={<SkeletonRows rows={8} className="mt-4 h-9" />}>
+              {(data) => <Rows list={data} search={search} sort={sort} pending={runs.isPlaceholderData} onChange={change} onMore={data.rows > limit ? () => setLimit(limit + PAGE) : undefined} />}
+            </Loaded>
+          )}
         </>
       )}
     </>
@@ -86,6 +92,22 @@ export BLOOM_TOKEN=…   # Settings › API tokens, scope write
 from gpubloom.traincard import Reporter
 with Reporter(project="My project") as reporter:
     reporter.metrics({"train/loss": loss}, step=step)`;
+
+const FOLDER_SNIPPET = `from gpubloom.traincard import Reporter
+with Reporter("runs/first") as reporter:
+    reporter.metrics({"train/loss": loss}, step=step)`;
+
+function EmptyFolder({ folder }: { folder: string }) {
+  return (
+    <Card>
+      <EmptyState wholePage icon={Activity} title="No runs in this folder.">
+        {folder} has no run directory. Record a run below it; it appears here while it happens:
+        <pre className="mt-3 max-w-full overflow-x-auto rounded-control border border-line bg-rail p-3 text-left font-mono text-xs">{FOLDER_SNIPPET}</pre>
+        <CopyButton text={FOLDER_SNIPPET} label="Copy" />
+      </EmptyState>
+    </Card>
+  );
+}
 
 function FirstRun() {
   return (
@@ -264,7 +286,7 @@ function Rows({ list, search, sort, pending, onChange, onMore }: RowsProps) {
     <>
       {chosen.length > 0 && (
         <Suspense>
-          <ComparePanel rows={chosen} metrics={list.metric_columns} onClear={() => onChange({ run: undefined })} />
+          <ComparePanel rows={chosen} configs={list.config_columns} metrics={list.metric_columns} query={search.query ?? ""} onClear={() => onChange({ run: undefined })} />
         </Suspense>
       )}
       <Updating pending={pending} className="mt-3.5">

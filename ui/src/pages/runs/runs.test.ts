@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 import type { Overlay, RunList, RunRow } from "@/api/types";
 import { runsOfJobs, runsSearch } from "@/shell/address";
-import { isSeed, overlayCurves, overlayLines } from "./compare-panel";
+import { overlayCurves, overlayLines } from "./compare-panel";
 import { shownColumns } from "./run-table";
-import { cellText, filterTokens, isQuiet, kindOf, shortNames, spreadText, titleOf } from "./run-words";
+import { cellText, filterTokens, isQuiet, isSeed, kindOf, shortNames, spreadText, titleOf } from "./run-words";
 
 const list = (change: Partial<RunList>): RunList => ({ total: 1, matched: 1, rows: 1, columns: [], sections: [], sources: [], statuses: {}, config_columns: [], metric_columns: [], ...change });
 

@@ -9,6 +9,7 @@ import { NewMlJob, Overrides as OverrideFields, ScriptIn } from "@/api/request-f
 import type { NewScriptJob, ScriptTemplate } from "@/api/scripts";
 import { numberMistake, parseNumber } from "@/forms/rules";
 import type { FieldSchema } from "@/forms/schema-fields";
+import { CHEAPEST_NEXT, type Failover, failoverBody } from "@/pages/offers/failover-fields";
 import type { OfferChoice, OfferPreference } from "@/pages/offers/offer-selection";
 import { useCurrentUser } from "@/shell/session";
 import { bytesOf, entryOf, fileBodies, isText, merged, type ScriptFile } from "./script-files";
@@ -64,6 +65,7 @@ export type Draft = {
   offer: OfferPreference;
   budget: string;
   maxHours: string;
+  failover: Failover;
   network: boolean;
   confirmed: boolean;
 };
@@ -81,6 +83,7 @@ export const EMPTY: Draft = {
   offer: { picked: null, preferred: null },
   budget: "",
   maxHours: "",
+  failover: CHEAPEST_NEXT,
   network: false,
   confirmed: false,
 };
@@ -111,7 +114,7 @@ export function fromTemplate(draft: Draft, template: ScriptTemplate): Draft {
   return { ...withFiles(empty, template.files), offer, name: template.title, arguments: commandText(template.arguments), datasets: template.datasets.join(", ") };
 }
 
-export const startedOver = (draft: Draft): Draft => ({ ...EMPTY, project: draft.project, budget: draft.budget, maxHours: draft.maxHours });
+export const startedOver = (draft: Draft): Draft => ({ ...EMPTY, project: draft.project, budget: draft.budget, maxHours: draft.maxHours, failover: draft.failover });
 
 const entryText = ({ files, entry }: Pick<Draft, "files" | "entry">): string | null => {
   const file = files.find(({ path }) => path === entry);
@@ -179,6 +182,7 @@ export function jobBody(draft: Draft, offer: OfferChoice | null): NewScriptJob {
     packages: draft.packages.trim() === "" ? null : words(draft.packages),
     budget: parseNumber(draft.budget),
     max_hours: parseNumber(draft.maxHours),
+    ...failoverBody(draft.failover),
     network: draft.network,
     confirmed: draft.confirmed,
   };

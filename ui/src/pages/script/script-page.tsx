@@ -13,6 +13,7 @@ import { Notice } from "@/components/notice";
 import { toast, toastFailure } from "@/components/toasts";
 import { Field } from "@/forms/field";
 import { JobKindLinks, NewJobCrumbs } from "@/pages/new-job/new-job-header";
+import { FailoverFields } from "@/pages/offers/failover-fields";
 import { OfferPicker } from "@/pages/offers/offer-picker";
 import { LOCAL, missingConnection, type OfferSelection, useOfferSelection } from "@/pages/offers/offer-selection";
 import { PageHeader, usePageTitle } from "@/shell/page";
@@ -84,6 +85,9 @@ export function ScriptPage() {
             <Card>
               <CardHeader title="Where to run" note="prices are estimates, in US dollars" />
               <OfferPicker selection={selection} memoryGb={memoryOf(offersRequest?.requirements)} back="/script" waiting="Offers appear here when the requirements of the script are known." instead={{ colab: <NotebookButton draft={draft} /> }} />
+              <div className="mt-3">
+                <FailoverFields selection={selection} failover={draft.failover} onChange={(failover) => change((before) => ({ ...before, failover }))} />
+              </div>
               <LocalChoices selection={selection} draft={draft} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
             </Card>
             <RunCard draft={draft} limits={selection.limits} packages={needs.requirements?.packages.map(({ value }) => value) ?? []} mistakes={mistakes} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />

@@ -68,6 +68,8 @@ describe("what is put together", () => {
       packages: null,
       budget: 20,
       max_hours: null,
+      failover: null,
+      failover_by: { order: "cost", providers: [] },
       network: true,
       confirmed: false,
     });

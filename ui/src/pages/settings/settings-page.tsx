@@ -17,6 +17,7 @@ import { z } from "@/forms/zod";
 import type { SettingsTab } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { useCurrentUser } from "@/shell/session";
+import { AlertsTab } from "./alerts-card";
 import { AuditTab } from "./audit-tab";
 import { LinkedAccountsCard } from "./linked-accounts-card";
 import { PasskeysCard } from "./passkeys-card";
@@ -34,6 +35,7 @@ const ENTRIES: Entry[] = [
   { tab: "profile", text: "Profile", panel: ProfileTab },
   { tab: "sessions", text: "Sessions", panel: SessionsTab },
   { tab: "tokens", text: "Tokens", panel: TokensTab },
+  { tab: "alerts", text: "Alerts", panel: AlertsTab },
   { tab: "people", text: "Users", panel: PeopleTab, adminOnly: true },
   { tab: "audit", text: "Audit log", panel: AuditTab, adminOnly: true },
 ];

@@ -1,0 +1,17 @@
+import { describe, expect, it } from "vitest";
+import { answerAt, sampleSteps } from "./samples-over-steps";
+
+const samples = [
+  { prompt: "a", answers: [{ step: 0, text: "x" }, { step: 20, text: "y" }] },
+  { prompt: "b", answers: [{ step: 5, text: "z" }] },
+];
+
+describe("samples over steps", () => {
+  it("has one timeline for all prompts", () => {
+    expect(sampleSteps(samples)).toEqual([0, 5, 20]);
+  });
+
+  it("finds the answer of a step, and none where the prompt was not asked", () => {
+    expect(samples.map((sample) => answerAt(sample, 20))).toEqual(["y", undefined]);
+  });
+});
