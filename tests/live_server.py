@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
@@ -73,11 +73,16 @@ _LOOPBACK = {"BLOOM_EGRESS_ALLOW": os.environ.get("BLOOM_EGRESS_ALLOW", "")}
 
 
 @contextmanager
-def live_server(home: Path, *, command: str = "server start", **environment: str) -> Iterator[LiveServer]:
-    """Start a server (`up`: with a worker), wait until it says that it answers, stop it in the end."""
+def live_server(
+    home: Path, *, command: str = "server start", entering: Sequence[str] = (), **environment: str
+) -> Iterator[LiveServer]:
+    """Start a server (`up`: with a worker), wait until it says that it answers, stop it in the end.
+
+    `entering`: a command that runs it elsewhere, such as in another network namespace.
+    """
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BLOOM_")}
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "gpubloom.cli", *command.split(), "--port", "0"],
+        [*entering, sys.executable, "-u", "-m", "gpubloom.cli", *command.split(), "--port", "0"],
         env={**clean, "BLOOM_HOME": str(home), "PYTHONUNBUFFERED": "1", **_LOOPBACK, **environment},
         cwd=home.parent,
         stdout=subprocess.PIPE,

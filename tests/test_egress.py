@@ -266,6 +266,8 @@ OTHERS = {
     "scripts/templates/": "examples for a person's own script",
     "server/accounts/mail.py": "the operator's mail server",
     "server/playground/": "the model server of a job, on this machine",
+    "traincard/alerts.py": "runs in the job or at the person; the address is theirs",
+    "traincard/sender.py": "runs in the job or at the person; the address is theirs",
     "storage/bundle.py": "text of a program for the rented machine",
 }
 
