@@ -36,7 +36,7 @@ def test_a_script_that_runs_again_starts_no_second_job(tmp_path: Path) -> None:
     machine = booted(tmp_path / "machine", launch(command=command))
     try:
         until(lambda: (machine.folder / "booted").exists())
-        until(lambda: (machine.folder / "count").exists())
+        until(lambda: (machine.folder / "count").exists() and (machine.folder / "count").read_text())
         assert (machine.folder / "count").read_text() == "one more\n"
     finally:
         machine.vanish()
