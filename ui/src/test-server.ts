@@ -1,4 +1,4 @@
-/** A stand-in for the server in unit tests: answers by method and path, and remembers what it was sent. */
+/** A fake server in unit tests: answers by method and path, and remembers what it was sent. */
 import { vi } from "vitest";
 
 type Answer = { status?: number; body?: unknown };

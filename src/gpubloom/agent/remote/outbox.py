@@ -42,7 +42,7 @@ class Outbox:
         kept = read_json_object(folder / "state.json") or {"next": 1, "state": {}, "ended": False}
         self._next, self.state, self.is_over = int(kept["next"]), kept["state"], bool(kept["ended"])
         # Sent by an uploader that was killed before it could delete the file.
-        (folder / f"parcel-{self._next - 1:08d}").unlink(missing_ok=True)
+        (folder / f"batch-{self._next - 1:08d}").unlink(missing_ok=True)
 
     @property
     def next_number(self) -> int:
@@ -163,4 +163,4 @@ class Outbox:
         return str(slots[index])
 
     def _outgoing(self) -> Path:
-        return self._folder / f"parcel-{self._next:08d}"
+        return self._folder / f"batch-{self._next:08d}"

@@ -223,7 +223,7 @@ def main(arguments: list[str]) -> int:
         if content is None:
             raise InputError("invalid_start_file", f"There is no start.json in {base}.")
         start = Start.from_json(content)
-        held = hold(base / "courier.lock")
+        held = hold(base / "uploader.lock")
         if held is None:
             return ALREADY_HERE
         report = StartReport.of_machine(base, start.report)

@@ -23,7 +23,7 @@ Period = Literal["total", "month"]
 
 class Installation(Identified, Table):
     """One row, made by the migration: names this installation in the keys of its machines, so that another
-    one with the same account at a service leaves them alone. `lies_at`: see `whereabouts`."""
+    one with the same account at a service leaves them alone. `lies_at`: see `installation._identity`."""
 
     __tablename__ = "installation"
 
