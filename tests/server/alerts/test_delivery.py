@@ -119,6 +119,18 @@ def test_rules_projects_and_owners_decide_who_is_told(
     assert len(hook.messages) == 1
 
 
+def test_a_disabled_account_is_told_nothing_any_more(
+    ada: Browser, installation: Installation, member: User, hook: Webhook
+) -> None:
+    _channel(ada, hook, "failed")
+    installation.change(member, disabled=True)
+    _failed(installation, member)
+    _look(installation, times=2)
+    assert hook.tried == []
+    [noted] = installation.all(AlertDelivery)
+    assert (noted.next_try_at, noted.problem) == (None, "The account of the owner is disabled.")
+
+
 def test_what_happened_before_a_channel_was_created_is_not_told(
     ada: Browser, installation: Installation, member: User, hook: Webhook
 ) -> None:
