@@ -35,7 +35,9 @@ def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hook() -> Iterator[Webhook]:
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    # On a busy machine the answer of a webhook may take longer than anybody should wait for one.
+    monkeypatch.setattr(delivery, "_TIMEOUT_SECONDS", 120.0)
     webhook = Webhook()
     yield webhook
     webhook.close()
