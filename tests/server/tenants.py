@@ -152,6 +152,7 @@ def _add_jobs(installation: Installation, tenant: Tenant, label: str, content: s
             reporter.config({"prompt": content})
         for name in RUN_FILES:
             _write(run_dir / name, f"{content}\n")
+        _write(run_dir / "config.json", json.dumps({"note": content}))
     run_dir = installation.home / "runs" / str(script.id)
     for name in WORK_FILES:
         _write(run_dir / name, f"# {content}\n")
@@ -171,8 +172,10 @@ def _add_jobs(installation: Installation, tenant: Tenant, label: str, content: s
 def _add_documents(installation: Installation, tenant: Tenant, label: str, content: str) -> None:
     counts = {"files": 1, "problems": 0, "pages": 0, "passages": 1, "characters": len(content)}
     documents = {"filename": f"{label}.md", "size": 9, "passage_characters": 500, **counts}
-    report = {**REPORT, "mapping": {"format": "text", "columns": {"text": "text"}}, "examples": 1}
-    common = {"name": f"{label} text", "filename": f"{label}.jsonl", "report": {**report, "problems": None}}
+    mapping = {"format": "text", "columns": {"text": "text"}}
+    problems = {"rows_refused": 0, "remarks": 0, "kinds": {}, "first": []}
+    report = {**REPORT, "mapping": mapping, "examples": 1, "problems": problems}
+    common = {"name": f"{label} text", "filename": f"{label}.jsonl", "report": report}
     passages = add_dataset(
         installation, tenant.user, source="documents", documents=documents, format="text", **common
     )
