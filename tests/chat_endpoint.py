@@ -1,5 +1,6 @@
 """A fake OpenAI-compatible endpoint on loopback that writes one pair about each passage it gets."""
 
+import gzip
 import json
 import re
 import threading
@@ -21,6 +22,8 @@ class FakeEndpoint:
     keys: list[str | None] = field(default_factory=list)
     answer: Callable[[str], str | int] = lambda passage: pair_about(passage)
     usage: int | None = 100
+    # Sends every answer compressed, whether that was asked for or not.
+    packed: bool = False
     # Answers wait for it.
     gate: threading.Event = field(default_factory=threading.Event)
 
@@ -57,6 +60,9 @@ def serving() -> Iterator[FakeEndpoint]:
         def _send(self, status: int, content: dict[str, Any]) -> None:
             data = json.dumps(content).encode()
             self.send_response(status)
+            if endpoint.packed:
+                data = gzip.compress(data)
+                self.send_header("Content-Encoding", "gzip")
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

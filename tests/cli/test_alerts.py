@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.cli.conftest import Bloom
 from tests.errors import printed
-from tests.live_server import LiveServer
+from tests.live_server import FIRST_PASSWORD, LiveServer
 from tests.waiting import wait_until
 from tests.webhook import Webhook
 
@@ -25,7 +25,7 @@ def test_a_channel_is_added_tested_told_changed_and_removed(
 ) -> None:
     hook = Webhook()
     add = ("runs", "alerts", "add", "webhook", "--on", "failed", "--on", "alert")
-    made = bloom(*add, "--name", "Ops", stdin=f"{hook.address}\n")
+    made = bloom(*add, "--name", "Ops", stdin=f"{hook.address}\n", BLOOM_PASSWORD=FIRST_PASSWORD)
     assert made.exit_code == 0, made.output
     secret = made.output.strip().rpartition(" ")[2]
     (listed,) = json.loads(bloom("runs", "alerts", "list", "--json").output)

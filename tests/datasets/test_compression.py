@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow
 import pytest
 
 from gpubloom.datasets import NotADataset, Source, inspect, preview
+from gpubloom.datasets.lines import LONGEST_ROW_BYTES
 from tests.datasets.files import values
 from tests.errors import raises
 
@@ -39,6 +41,27 @@ def test_a_compressed_file_has_the_rows_of_what_it_holds(tmp_path: Path, suffix:
     assert (report.rows, report.examples) == (2_000, 2_000)
     page = preview(Source.open(path), mapping=report.mapping, offset=1_500, limit=2)
     assert [row.raw for row in page.rows] == ROWS[1_500:1_502]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_few_kilobytes_that_unpack_to_one_huge_row_are_read_in_pieces(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"bomb.jsonl{suffix}"
+    begin, piece, end = b'{"prompt": "', b"a" * (1 << 20), b'", "completion": "b"}\n'
+    codec = "gzip" if suffix == ".gz" else "zstd"
+    with pyarrow.CompressedOutputStream(str(path), codec) as file:
+        for part in (begin, *[piece] * 200, end, b'{"prompt": "x", "completion": "y"}\n'):
+            file.write(part)
+    assert path.stat().st_size < 1 << 20
+    tracemalloc.start()
+    try:
+        huge, small = Source.open(path).rows()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert huge.problem is not None
+    assert small.values == {"prompt": "x", "completion": "y"}
+    # The longest row that is read, a few times; not the 200 MB of this one.
+    assert most < 6 * LONGEST_ROW_BYTES
 
 
 def test_an_archive_with_several_data_files_or_broken_ones_is_refused(tmp_path: Path) -> None:

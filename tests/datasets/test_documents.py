@@ -1,6 +1,7 @@
 """Documents become paragraphs and passages with their source; hostile ones become one reason each."""
 
 import io
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from gpubloom.datasets.documents.docx import read_docx
 from gpubloom.datasets.documents.markup import read_html, read_markdown, read_text
 from gpubloom.datasets.documents.passages import cut
 from gpubloom.datasets.documents.pdf import read_pdf
-from gpubloom.datasets.documents.questions import parse, prompt
+from gpubloom.datasets.documents.questions import MOST_PAIRS, parse, prompt
 from tests.documents import encrypt_pdf, make_docx, make_pdf, make_zip
 from tests.errors import raises
 
@@ -223,3 +224,10 @@ def test_word_documents_are_checked_before_they_are_unpacked(monkeypatch: pytest
     monkeypatch.setattr(docx, "MOST_BYTES", 100)
     with raises(DocumentProblem, code="document_too_large"):
         read_docx(make_docx((0, "text")))
+
+
+def test_an_answer_with_a_million_wrong_pairs_is_not_kept_a_million_times() -> None:
+    kept, rejected = parse(json.dumps({"pairs": [0] * 300_000}), 1)
+    assert not kept
+    assert len(rejected) == 2 * MOST_PAIRS + 1
+    assert rejected[-1].reason == "The answer has 299,980 more pairs, which are left out."

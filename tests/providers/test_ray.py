@@ -109,6 +109,31 @@ def test_faults_have_their_names_and_hold_no_secret(
     assert service.jobs == {}
 
 
+def test_a_cluster_of_another_version_leaves_no_connection_behind(
+    service: RayService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpubloom.providers.ray.client import EgressJobClient
+
+    closed: list[Any] = []
+    close = EgressJobClient.close
+
+    def refuse(self: Any, **_: object) -> None:
+        assert self._do_request("GET", "/api/version").status_code == 200
+        raise RuntimeError("another version")
+
+    # Asked while the client is made: nobody else can close it then.
+    monkeypatch.setattr(EgressJobClient, "_check_connection_and_version", refuse)
+    monkeypatch.setattr(EgressJobClient, "close", lambda self: closed.append(self) or close(self))
+
+    async def story() -> None:
+        async with opened(service) as rented:
+            with pytest.raises(Fault):
+                await rented.check()
+            assert len(closed) == 1
+
+    asyncio.run(story())
+
+
 def test_an_answer_that_is_lost_on_the_way_starts_no_second_job(service: RayService) -> None:
     service.troubles.append("cut")
 
@@ -140,7 +165,12 @@ def test_gpus_of_the_cluster_are_offered_for_nothing(service: RayService) -> Non
         {"state": "ALIVE", "resources_total": {"CPU": 8}},
         {"state": "DEAD", "resources_total": {"GPU": 8, "accelerator_type:H100": 1}},
     ]
-    [row] = asyncio.run(RayProvider(service.url).prices())
+
+    async def prices() -> list[Any]:
+        async with opened(service) as rented:
+            return await rented.prices()
+
+    [row] = asyncio.run(prices())
     assert (row.gpu, row.gpus, row.hourly, row.kind) == ("A100 80GB", 2, 0, "free")
 
 
@@ -190,6 +220,12 @@ def test_on_a_real_cluster_a_script_runs_by_the_agent_and_all_it_made_arrives(
 
     async def story() -> None:
         rented = provider_spec("ray").open({"address": f"http://127.0.0.1:{cluster.dashboard_port}"})
+        try:
+            await runs_a_script(rented)
+        finally:
+            await rented.close()
+
+    async def runs_a_script(rented: Any) -> None:
         # The dashboard is there a moment after the node.
         await until(lambda: answers(rented))
         machine = await rented.submit(on_any_node("bloom-ray-a1", sent.command, sent.address))

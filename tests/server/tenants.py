@@ -72,13 +72,16 @@ class Tenant:
     script: str = ""
     export: str = ""
     unfinished_dataset: str = ""
+    # Passages of documents, and questions about them.
+    passages: str = ""
+    questions: str = ""
     unfinished_model: str = ""
     share_secret: str = ""
 
     def folders(self, home: Path) -> list[Path]:
         """Where the bytes of this person lie."""
         runs = (self.training, self.script, self.export)
-        datasets = (self.ids["dataset_id"], self.unfinished_dataset)
+        datasets = (self.ids["dataset_id"], self.unfinished_dataset, self.passages, self.questions)
         models = (self.ids["model_id"], self.unfinished_model)
         return [
             *(home / "runs" / one for one in runs),
@@ -114,6 +117,7 @@ def make_tenant(server: Server, installation: Installation, name: str, *, label:
         "model_id": str(model.id),
     }
     _upload_in_parts(tenant, label, content)
+    _add_documents(installation, tenant, label, content)
     shared = tenant.browser.post(f"/api/jobs/{tenant.training}/shares").json()
     tenant.share_secret = shared["link"].partition("#token=")[2]
     tenant.ids["share_id"] = shared["share"]["id"]
@@ -144,8 +148,11 @@ def _add_jobs(installation: Installation, tenant: Tenant, label: str, content: s
         with Reporter(run_dir, telemetry_seconds=0) as reporter:
             reporter.metrics({f"loss/{content}": 1.0}, step=1)
             reporter.log(content)
+            reporter.sample(content, content, step=1)
+            reporter.config({"prompt": content})
         for name in RUN_FILES:
             _write(run_dir / name, f"{content}\n")
+        _write(run_dir / "config.json", json.dumps({"note": content}))
     run_dir = installation.home / "runs" / str(script.id)
     for name in WORK_FILES:
         _write(run_dir / name, f"# {content}\n")
@@ -160,6 +167,54 @@ def _add_jobs(installation: Installation, tenant: Tenant, label: str, content: s
         "checkpoint_id": str(checkpoint.id),
         "other_checkpoint_id": str(checkpoint.id),
     }
+
+
+def _add_documents(installation: Installation, tenant: Tenant, label: str, content: str) -> None:
+    counts = {"files": 1, "problems": 0, "pages": 0, "passages": 1, "characters": len(content)}
+    documents = {"filename": f"{label}.md", "size": 9, "passage_characters": 500, **counts}
+    mapping = {"format": "text", "columns": {"text": "text"}}
+    problems = {"rows_refused": 0, "remarks": 0, "kinds": {}, "first": []}
+    report = {**REPORT, "mapping": mapping, "examples": 1, "problems": problems}
+    common = {"name": f"{label} text", "filename": f"{label}.jsonl", "report": report}
+    passages = add_dataset(
+        installation, tenant.user, source="documents", documents=documents, format="text", **common
+    )
+    order = {"dataset_id": str(passages.id), "endpoint": f"https://{label}.example.org/v1", "model": label}
+    limits = {"secret": None, "pairs": 1, "max_answer_tokens": 100, "most_tokens": 10_000, "playground": None}
+    done = {
+        "passages": 2,
+        "passages_done": 1,
+        "pairs_kept": 1,
+        "rejected": 1,
+        "tokens": 9,
+        "end_reason": None,
+    }
+    questions = add_dataset(
+        installation, tenant.user, source="questions", questions={**order, **limits, **done}, **common
+    )
+    tenant.passages, tenant.questions = str(passages.id), str(questions.id)
+    source = {"file": content, "passage": 1, "page": None, "last_page": None, "heading": content}
+    document = {"file": content, "size": 9, "notes": [], "code": None, "problem": None, **counts}
+    for name in ("files", "problems"):
+        del document[name]
+    rows = {
+        passages: {
+            "data.jsonl": {"text": content, "source": source},
+            "documents.jsonl": document,
+            "text.txt": content,
+            "documents.md": content,
+        },
+        questions: {
+            "data.jsonl": {"text": content, "source": {**source, "text": content}},
+            "rejected.jsonl": {"source": source, "reason": content, "text": content},
+            "answers.jsonl": {"index": 0, "pairs": [], "rejected": [], "tokens": 9},
+            "passages.jsonl": {"text": content, "source": source},
+        },
+    }
+    for dataset, files in rows.items():
+        folder = installation.home / "datasets" / str(dataset.id)
+        for name, row in files.items():
+            (folder / name).write_text((row if isinstance(row, str) else json.dumps(row)) + "\n")
 
 
 def _write(path: Path, text: str) -> None:
@@ -200,7 +255,7 @@ def rows_about(tenant: Tenant, installation: Installation) -> set[str]:
     stored = MetaData()
     stored.reflect(engine)
     own = {str(tenant.user.id), tenant.script, tenant.export, *tenant.ids.values()}
-    own |= {tenant.unfinished_dataset, tenant.unfinished_model}
+    own |= {tenant.unfinished_dataset, tenant.unfinished_model, tenant.passages, tenant.questions}
     pattern = re.compile("|".join(sorted(one.replace("-", "") for one in own)))
     found = set()
     with engine.connect() as connection:

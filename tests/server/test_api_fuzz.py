@@ -18,10 +18,12 @@ from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
 from gpubloom.server.accounts.tables import User
+from gpubloom.server.alerts.tables import AlertChannel
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
+from gpubloom.server.runs.tables import RunView
 from gpubloom.server.security.rates import Rate
 from tests.server.conftest import KINDS
 from tests.server.installation import PASSWORD, Browser, Installation, Server
@@ -56,14 +58,75 @@ def real_ids(installation: Installation, owner: User) -> dict[str, str]:
     job = installation.add(
         TrainingJob(id=uuid4(), project_id=project.id, user_id=owner.id, name="j", config={})
     )
+    installation.add(
+        TrainingJob(
+            id=uuid4(),
+            project_id=project.id,
+            user_id=owner.id,
+            name="s",
+            kind="run",
+            target="sent",
+            config={},
+        )
+    )
+    channel = installation.add(
+        AlertChannel(id=uuid4(), user_id=owner.id, kind="email", name="c", rules=["failed"])
+    )
+    view = installation.add(
+        RunView(
+            id=uuid4(),
+            user_id=owner.id,
+            name="v",
+            view={"query": "", "columns": [], "group": [], "sort": "-created"},
+        )
+    )
     person = installation.add_user(f"p{uuid4().hex}")
+    _documents(installation, owner)
     return {
         "project_id": str(project.id),
         "job_id": str(job.id),
+        "run_id": str(job.id),
+        "channel_id": str(channel.id),
+        "view_id": str(view.id),
         "user_id": str(person.id),
         "dataset_id": _a_dataset(installation, owner),
         "model_id": _a_model(installation, owner),
     }
+
+
+def _documents(installation: Installation, owner: User) -> None:
+    """Documents that became passages, and an order of questions about them that came half way."""
+    made = {"filename": "d.md", "size": 9, "passage_characters": 500, "files": 1, "problems": 0, "pages": 0}
+    counted = {"passages": 2, "characters": 40}
+    passages = installation.add(
+        Dataset(
+            id=uuid4(),
+            user_id=owner.id,
+            name="d",
+            filename="d.jsonl",
+            status="ready",
+            source="documents",
+            format="text",
+            columns={"text": "text"},
+            documents={**made, **counted},
+        )
+    )
+    order = {"endpoint": "https://llm.example.org/v1", "model": "m", "secret": None, "pairs": 1}
+    limits = {"max_answer_tokens": 100, "most_tokens": 10_000, "playground": None}
+    state = {"passages": 2, "passages_done": 1, "pairs_kept": 1, "rejected": 0, "tokens": 50}
+    installation.add(
+        Dataset(
+            id=uuid4(),
+            user_id=owner.id,
+            name="q",
+            filename="q.jsonl",
+            status="ready",
+            source="questions",
+            format="messages",
+            columns={"messages": "messages"},
+            questions={"dataset_id": str(passages.id), **order, **limits, **state, "end_reason": None},
+        )
+    )
 
 
 def _a_dataset(installation: Installation, owner: User) -> str:

@@ -19,6 +19,13 @@ GUARDED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "password": ("POST", "/api/me/password", {"current_password": PASSWORD, "new_password": NEW}),
     "hub token": ("PUT", "/api/me/hub-token", {"token": "hf_verysecret"}),
     "secret": ("PUT", "/api/secrets/HF_TOKEN", {"value": "hf_verysecret"}),
+    "webhook": (
+        "POST",
+        "/api/alert-channels",
+        {"kind": "webhook", "name": "x", "address": "https://hooks.example.org/x"},
+    ),
+    "bucket": ("PUT", "/api/storage-bucket", {"bucket": "b", "secret_key": "s", "endpoint": "ftp://x"}),
+    "no bucket": ("DELETE", "/api/storage-bucket", {}),
     "provider": ("PUT", "/api/providers/modal/credentials", {"values": {}}),
     "authenticator app": ("POST", "/api/me/totp", {}),
     "its first code": ("POST", "/api/me/totp/enable", {"code": "000000"}),

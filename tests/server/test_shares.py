@@ -141,7 +141,9 @@ def test_readers_of_one_person_leave_some_for_others() -> None:
     most_of_crowd = 0
 
     async def scenario() -> None:
-        readers = Readers()
+        readers = Readers(
+            "previews", most=MOST_READERS, per_person=READERS_PER_PERSON, waiting=READS_PER_PERSON
+        )
         release = anyio.Event()
         nonlocal most_of_crowd
 

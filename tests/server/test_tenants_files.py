@@ -273,7 +273,22 @@ ARTIFACTS = {
     "converted dataset": "/api/datasets/{dataset_id}/converted",
     "preview of a dataset": "/api/datasets/{dataset_id}/preview",
     "problems of a dataset": "/api/datasets/{dataset_id}/problems",
+    "checkpoint": "/api/jobs/{training}/checkpoints/{checkpoint_id}/archive",
+    "samples": "/api/jobs/{training}/samples",
+    "what ran": "/api/jobs/{training}/what-ran",
+    "list of documents": "/api/datasets/{passages}/documents",
+    "preview of passages": "/api/datasets/{passages}/preview",
+    "text of passages": "/api/datasets/{passages}/converted",
+    "preview of questions": "/api/datasets/{questions}/preview",
+    "rejected answers": "/api/datasets/{questions}/rejected",
 }
+
+
+def _of(tenant: Tenant, address: str) -> str:
+    return address.format(**tenant.ids, **{name: getattr(tenant, name) for name in _NAMED})
+
+
+_NAMED = ("training", "script", "export", "passages", "questions")
 
 
 @on_sqlite
@@ -283,9 +298,7 @@ def test_an_artifact_is_read_by_its_owner_alone(
 ) -> None:
     run_dir = installation.home / "runs" / ada.training
     model = run_dir / "model/model.safetensors"
-    address = ARTIFACTS[artifact].format(
-        training=ada.training, script=ada.script, export=ada.export, dataset_id=ada.ids["dataset_id"]
-    )
+    address = _of(ada, ARTIFACTS[artifact])
     if artifact == "model":
         address = address.replace(model.name, "config.json")
     own = ada.browser.get(address)
@@ -309,10 +322,7 @@ def test_a_share_link_opens_nothing_but_what_it_shows(
         assert answer.status_code == 200
         assert BYTES not in answer.text
     for address in ARTIFACTS.values():
-        path = address.format(
-            training=ada.training, script=ada.script, export=ada.export, dataset_id=ada.ids["dataset_id"]
-        )
-        assert visitor.get(path).status_code == 401
+        assert visitor.get(_of(ada, address)).status_code == 401
     own = f"/api/jobs/{eve.training}/shares/{ada.ids['share_id']}"
     assert eve.browser.delete(own).status_code == 404
     assert visitor.get("/api/shared/job").status_code == 200
@@ -395,7 +405,7 @@ def test_a_worker_reads_no_reports_through_a_link(
             await database.close()
 
     asyncio.run(read())
-    for address in ("", "/metrics", "/logs", "/checkpoints"):
+    for address in ("", "/metrics", "/logs", "/checkpoints", "/samples", "/what-ran", "/improvement"):
         answer = eve.browser.get(f"/api/jobs/{eve.training}{address}")
         assert answer.status_code == 200
         assert BYTES not in answer.text
@@ -529,6 +539,7 @@ def test_deleting_all_that_one_has_deletes_nothing_of_another(
     addresses_ = [
         *(f"/api/jobs/{job}" for job in (eve.export, eve.script, eve.training)),
         *(f"/api/datasets/{one}" for one in (eve.ids["dataset_id"], eve.unfinished_dataset)),
+        *(f"/api/datasets/{one}" for one in (eve.questions, eve.passages)),
         *(f"/api/models/{one}" for one in (eve.ids["model_id"], eve.unfinished_model)),
         f"/api/projects/{eve.ids['project_id']}",
     ]

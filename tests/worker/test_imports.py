@@ -42,6 +42,7 @@ def _dataset(
     settings: Settings,
     content: bytes = LINE * 100,
     owner: User | None = None,
+    status: str = "inspecting",
     **more: Any,
 ) -> Dataset:
     user = owner or installation.add_user(f"u{uuid4().hex}")
@@ -51,7 +52,7 @@ def _dataset(
         name="d",
         filename="d.jsonl",
         source="upload",
-        status="inspecting",
+        status=status,
         size=len(content),
         received=len(content),
         **more,
@@ -114,6 +115,35 @@ def test_many_files_of_one_person_do_not_hold_up_the_others(
 
     inspected = sorted(asyncio.run(work()), key=lambda row: row.updated_at)
     assert [datasets[row.id] for row in inspected] == ["Ada", "Bo", "Cy", "Ada", "Bo", "Ada", "Ada"]
+
+
+def test_long_work_of_one_person_leaves_places_to_the_others(
+    installation: Installation, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents that are slow to parse, endpoints that are slow to answer."""
+    ada, bo = installation.add_user("Ada"), installation.add_user("Bo")
+    release = asyncio.Event()
+    working: dict[str, set[UUID]] = {"parsing": set(), "generating": set()}
+
+    async def work(*about: Any) -> dict[str, Any]:
+        working[about[2].status].add(about[2].user_id)
+        await release.wait()
+        return {"status": "ready"}
+
+    monkeypatch.setattr(imports, "parse_documents", work)
+    monkeypatch.setattr(imports, "generate_questions", work)
+    for status in working:
+        for owner in (*[ada] * 20, bo):
+            _dataset(installation, settings, owner=owner, status=status)
+
+    async def both_are_served() -> None:
+        async with _worker(settings):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                while any(people != {ada.id, bo.id} for people in working.values()):
+                    await asyncio.sleep(0.05)
+            release.set()
+
+    asyncio.run(both_are_served())
 
 
 def test_a_worker_that_is_killed_leaves_the_dataset_to_the_next(

@@ -9,6 +9,7 @@ from uuid import UUID
 import typer
 
 from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.cli.providers import Password, ask_code, ask_password
 from gpubloom.cli.tables import print_table
 
 app = typer.Typer(help="Alerts of runs: failed, diverged, stalled, ended.", no_args_is_help=True)
@@ -66,12 +67,14 @@ def add_channel(
     name: Annotated[str | None, typer.Option(help="Name of the channel. Default: its kind.")] = None,
     on: Rules = None,
     project: Annotated[UUID | None, typer.Option(help="Project id: only runs of this project.")] = None,
+    password: Password = None,
 ) -> None:
     """Create an alert channel on the server.
 
-    The address of a webhook is typed without echo, or read from standard input.
+    The address of a webhook is typed without echo, or read from standard input. It needs your password: an
+    API token cannot send your runs somewhere else.
     """
-    from gpubloom.cli.api_client import call
+    from gpubloom.cli.api_client import call, signed_in
 
     body: dict[str, Any] = {"kind": kind, "name": name or kind}
     if kind != "email":
@@ -83,7 +86,11 @@ def add_channel(
         body["rules"] = on
     if project is not None:
         body["project_id"] = str(project)
-    made = call("POST", "/alert-channels", body=body)
+    if kind == "email":
+        made = call("POST", "/alert-channels", body=body)
+    else:
+        with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
+            made = ask("POST", "/alert-channels", body)
     typer.echo(f"Created the channel {made['name']} ({made['id']}) to {made['host']}.")
     if made["signing_secret"]:
         typer.echo(f"Signing secret, shown only now: {made['signing_secret']}")

@@ -33,6 +33,26 @@ def async_client(policy: Policy, **options: Any) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(**async_transports(policy), **options)
 
 
+class AnswerRefused(Exception):
+    """An answer that is too large, or packed although nobody asked for that."""
+
+
+# With each request to a stranger whose answer is then read by `read_bounded`.
+UNPACKED = {"Accept-Encoding": "identity"}
+
+
+async def read_bounded(answer: httpx2.Response, most_bytes: int) -> bytes:
+    """The body as it was sent. A packed one is refused: a few kilobytes could unpack to gigabytes at once."""
+    if answer.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
+        raise AnswerRefused("The answer is compressed, although it was asked for without compression.")
+    content = bytearray()
+    async for piece in answer.aiter_raw():
+        content += piece
+        if len(content) > most_bytes:
+            raise AnswerRefused(f"The answer has more than {most_bytes:,} bytes.")
+    return bytes(content)
+
+
 def transports(policy: Policy) -> dict[str, Any]:
     """Options of httpx2.Client, for clients that another library creates."""
     direct = _Checked(policy, _Direct(policy))

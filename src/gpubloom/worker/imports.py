@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import shutil
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -383,12 +384,14 @@ def _old_folders(path: Path) -> set[UUID]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A table, the status in which its rows wait, who prepares them and how many at once."""
+    """A table, the status in which its rows wait, who prepares them, and how many at once: of all people,
+    and of one. Work that a person can make last for hours leaves places to others."""
 
     table: type[Any]
     status: str
     work: Work
     at_once: int
+    per_person: int
 
 
 class Preparations:
@@ -408,13 +411,14 @@ class Preparations:
         self._lives = lives
         self._disk = disk
         self._kinds: tuple[Kind, ...] = (
-            Kind(Dataset, "inspecting", inspect_dataset, at_once=1),
-            Kind(Dataset, "fetching", fetch_dataset, at_once=2),
-            Kind(Dataset, "parsing", parse_documents, at_once=1),
-            Kind(Dataset, "generating", generate_questions, at_once=4),
-            Kind(Model, "fetching", fetch_model, at_once=2),
+            Kind(Dataset, "inspecting", inspect_dataset, at_once=1, per_person=1),
+            Kind(Dataset, "fetching", fetch_dataset, at_once=4, per_person=2),
+            Kind(Dataset, "parsing", parse_documents, at_once=2, per_person=1),
+            Kind(Dataset, "generating", generate_questions, at_once=16, per_person=2),
+            Kind(Model, "fetching", fetch_model, at_once=4, per_person=2),
         )
-        self._running: dict[Kind, set[asyncio.Task[None]]] = {kind: set() for kind in self._kinds}
+        # Whose row each task prepares.
+        self._running: dict[Kind, dict[asyncio.Task[None], UUID]] = {kind: {} for kind in self._kinds}
         # People in the order in which they were last served: many files of one person hold up nobody else's.
         self._served: dict[Kind, dict[UUID, None]] = {kind: {} for kind in self._kinds}
 
@@ -479,6 +483,10 @@ class Preparations:
             if not people:
                 served.clear()
                 return
+            holding = Counter(self._running[kind].values())
+            people = [user_id for user_id in people if holding[user_id] < kind.per_person]
+            if not people:
+                return
             order = {user_id: position for position, user_id in enumerate(served)}
             chosen = min(people, key=lambda user_id: order.get(user_id, -1))
             async with self._database.write() as session:
@@ -488,11 +496,11 @@ class Preparations:
             served.pop(chosen, None)
             served[chosen] = None
             task = asyncio.create_task(self._prepare(kind, row), name=f"prepare {row.id}")
-            self._running[kind].add(task)
+            self._running[kind][task] = chosen
             task.add_done_callback(lambda done, kind=kind: self._ended(kind, done))  # type: ignore[misc]
 
     def _ended(self, kind: Kind, task: asyncio.Task[None]) -> None:
-        self._running[kind].discard(task)
+        self._running[kind].pop(task, None)
         if not task.cancelled() and (problem := task.exception()) is not None:
             # The lease runs out, and somebody tries again.
             log.error("preparing a dataset or a model failed", exc_info=problem)

@@ -5,6 +5,7 @@ about one passage is PassageRefused; everything else is EndpointFailed, with a s
 answer is a stranger's: its size is bounded and its JSON is read as such.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,7 +14,7 @@ from uuid import UUID
 import httpx2
 
 from gpubloom.egress import EgressRefused, Policy
-from gpubloom.egress.clients import async_client
+from gpubloom.egress.clients import UNPACKED, AnswerRefused, async_client, read_bounded
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.playground.proxy import NotReady, complete, new_client
@@ -25,6 +26,8 @@ from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untruste
 _MOST_BYTES = 2 << 20
 # A long answer of a slow model, not of a dead one.
 _TIMEOUT = httpx2.Timeout(connect=15, read=300, write=30, pool=30)
+# Of a whole answer: one that comes byte by byte would hold its place for ever.
+_MOST_SECONDS = 600.0
 # A model that waits for a device, and is then loaded.
 _LOADING_SECONDS = 120.0
 _HEALS = {408, 409, 425, 429}
@@ -86,7 +89,7 @@ class RemoteClient(ModelClient):
         self._address = f"{endpoint}/chat/completions"
         self._host = httpx2.URL(endpoint).host
         self._model = model
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        headers = UNPACKED if key is None else {**UNPACKED, "Authorization": f"Bearer {key}"}
         self._client = async_client(Policy.of_operator(), timeout=_TIMEOUT, headers=headers)
 
     async def aclose(self) -> None:
@@ -95,11 +98,16 @@ class RemoteClient(ModelClient):
     async def ask(self, messages: list[dict[str, str]], max_tokens: int) -> Reply:
         body = _body(self._model, messages, max_tokens)
         try:
-            async with self._client.stream("POST", self._address, json=body) as answer:
-                content = await _bounded(answer)
+            async with (
+                asyncio.timeout(_MOST_SECONDS),
+                self._client.stream("POST", self._address, json=body) as answer,
+            ):
+                content = await read_bounded(answer, _MOST_BYTES)
         except EgressRefused as problem:
             raise EndpointFailed(str(problem)) from problem
-        except httpx2.HTTPError as problem:
+        except AnswerRefused as problem:
+            raise EndpointFailed(f"{self._host} does not answer as it should. {problem}") from problem
+        except (httpx2.HTTPError, TimeoutError) as problem:
             raise EndpointUnavailable(
                 f"{self._host} does not answer ({type(problem).__name__})."
             ) from problem
@@ -147,15 +155,6 @@ class PlaygroundClient(ModelClient):
 
 def _body(model: str, messages: list[dict[str, str]], max_tokens: int) -> dict[str, Any]:
     return {"model": model, "messages": messages, "max_tokens": max_tokens, "temperature": _TEMPERATURE}
-
-
-async def _bounded(answer: httpx2.Response) -> bytes:
-    content = b""
-    async for piece in answer.aiter_bytes():
-        content += piece
-        if len(content) > _MOST_BYTES:
-            raise EndpointFailed(f"The endpoint sent an answer of more than {_MOST_BYTES:,} bytes.")
-    return content
 
 
 def _read(content: bytes) -> Reply:

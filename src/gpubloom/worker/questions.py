@@ -7,11 +7,15 @@ dataset is written from that file at the end. The key is read from the owner's s
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+
+from sqlalchemy import select
 
 from gpubloom.datasets.documents.questions import parse, prompt, request_tokens
 from gpubloom.server.datasets.files import dataset_file, dataset_folder, rejected_file
@@ -19,6 +23,7 @@ from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import Database
 from gpubloom.server.secrets.service import SecretUnavailable, open_own
 from gpubloom.server.settings import Settings
+from gpubloom.server.storage.service import room_left
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.model_clients import (
     EndpointFailed,
@@ -35,6 +40,9 @@ _RETRIES = RetryPolicy(first_pause=1.0, longest_pause=30.0, max_calls=6, max_sec
 _MOST_REFUSALS = 3
 _LONGEST_PAUSE = 60.0
 
+# How many bytes the dataset may take in all.
+Room = Callable[[], Awaitable[int]]
+
 
 async def generate_questions(
     database: Database, settings: Settings, dataset: Dataset, seen: dict[str, Any]
@@ -47,7 +55,13 @@ async def generate_questions(
         passages = await asyncio.to_thread(_passages, settings, folder, order)
     except FileNotFoundError:
         return _failed("The dataset with the passages was deleted. Order the questions again from another.")
-    asking = _Asking(order, passages, folder / "answers.jsonl", seen)
+
+    async def room() -> int:
+        async with database.read() as session:
+            stored = await session.scalar(select(Dataset.size).where(Dataset.id == dataset.id))
+            return await room_left(session, settings, dataset.user_id) + (stored or 0)
+
+    asking = await asyncio.to_thread(_Asking, order, passages, folder / "answers.jsonl", room, seen)
     if order.get("stopping"):
         asking.end_reason = "Stopped on request."
     else:
@@ -63,7 +77,33 @@ def _failed(sentence: str) -> dict[str, Any]:
     return {"status": "failed", "problem": sentence[:2_000], "progress": None, "report": None}
 
 
-def _passages(settings: Settings, folder: Path, order: dict[str, Any]) -> list[dict[str, Any]]:
+class _Lines:
+    """The lines of a file of JSON, read one by one: all of them may be larger than the memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets: list[int] = []
+        self.bytes = 0
+        with path.open("rb") as file:
+            for line in file:
+                self._offsets.append(self.bytes)
+                self.bytes += len(line)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return _line_at(self._path, self._offsets[index])
+
+
+def _line_at(path: Path, offset: int) -> dict[str, Any]:
+    with path.open("rb") as file:
+        file.seek(offset)
+        found: dict[str, Any] = json.loads(file.readline())
+        return found
+
+
+def _passages(settings: Settings, folder: Path, order: dict[str, Any]) -> _Lines:
     """The passages to ask about, spread evenly. Copied at the first try: their dataset may change or go."""
     kept = folder / "passages.jsonl"
     if not kept.exists():
@@ -76,8 +116,7 @@ def _passages(settings: Settings, folder: Path, order: dict[str, Any]) -> list[d
             with partial.open("w", encoding="utf-8") as out:
                 out.writelines(line for number, line in enumerate(file) if number in chosen)
         partial.replace(kept)
-    with kept.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    return _Lines(kept)
 
 
 @asynccontextmanager
@@ -99,18 +138,34 @@ async def _connected(
         yield remote
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Where an answer lies in its file, and what it counts for."""
+
+    offset: int
+    pairs: int
+    rejected: int
+    tokens: int
+
+
 class _Asking:
     def __init__(
-        self, order: dict[str, Any], passages: list[dict[str, Any]], answers: Path, seen: dict[str, Any]
+        self, order: dict[str, Any], passages: _Lines, answers: Path, room: Room, seen: dict[str, Any]
     ) -> None:
         self._order = order
         self._passages = passages
         self._path = answers
+        self._room = room
         self._seen = seen
-        self._answers = {answer["index"]: answer for answer in _read_answers(answers)}
+        self._answers: dict[int, _Answer] = {}
+        # Of all answers; `_bytes` with what they add to the dataset.
+        self._pairs = self._rejected = self._tokens = 0
+        self._bytes = passages.bytes
         self._reserved = 0
         self._refusals = 0
         self.end_reason: str | None = None
+        for offset, answer in _read_answers(answers):
+            self._count(offset, answer)
         self._tell()
 
     async def run(self, client: ModelClient) -> None:
@@ -121,22 +176,24 @@ class _Asking:
 
     async def _work(self, client: ModelClient, pending: Iterator[int]) -> None:
         for index in pending:
-            most = request_tokens(len(self._passages[index]["text"])) + self._order["max_answer_tokens"]
-            if self._tokens() + self._reserved + most > self._order["most_tokens"]:
+            passage = self._passages[index]
+            most = request_tokens(len(passage["text"])) + self._order["max_answer_tokens"]
+            if self._bytes > await self._room():
+                self.end_reason = "Your storage is full. Delete a dataset, a model or a job, then continue."
+            if self._tokens + self._reserved + most > self._order["most_tokens"]:
                 limit = f"{self._order['most_tokens']:,}"
                 self.end_reason = f"The limit of {limit} tokens is reached. Continue with a higher limit."
             if self.end_reason is not None:
                 return
             self._reserved += most
             try:
-                await self._ask(client, index)
+                await self._ask(client, index, passage)
             except EndpointFailed as problem:
                 self.end_reason = str(problem)
             finally:
                 self._reserved -= most
 
-    async def _ask(self, client: ModelClient, index: int) -> None:
-        passage = self._passages[index]
+    async def _ask(self, client: ModelClient, index: int, passage: dict[str, Any]) -> None:
         messages = prompt(passage["text"], self._order["pairs"], passage["source"]["heading"])
         tokens = self._order["max_answer_tokens"]
 
@@ -160,9 +217,9 @@ class _Asking:
             self._keep(index, [], [{"reason": str(problem), "text": ""}], 0)
             return
         self._refusals = 0
-        self._keep_reply(index, reply)
+        self._keep_reply(index, reply, len(passage["text"]))
 
-    def _keep_reply(self, index: int, reply: Reply) -> None:
+    def _keep_reply(self, index: int, reply: Reply, characters: int) -> None:
         pairs, rejected = parse(reply.text, self._order["pairs"])
         refused = [{"reason": one.reason, "text": one.text} for one in rejected]
         if reply.is_cut and not pairs:
@@ -173,35 +230,42 @@ class _Asking:
         used = reply.tokens
         if used is None:
             # An endpoint that does not count is taken to use all that it may.
-            passage = len(self._passages[index]["text"])
-            used = request_tokens(passage) + self._order["max_answer_tokens"]
+            used = request_tokens(characters) + self._order["max_answer_tokens"]
         self._keep(index, kept, refused, used)
 
     def _keep(
         self, index: int, pairs: list[dict[str, str]], rejected: list[dict[str, str]], tokens: int
     ) -> None:
         answer = {"index": index, "pairs": pairs, "rejected": rejected, "tokens": tokens}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(answer) + "\n")
-        self._answers[index] = answer
+        with self._path.open("ab") as file:
+            offset = file.tell()
+            file.write(json.dumps(answer).encode() + b"\n")
+        self._count(offset, answer)
         self._tell()
 
-    def _tokens(self) -> int:
-        return sum(answer["tokens"] for answer in self._answers.values())
+    def _count(self, offset: int, answer: dict[str, Any]) -> None:
+        found = _Answer(offset, len(answer["pairs"]), len(answer["rejected"]), answer["tokens"])
+        self._answers[answer["index"]] = found
+        self._pairs += found.pairs
+        self._rejected += found.rejected
+        self._tokens += found.tokens
+        rows = (*self._rows_of(answer), *self._rejected_of(answer))
+        self._bytes += sum(len(json.dumps(row)) + 1 for row in (answer, *rows))
 
     def _tell(self) -> None:
         self._seen["progress"] = len(self._answers) / max(1, len(self._passages))
         self._seen["questions"] = self._summary()
+        # Counts against the quota while it grows.
+        self._seen["size"] = self._bytes
 
     def _summary(self) -> dict[str, Any]:
-        answers = self._answers.values()
         return {
             **self._order,
             "passages": len(self._passages),
             "passages_done": len(self._answers),
-            "pairs_kept": sum(len(answer["pairs"]) for answer in answers),
-            "rejected": sum(len(answer["rejected"]) for answer in answers),
-            "tokens": self._tokens(),
+            "pairs_kept": self._pairs,
+            "rejected": self._rejected,
+            "tokens": self._tokens,
             "end_reason": self.end_reason,
         }
 
@@ -227,36 +291,51 @@ class _Asking:
             "attempt": 0,
         }
 
+    def _in_order(self) -> Iterator[dict[str, Any]]:
+        for _, answer in sorted(self._answers.items()):
+            yield _line_at(self._path, answer.offset)
+
     def _rows(self) -> Iterator[dict[str, Any]]:
-        for index, answer in sorted(self._answers.items()):
-            for pair in answer["pairs"]:
-                messages = [
-                    {"role": "user", "content": pair["question"]},
-                    {"role": "assistant", "content": pair["answer"]},
-                ]
-                yield {"messages": messages, "source": self._source(index)}
+        for answer in self._in_order():
+            yield from self._rows_of(answer)
 
     def _rejected_rows(self) -> Iterator[dict[str, Any]]:
-        for index, answer in sorted(self._answers.items()):
-            for one in answer["rejected"]:
-                yield {"source": self._source(index), **one}
+        for answer in self._in_order():
+            yield from self._rejected_of(answer)
+
+    def _rows_of(self, answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        source = self._source(answer["index"]) if answer["pairs"] else None
+        for pair in answer["pairs"]:
+            messages = [
+                {"role": "user", "content": pair["question"]},
+                {"role": "assistant", "content": pair["answer"]},
+            ]
+            yield {"messages": messages, "source": source}
+
+    def _rejected_of(self, answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        source = self._source(answer["index"]) if answer["rejected"] else None
+        for one in answer["rejected"]:
+            yield {"source": source, **one}
 
     def _source(self, index: int) -> dict[str, Any]:
         passage = self._passages[index]
         return {**passage["source"], "text": passage["text"]}
 
 
-def _read_answers(path: Path) -> Iterator[dict[str, Any]]:
-    """Whole lines: the last one may have been cut by a crash, and is asked again."""
+def _read_answers(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Whole lines, and where they begin: the last one may have been cut by a crash, and is asked again."""
     try:
-        content = path.read_bytes()
+        file = path.open("rb")
     except FileNotFoundError:
         return
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        path.write_bytes(whole)
-    for line in whole.splitlines():
-        yield json.loads(line)
+    offset = 0
+    with file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                os.truncate(path, offset)
+                return
+            yield offset, json.loads(line)
+            offset += len(line)
 
 
 def _write(path: Path, rows: Iterator[dict[str, Any]]) -> None:

@@ -8,6 +8,7 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.alerts.tables import AlertChannel, AlertDelivery
 from tests.server.installation import Installation, Server
 from tests.server.jobs.recorded import add_job
+from tests.server.test_reauthentication import stale
 from tests.webhook import Webhook
 
 HOOK = "https://hooks.example.org/services/T0/B0/very-secret"
@@ -71,6 +72,24 @@ def test_nobody_else_sees_changes_or_tests_a_channel(
     reader = server.program(member, "read")
     assert reader.get("/api/alert-channels").status_code == 200
     assert reader.post("/api/alert-channels", json={"kind": "email", "name": "x"}).status_code == 403
+
+
+def test_another_address_needs_a_fresh_sign_in_and_no_token_can_set_one(
+    server: Server, installation: Installation, member: User
+) -> None:
+    channel = server.signed_in(member).post(
+        "/api/alert-channels", json={"kind": "slack", "name": "Ops", "address": HOOK}
+    )
+    address = f"/api/alert-channels/{channel.json()['id']}"
+    old, _ = stale(server, installation, member)
+    for asking, code in (
+        (old, "fresh_sign_in_required"),
+        (server.program(member, "read", "write"), "session_required"),
+    ):
+        refused = asking.patch(address, json={"address": "https://eve.example.org/"})
+        assert (refused.status_code, refused.json()["code"]) == (403, code)
+        assert asking.patch(address, json={"name": "Other"}).json()["host"] == "hooks.example.org"
+        assert asking.post("/api/alert-channels", json={"kind": "email", "name": "x"}).status_code == 201
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hook() -> Iterator[Webhook]:
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    # On a busy machine the answer of a webhook may take longer than anybody should wait for one.
+    monkeypatch.setattr(delivery, "_TIMEOUT_SECONDS", 120.0)
     webhook = Webhook()
     yield webhook
     webhook.close()
@@ -117,6 +119,18 @@ def test_rules_projects_and_owners_decide_who_is_told(
     installation.change(job, end_time=now(), updated_at=now())
     _look(installation)
     assert len(hook.messages) == 1
+
+
+def test_a_disabled_account_is_told_nothing_any_more(
+    ada: Browser, installation: Installation, member: User, hook: Webhook
+) -> None:
+    _channel(ada, hook, "failed")
+    installation.change(member, disabled=True)
+    _failed(installation, member)
+    _look(installation, times=2)
+    assert hook.tried == []
+    [noted] = installation.all(AlertDelivery)
+    assert (noted.next_try_at, noted.problem) == (None, "The account of the owner is disabled.")
 
 
 def test_what_happened_before_a_channel_was_created_is_not_told(

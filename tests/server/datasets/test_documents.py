@@ -10,7 +10,7 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.worker import documents as parsing
 from tests.documents import encrypt_pdf, make_docx, make_pdf, make_zip
-from tests.server.bringing import inspected, on_sqlite, send
+from tests.server.bringing import inspected, on_sqlite, prepare, send
 from tests.server.installation import Browser, Installation, Server
 
 SENTENCE = "The valve of pump {n} opens to the left, and it closes by itself after {n} minutes."
@@ -113,6 +113,60 @@ def test_a_document_that_ends_its_reader_costs_no_other_document(
     }
     data = server.settings.home / "datasets" / dataset["id"] / "data.jsonl"
     assert [json.loads(line)["text"] for line in data.read_text().splitlines()] == ["First.", "Last."]
+
+
+_ONE = {"file": "a.md", "size": 1, "pages": None, "passages": 1, "characters": 1, "notes": [], "code": None}
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    "lies",
+    [
+        {"list": {"documents": 10**12}},
+        {"list": {"documents": True}},
+        {"list": [1]},
+        {"list": {"documents": 1}, "parse": {**_ONE, "problem": None, "bytes": -1}, "name": {}},
+        {"list": {"documents": 1}, "parse": {**_ONE, "problem": "x" * 9_999, "bytes": 1}, "name": {}},
+    ],
+    ids=["many documents", "no number", "no object", "rows before the file", "long sentence"],
+)
+def test_a_parser_that_was_taken_over_is_not_believed(
+    server: Server, member: User, monkeypatch: pytest.MonkeyPatch, lies: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    monkeypatch.setenv("HF_HUB_TEST_LIES", json.dumps(lies))
+    monkeypatch.setattr(parsing, "_MODULE", "tests.server.lying_parser")
+    browser = server.signed_in(member)
+    dataset = inspected(server, browser, upload_documents(browser, "a.md", b"x"))
+    assert dataset["status"] == "failed"
+    assert "unreadable answer" in dataset["problem"]
+
+
+@on_sqlite
+def test_text_that_does_not_fit_into_the_quota_is_not_kept(server: Server, member: User) -> None:
+    browser = server.signed_in(member)
+    content = b"A sentence about water in pumps. " * 3_000
+    dataset_id = upload_documents(browser, "large.zip", make_zip({"large.txt": content}))
+    # Room for the packed text, and not for what is in it.
+    prepare(server.settings.model_copy(update={"user_quota_gb": 50_000 / 1e9}))
+    dataset = browser.get(f"/api/datasets/{dataset_id}").json()
+    assert dataset["status"] == "failed"
+    assert "does not fit into your storage" in dataset["problem"]
+    folder = server.settings.home / "datasets" / dataset_id
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 50_000
+
+
+@on_sqlite
+def test_an_upload_that_takes_too_long_as_a_whole_is_ended(
+    server: Server, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parsing, "_LEAST_SECONDS", -1.0)
+    browser = server.signed_in(member)
+    files = {"a.txt": b"First.", "b.txt": b"Second."}
+    dataset = inspected(server, browser, upload_documents(browser, "all.zip", make_zip(files)))
+    assert dataset["status"] == "failed"
+    listed = browser.get(f"/api/datasets/{dataset['id']}/documents").json()["items"]
+    assert {one["file"]: one["code"] for one in listed} == dict.fromkeys(files, "document_too_slow")
 
 
 def test_a_model_is_trained_from_scratch_on_the_text_of_documents(

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from gpubloom.server.accounts.tables import User
+from gpubloom.traincard.retry import RetryPolicy
+from gpubloom.worker import model_clients
 from gpubloom.worker import questions as asking
 from tests.chat_endpoint import FakeEndpoint, pair_about, serving
 from tests.server.bringing import inspected, on_sqlite, prepare
@@ -120,6 +122,54 @@ def test_a_stop_keeps_what_was_answered(server: Server, member: User, endpoint: 
     assert "Stopped on request." in ended["problem"]
     assert browser.post(f"/api/datasets/{waiting['id']}/questions/continue", json={}).status_code == 200
     assert inspected(server, browser, waiting["id"])["status"] == "ready"
+
+
+@on_sqlite
+def test_a_compressed_answer_is_refused_before_it_is_unpacked(
+    server: Server, member: User, endpoint: FakeEndpoint
+) -> None:
+    browser = server.signed_in(member)
+    passages = _passages(server, browser)
+    endpoint.packed = True
+    made = inspected(server, browser, _order(browser, passages, endpoint)["id"])
+    assert made["status"] == "failed"
+    assert "compressed" in made["problem"]
+
+
+@on_sqlite
+def test_an_answer_that_comes_byte_by_byte_is_given_up(
+    server: Server, member: User, endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_clients, "_MOST_SECONDS", 0.2)
+    monkeypatch.setattr(asking, "_RETRIES", RetryPolicy(first_pause=0.01, longest_pause=0.01, max_calls=2))
+    browser = server.signed_in(member)
+    passages = _passages(server, browser)
+    endpoint.gate.clear()
+    made = inspected(server, browser, _order(browser, passages, endpoint, most_passages=1)["id"])
+    endpoint.gate.set()
+    assert made["status"] == "failed"
+    assert "does not answer (TimeoutError)" in made["problem"]
+
+
+@on_sqlite
+def test_full_storage_ends_an_order_that_can_be_continued(
+    server: Server, member: User, endpoint: FakeEndpoint
+) -> None:
+    browser = server.signed_in(member)
+    passages = _passages(server, browser)
+    endpoint.answer = lambda passage: json.dumps(
+        {"pairs": [{"question": f"What about {passage[:30]}?", "answer": "x" * 7_000}]}
+    )
+    ordered = _order(browser, passages, endpoint)
+    used = browser.get("/api/me/storage").json()["total"]
+    prepare(server.settings.model_copy(update={"user_quota_gb": (used + 30_000) / 1e9}))
+    made = browser.get(f"/api/datasets/{ordered['id']}").json()
+    count = passages["documents"]["passages"]
+    assert "Your storage is full" in made["questions"]["end_reason"]
+    assert 0 < made["questions"]["passages_done"] < count
+    again = browser.post(f"/api/datasets/{made['id']}/questions/continue", json={})
+    assert again.status_code == 200, again.text
+    assert inspected(server, browser, made["id"])["questions"]["passages_done"] == count
 
 
 @on_sqlite

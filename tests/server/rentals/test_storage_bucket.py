@@ -99,6 +99,27 @@ def test_an_endpoint_in_a_private_network_is_refused(
     assert "private or reserved network" in write["problem"]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"region": "evil.example.org/?x="},
+        {"kind": "azure", "access_key": "evil.example.org/", "secret_key": "a2V5"},
+        {"kind": "gcs", "secret_key": '{"gcs_base_url": "%s", "disable_oauth": true, "client_email": ""}'},
+    ],
+    ids=["region", "account", "key of Google"],
+)
+def test_no_other_field_leads_to_another_host_than_the_endpoint(
+    server: Server, admin: User, bucket: S3Server, changes: dict[str, str]
+) -> None:
+    changes = {
+        name: value.replace("%s", f"http://127.0.0.1:{bucket.port}") for name, value in changes.items()
+    }
+    answer = server.signed_in(admin).put(_ROUTE, json={**_body(bucket), "endpoint": "", **changes})
+    [write, *_] = answer.json()["steps"]
+    assert write["ok"] is False
+    assert "not valid" in write["problem"] or "another server" in write["problem"]
+
+
 def test_only_admins_see_or_change_the_bucket(
     server: Server, installation: Installation, admin: User, bucket: S3Server
 ) -> None:

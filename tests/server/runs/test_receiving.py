@@ -1,18 +1,29 @@
 """Runs that are sent to the server: batches once and in order, allowed paths, quotas, two tenants."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from gpubloom.server.accounts.shares import RUN_THREADS_PER_PERSON
 from gpubloom.server.accounts.tables import User
+from gpubloom.server.clock import now
+from gpubloom.server.jobs import sample_routes
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.runs import receiving
 from gpubloom.server.runs.receiving import watch_once
 from gpubloom.server.storage.service import JobStorage
 from gpubloom.traincard import Reading, Reporter
 from gpubloom.traincard.sync.delta import DeltaBuilder
 from gpubloom.traincard.sync.upload_batch import UploadBatch
+from tests.server.bringing import on_sqlite
 from tests.server.installation import Browser, Installation, Server
+from tests.server.jobs.recorded import add_training
+from tests.waiting import wait_until
 
 KIND = {"Content-Type": "application/octet-stream"}
 
@@ -129,6 +140,46 @@ def test_a_run_counts_towards_the_quota_of_its_owner(
     (stored,) = installation.all(JobStorage)
     assert (str(stored.job_id), stored.user_id) == (run_id, member.id)
     assert stored.run_bytes >= 5_000
+
+
+def test_a_person_announces_a_limited_number_of_runs_in_an_hour(
+    ada: Browser, installation: Installation, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "_MOST_NEW_RUNS", 2)
+    first = str(uuid4())
+    assert [_announce(ada, run_id).status_code for run_id in (first, str(uuid4()))] == [200, 200]
+    refused = _announce(ada, str(uuid4()))
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_new_runs")
+    assert _announce(ada, first).status_code == 200, "announcing again is no new run"
+    for job in installation.all(TrainingJob):
+        installation.change(job, created_at=now() - timedelta(hours=2))
+    assert _announce(ada, str(uuid4())).status_code == 200
+
+
+@on_sqlite
+def test_runs_of_one_person_that_take_long_to_read_leave_threads_to_others(
+    ada: Browser, server: Server, installation: Installation, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bo = installation.add_user("Bo")
+    slow, quick = add_training(installation, member), add_training(installation, bo)
+    release, reading = threading.Event(), list[Path]()
+
+    def read(run_dir: Path) -> list[dict[str, Any]]:
+        reading.append(run_dir)
+        if run_dir.name == str(slow.id):
+            release.wait(60)
+        return []
+
+    monkeypatch.setattr(sample_routes, "load_samples", read)
+    with ThreadPoolExecutor(20) as pool:
+        waiting = [pool.submit(ada.get, f"/api/jobs/{slow.id}/samples") for _ in range(20)]
+        try:
+            wait_until(lambda: len(reading) == RUN_THREADS_PER_PERSON)
+            assert server.signed_in(bo).get(f"/api/jobs/{quick.id}/samples").status_code == 200
+            assert len(reading) == RUN_THREADS_PER_PERSON + 1
+        finally:
+            release.set()
+        assert [answer.result().status_code for answer in waiting] == [200] * 20
 
 
 def test_without_room_a_batch_is_refused(installation: Installation, member: User) -> None:

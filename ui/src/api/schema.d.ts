@@ -3103,6 +3103,8 @@ export interface paths {
         /**
          * Create Channel
          * @description Create an alert channel. The answer holds the signing secret of a webhook, once.
+         *
+         *     An address needs a sign-in of the last ten minutes; API tokens can create email channels only.
          */
         post: operations["create_channel_api_alert_channels_post"];
         delete?: never;
@@ -3130,7 +3132,7 @@ export interface paths {
         head?: never;
         /**
          * Change Channel
-         * @description Change an alert channel.
+         * @description Change an alert channel. Another address needs a sign-in of the last ten minutes.
          */
         patch: operations["change_channel_api_alert_channels__channel_id__patch"];
         trace?: never;

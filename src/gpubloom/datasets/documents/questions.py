@@ -14,6 +14,8 @@ from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untruste
 MOST_PAIRS = 10
 _MOST_ANSWER_BYTES = 1 << 20
 _LONGEST = 8_000
+# Of one answer that are looked at: a million wrong ones would each be kept with a reason.
+_MOST_ITEMS = 2 * MOST_PAIRS
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 # A pair is trained without its passage: a question about "the passage" then has no answer.
 _ABOUT_THE_PASSAGE = re.compile(
@@ -70,13 +72,16 @@ def parse(answer: str, pairs: int) -> tuple[list[Pair], list[Rejected]]:
         return [], [Rejected("The answer has no list of pairs.", beginning)]
     kept: list[Pair] = []
     rejected: list[Rejected] = []
-    for item in listed:
+    for item in listed[:_MOST_ITEMS]:
         pair = _pair(item)
         reason = pair if isinstance(pair, str) else _objection(pair, kept, pairs)
         if reason is not None:
             rejected.append(Rejected(reason, str(item)[:300]))
         elif isinstance(pair, Pair):
             kept.append(pair)
+    if len(listed) > _MOST_ITEMS:
+        left_out = len(listed) - _MOST_ITEMS
+        rejected.append(Rejected(f"The answer has {left_out:,} more pairs, which are left out.", ""))
     return kept, rejected
 
 

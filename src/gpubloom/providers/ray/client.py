@@ -14,7 +14,12 @@ class EgressJobClient(JobSubmissionClient):
     def __init__(self, address: str, token: str | None, policy: Policy) -> None:
         # Each call has a limit of its own, in the provider.
         self._http = client(policy, timeout=None, follow_redirects=False)
-        super().__init__(address, headers={"Authorization": f"Bearer {token}"} if token else None)
+        try:
+            # Asks the cluster for its version.
+            super().__init__(address, headers={"Authorization": f"Bearer {token}"} if token else None)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         self._http.close()

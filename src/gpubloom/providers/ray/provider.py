@@ -124,6 +124,7 @@ class RayProvider:
         self._policy = policy or Policy.of_operator()
         self._seconds = seconds
         self._client: EgressJobClient | None = None
+        self._closed = False
 
     async def check(self) -> str:
         version = await self._ask("report its version", lambda client: str(client.get_version()))
@@ -182,6 +183,7 @@ class RayProvider:
         return [_instance(job) for job in ours if not job.status.is_terminal()]
 
     async def close(self) -> None:
+        self._closed = True
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -212,7 +214,11 @@ class RayProvider:
 
         def calling() -> Answer:
             if self._client is None:
-                self._client = _connect(self._address, self._token, self._policy)
+                connected = _connect(self._address, self._token, self._policy)
+                if self._closed:
+                    # Nobody waits for this thread any more, or will close what it opened.
+                    connected.close()
+                self._client = connected
             return call(self._client)
 
         try:

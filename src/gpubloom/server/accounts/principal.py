@@ -163,9 +163,14 @@ def _require_csrf(request: Request, principal: Principal) -> None:
 CurrentPrincipal = Annotated[Principal, Depends(authenticate)]
 
 
-async def _require_session(principal: CurrentPrincipal) -> Principal:
+def require_session(principal: Principal) -> None:
+    """Raises for API tokens."""
     if principal.session_id is None:
         raise Forbidden("API tokens cannot do this. Sign in with a browser.", code="session_required")
+
+
+async def _require_session(principal: CurrentPrincipal) -> Principal:
+    require_session(principal)
     return principal
 
 

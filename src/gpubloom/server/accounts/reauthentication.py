@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import passkeys
-from gpubloom.server.accounts.principal import AdminPrincipal, Principal, SessionPrincipal
+from gpubloom.server.accounts.principal import AdminPrincipal, Principal, SessionPrincipal, require_session
 from gpubloom.server.accounts.schemas import Confirmation, ConfirmMethods
 from gpubloom.server.accounts.second_factors import check_code, factors_of, wrong_code
 from gpubloom.server.accounts.tables import BrowserSession, LinkedAccount, User
@@ -29,6 +29,13 @@ FRESH_FOR = timedelta(minutes=10)
 
 
 async def _require_fresh(principal: SessionPrincipal, database: CurrentDatabase) -> Principal:
+    await check_fresh(principal, database)
+    return principal
+
+
+async def check_fresh(principal: Principal, database: Database) -> None:
+    """For routes where only some requests are sensitive. Raises as the routes of a `FreshPrincipal` do."""
+    require_session(principal)
     async with database.read() as session:
         authenticated_at = await session.scalar(
             select(BrowserSession.authenticated_at).where(BrowserSession.id == principal.session_id)
@@ -38,7 +45,6 @@ async def _require_fresh(principal: SessionPrincipal, database: CurrentDatabase)
             "Your last sign-in is more than 10 minutes ago. Confirm that it is you, then try again.",
             code="fresh_sign_in_required",
         )
-    return principal
 
 
 FreshPrincipal = Annotated[Principal, Depends(_require_fresh)]

@@ -1,4 +1,4 @@
-"""How much of the server one person may hold at once: event streams, downloads, readers of files.
+"""How much of the server one person may hold at once: event streams, downloads, readers of files and runs.
 
 A share is taken when a request begins and given back when its answer has ended, however it ended. The counts
 live in this process: each server of an installation counts its own connections.
@@ -24,6 +24,11 @@ MOST_READERS = 4
 READERS_PER_PERSON = 2
 # What one person may have running and waiting: a page of the web app asks for several previews at once.
 READS_PER_PERSON = 16
+# Threads that read run directories or take in batches of runs; the server has 40 for everything.
+MOST_RUN_THREADS = 12
+RUN_THREADS_PER_PERSON = 4
+# A sweep sends many runs at once, and each tries again later.
+RUN_REQUESTS_PER_PERSON = 64
 
 
 class Share:
@@ -62,22 +67,24 @@ class Share:
 
 
 class Readers:
-    """Processes that read people's files: few at once, and never all of them for one person.
+    """What reads people's files: few at once, and never all of them for one person.
 
     Who asks for one more waits for their own first, and only then for one of the common ones: the queue in
-    which everybody stands never holds more than `READERS_PER_PERSON` of one person.
+    which everybody stands never holds more than `per_person` of one person. `waiting` counts all that one
+    person may have running and waiting.
     """
 
-    def __init__(self) -> None:
-        self._reads = Share("previews and script checks", READS_PER_PERSON)
+    def __init__(self, name: str, *, most: int, per_person: int, waiting: int) -> None:
+        self._reads = Share(name, waiting)
         self._own: dict[UUID, anyio.CapacityLimiter] = {}
-        self._common = anyio.CapacityLimiter(MOST_READERS)
+        self._common = anyio.CapacityLimiter(most)
+        self._per_person = per_person
 
     @asynccontextmanager
     async def hold(self, user_id: UUID) -> AsyncIterator[None]:
         """Wait for a reader and hold it while the block runs."""
         with self._reads.hold(user_id):
-            own = self._own.setdefault(user_id, anyio.CapacityLimiter(READERS_PER_PERSON))
+            own = self._own.setdefault(user_id, anyio.CapacityLimiter(self._per_person))
             try:
                 async with own, self._common:
                     yield
@@ -97,7 +104,20 @@ class Shares:
         self.downloads = Share(
             "downloads", settings.max_downloads_per_user, setting="BLOOM_MAX_DOWNLOADS_PER_USER"
         )
-        self.readers = Readers()
+        # Each is a process.
+        self.readers = Readers(
+            "previews and script checks",
+            most=MOST_READERS,
+            per_person=READERS_PER_PERSON,
+            waiting=READS_PER_PERSON,
+        )
+        # Each is a thread of this process: a large run keeps it busy for a while.
+        self.runs = Readers(
+            "requests that read or send runs",
+            most=MOST_RUN_THREADS,
+            per_person=RUN_THREADS_PER_PERSON,
+            waiting=RUN_REQUESTS_PER_PERSON,
+        )
 
 
 def shares_of(request: Request) -> Shares:
@@ -119,6 +139,12 @@ async def _download(principal: CurrentPrincipal, shares: CurrentShares) -> Async
         yield
 
 
+async def _run(principal: CurrentPrincipal, shares: CurrentShares) -> AsyncIterator[None]:
+    async with shares.runs.hold(principal.id):
+        yield
+
+
 # For routes: `dependencies=[HOLDS_DOWNLOAD]`.
 HOLDS_STREAM: Any = Depends(_stream, scope="request")
 HOLDS_DOWNLOAD: Any = Depends(_download, scope="request")
+HOLDS_RUN: Any = Depends(_run, scope="request")

@@ -202,6 +202,9 @@ async def _claim(database: Database, settings: Settings) -> list[_Claimed]:
                 delivery.next_try_at, delivery.problem = None, "The channel is turned off."
                 continue
             owner = await session.get_one(User, channel.user_id)
+            if owner.disabled:
+                delivery.next_try_at, delivery.problem = None, "The account of the owner is disabled."
+                continue
             job = await session.get_one(TrainingJob, delivery.job_id)
             project = await session.get_one(Project, job.project_id)
             delivery.next_try_at = moment + _CLAIM

@@ -1,4 +1,8 @@
-"""The HTTP routes of alert channels. An address is sent once and never returned."""
+"""The HTTP routes of alert channels. An address is sent once and never returned.
+
+A channel outlives the session that made it and tells its address about every run. So an address needs a fresh
+sign-in; emails go to the owner, and need none.
+"""
 
 from typing import Annotated
 from uuid import UUID
@@ -7,6 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query
 
 from gpubloom.server.accounts.principal import CurrentMailer, CurrentPrincipal, CurrentSettings
+from gpubloom.server.accounts.reauthentication import check_fresh
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.alerts import service
 from gpubloom.server.alerts.delivery import NotDelivered, Sender, trial
@@ -56,9 +61,18 @@ async def list_channels(
 
 @router.post("", status_code=201)
 async def create_channel(
-    body: ChannelIn, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
+    body: ChannelIn,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    session: WriteSession,
+    settings: CurrentSettings,
 ) -> NewChannel:
-    """Create an alert channel. The answer holds the signing secret of a webhook, once."""
+    """Create an alert channel. The answer holds the signing secret of a webhook, once.
+
+    An address needs a sign-in of the last ten minutes; API tokens can create email channels only.
+    """
+    if body.address is not None:
+        await check_fresh(principal, database)
     vault = await anyio.to_thread.run_sync(Vault.of, settings.home)
     channel, secret = await service.create_channel(session, principal, vault, body)
     return NewChannel.model_validate({**_shown(channel, principal.user.email), "signing_secret": secret})
@@ -69,10 +83,13 @@ async def change_channel(
     channel_id: UUID,
     body: ChannelChange,
     principal: CurrentPrincipal,
+    database: CurrentDatabase,
     session: WriteSession,
     settings: CurrentSettings,
 ) -> ChannelOut:
-    """Change an alert channel."""
+    """Change an alert channel. Another address needs a sign-in of the last ten minutes."""
+    if body.address is not None:
+        await check_fresh(principal, database)
     vault = await anyio.to_thread.run_sync(Vault.of, settings.home)
     channel = await service.change_channel(session, principal, vault, channel_id, body)
     return ChannelOut.model_validate(_shown(channel, principal.user.email))

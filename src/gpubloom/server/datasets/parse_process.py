@@ -3,11 +3,12 @@
 The first line of the input says where the upload lies and how to cut it. The process then confines itself to
 the folder of the dataset, with bounded memory, before it touches what strangers made. {"list": true} is
 answered with the number of documents, {"parse": 3, "bytes": 700} with what came of the fourth: its passages
-are in the file of rows behind byte 700. {"name": 3} asks for its name. A document that kills this process
-costs the asker one document.
+are in the file of rows behind byte 700. {"name": 3} asks for its name; {"publish": 900} ends the rows there
+and writes their text. A document that kills this process costs the asker one document.
 """
 
 import json
+import os
 import signal
 import sys
 import types
@@ -58,6 +59,9 @@ def main() -> None:
         question = json.loads(line)
         if "parse" in question:
             say(**_parse(found[question["parse"]], setup, question["bytes"]))
+        elif "publish" in question:
+            _publish(setup, question["publish"])
+            say(published=True)
         elif "name" in question:
             say(file=found[question["name"]].name, size=found[question["name"]].size)
         else:
@@ -108,6 +112,11 @@ def _written(document: Document, name: str, setup: dict[str, Any], offset: int) 
             rows.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
             passages += 1
             characters += len(passage.text)
+            # The text is written once more (`_publish`).
+            if 2 * rows.tell() > setup["most_bytes"]:
+                raise DocumentProblem(
+                    "quota_exceeded", "does not fit into your storage. Delete a dataset, a model or a job."
+                )
         end = rows.tell()
     return {
         "pages": document.pages,
@@ -116,6 +125,15 @@ def _written(document: Document, name: str, setup: dict[str, Any], offset: int) 
         "notes": list(document.notes[:_MOST_NOTES]),
         "bytes": end,
     }
+
+
+def _publish(setup: dict[str, Any], size: int) -> None:
+    """End the rows before what failed documents left behind them, and write their text."""
+    rows, text = Path(setup["rows"]), Path(setup["text"])
+    os.truncate(rows, size)
+    with rows.open(encoding="utf-8") as lines, text.open("w", encoding="utf-8") as out:
+        for line in lines:
+            out.write(json.loads(line)["text"] + "\n\n")
 
 
 if __name__ == "__main__":

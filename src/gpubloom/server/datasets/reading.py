@@ -15,6 +15,7 @@ from gpubloom.server.storage import children
 MODULE = "gpubloom.server.datasets.read_process"
 _PREVIEW_SECONDS = 30
 _CONVERT_CPU_SECONDS = 24 * 3600
+_LONGEST_LINE = 1 << 20
 
 
 def _request(settings: Settings, dataset: Dataset, action: str, **fields: Any) -> dict[str, Any]:
@@ -86,9 +87,11 @@ def converted(settings: Settings, dataset: Dataset) -> AsyncIterator[bytes]:
 def read_problems(path: Path, *, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
     """Some of the kept problems, and how many are kept."""
     try:
-        with path.open(encoding="utf-8") as file:
-            before = sum(1 for _ in islice(file, offset))
-            shown = [json.loads(line) for line in islice(file, limit)]
-            return shown, before + len(shown) + sum(1 for _ in file)
+        with path.open("rb") as file:
+            # The process that wrote it read a stranger's file: a line is what fits, whatever it wrote.
+            lines = iter(lambda: file.readline(_LONGEST_LINE), b"")
+            before = sum(1 for _ in islice(lines, offset))
+            shown = [json.loads(line) for line in islice(lines, limit)]
+            return shown, before + len(shown) + sum(1 for _ in lines)
     except FileNotFoundError:
         return [], 0

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from gpubloom.server.accounts.principal import CurrentSettings
+from gpubloom.server.accounts.shares import HOLDS_RUN
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.stream_routes import OwnJobId
 from gpubloom.server.jobs.summary import storable
@@ -39,7 +40,7 @@ class JobSamples(Schema):
     items: list[PromptSamples]
 
 
-@router.get("/jobs/{job_id}/samples")
+@router.get("/jobs/{job_id}/samples", dependencies=[HOLDS_RUN])
 async def read_samples(job_id: OwnJobId, settings: CurrentSettings) -> JobSamples:
     """Return what the model answers to the sample prompts of its run, step by step."""
     return await anyio.to_thread.run_sync(lambda: _read(run_directory(settings, job_id)))

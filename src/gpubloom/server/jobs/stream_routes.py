@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, still_valid
-from gpubloom.server.accounts.shares import HOLDS_STREAM
+from gpubloom.server.accounts.shares import HOLDS_RUN, HOLDS_STREAM
 from gpubloom.server.db.database import CurrentDatabase
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.events import JobUpdate
@@ -90,7 +90,7 @@ async def read_logs(
     return await anyio.to_thread.run_sync(lambda: log_page(readings, run_dir, after=after, limit=limit))
 
 
-@router.get("/jobs/{job_id}/logs/search")
+@router.get("/jobs/{job_id}/logs/search", dependencies=[HOLDS_RUN])
 async def search_logs(
     job_id: OwnJobId,
     settings: CurrentSettings,

@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from pydantic import Field, JsonValue
 
 from gpubloom.server.accounts.principal import CurrentSettings
+from gpubloom.server.accounts.shares import HOLDS_RUN
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.stream_routes import OwnJobId
 from gpubloom.server.schema import Schema
@@ -59,7 +60,7 @@ class WhatRan(Schema):
     datasets: list[DatasetUsed] = Field([])
 
 
-@router.get("/jobs/{job_id}/what-ran")
+@router.get("/jobs/{job_id}/what-ran", dependencies=[HOLDS_RUN])
 async def read_what_ran(job_id: OwnJobId, settings: CurrentSettings) -> WhatRan:
     """Return what ran: commit and changes, command line, packages, machine, configs and datasets."""
     return await anyio.to_thread.run_sync(lambda: what_ran_of(run_directory(settings, job_id)))

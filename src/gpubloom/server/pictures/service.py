@@ -11,7 +11,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.egress import EgressRefused, Policy
-from gpubloom.egress.clients import async_client
+from gpubloom.egress.clients import UNPACKED, AnswerRefused, async_client, read_bounded
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.db.database import Database
 from gpubloom.server.pictures.reencode import LARGEST_BYTES, NotAPicture, PictureTooLarge, reencode
@@ -67,14 +67,12 @@ async def take_over(
 
 
 async def _fetch(policy: Policy, address: str) -> bytes:
-    content = bytearray()
     async with (
         async_client(policy, timeout=_FETCH_SECONDS, follow_redirects=True, max_redirects=3) as client,
-        client.stream("GET", address) as answer,
+        client.stream("GET", address, headers=UNPACKED) as answer,
     ):
         answer.raise_for_status()
-        async for piece in answer.aiter_bytes():
-            content += piece
-            if len(content) > LARGEST_BYTES:
-                raise PictureTooLarge
-    return bytes(content)
+        try:
+            return await read_bounded(answer, LARGEST_BYTES)
+        except AnswerRefused as refused:
+            raise PictureTooLarge from refused

@@ -20,6 +20,7 @@ from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from gpubloom.egress.clients import AnswerRefused, read_bounded
 from gpubloom.errors import is_code
 from gpubloom.server.playground.endpoint import SOCKET_FILE, Endpoint, note_use
 from gpubloom.server.problems import (
@@ -145,16 +146,14 @@ async def complete(
         headers={"Authorization": f"Bearer {endpoint.token}", "Accept-Encoding": "identity"},
         extensions={_SOCKET_FILE: run_dir / SOCKET_FILE},
     )
-    content = b""
     try:
         answer = await client.send(asking, stream=True)
         try:
             if answer.status_code >= 400:
                 raise await _refusal(answer)
-            async for piece in answer.aiter_bytes():
-                content += piece
-                if len(content) > most_bytes:
-                    raise TooLarge("The answer of the model is too long.")
+            content = await read_bounded(answer, most_bytes)
+        except AnswerRefused as refused:
+            raise TooLarge("The answer of the model is too long.") from refused
         finally:
             await answer.aclose()
     except httpx2.HTTPError as problem:
@@ -186,13 +185,9 @@ async def _unless_client_leaves(
 
 
 async def _refusal(answer: httpx2.Response) -> Problem:
-    content = b""
     try:
-        async for piece in answer.aiter_bytes():
-            content += piece
-            if len(content) > _LONGEST_REFUSAL:
-                break
-    except httpx2.HTTPError:
+        content = await read_bounded(answer, _LONGEST_REFUSAL)
+    except (httpx2.HTTPError, AnswerRefused):
         content = b""
     finally:
         await answer.aclose()

@@ -6,6 +6,7 @@ like that of a job, so every page and every command reads it the same way.
 """
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -14,12 +15,13 @@ import anyio.to_thread
 import structlog
 from fastapi import APIRouter, Request
 from fastapi.params import Body
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.errors import CodedError
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
+from gpubloom.server.accounts.shares import HOLDS_RUN
 from gpubloom.server.clock import now
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database, WriteSession, database_of
@@ -32,7 +34,7 @@ from gpubloom.server.jobs.service import tell_of_change
 from gpubloom.server.jobs.states import ENDED
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound, TooManyRequests
 from gpubloom.server.projects.schemas import ProjectIn
 from gpubloom.server.projects.service import create_project, visible_to
 from gpubloom.server.projects.tables import Project
@@ -51,6 +53,8 @@ LARGEST_BATCH = 8 << 20
 BODIES = {"/api/sent-runs/batches": LARGEST_BATCH}
 # Reports of the longest runs: a hundred million points have some gigabytes.
 _RUN_BYTES = 10 * 10**9
+# In an hour: each is a row, with a config, that no quota counts.
+_MOST_NEW_RUNS = 3_000
 _LIMITS = Limits(entries=5_000, batch_bytes=LARGEST_BATCH, run_files=20_000)
 _WATCH_SECONDS = 20.0
 # The newest: a run whose machine was lost stays running for ever.
@@ -81,6 +85,15 @@ async def _create(
 ) -> TrainingJob:
     if (usage := await read_usage(session, principal.id)).total >= settings.user_quota_gb * 10**9:
         raise quota_exceeded(usage.total, settings, "a run needs room for its reports")
+    moment = now()
+    recent = TrainingJob.created_at > moment - timedelta(hours=1)
+    own = (TrainingJob.user_id == principal.id, TrainingJob.kind == "run")
+    if (await session.scalar(select(func.count()).where(*own, recent)) or 0) >= _MOST_NEW_RUNS:
+        raise TooManyRequests(
+            f"You announced {_MOST_NEW_RUNS:,} runs in the last hour, which is the limit. Try again later.",
+            code="too_many_new_runs",
+            retry_after=600,
+        )
     found = visible_to(principal).where(Project.name == body.project).order_by(Project.created_at).limit(1)
     project = await session.scalar(found)
     if project is None:
@@ -96,7 +109,7 @@ async def _create(
         target="sent",
         worker=body.host or None,
         position=0,
-        start_time=now(),
+        start_time=moment,
     )
     session.add(job)
     try:
@@ -107,7 +120,7 @@ async def _create(
     return job
 
 
-@router.post("/sent-runs/batches")
+@router.post("/sent-runs/batches", dependencies=[HOLDS_RUN])
 async def receive_batch(
     principal: CurrentPrincipal,
     settings: CurrentSettings,

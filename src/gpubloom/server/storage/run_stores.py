@@ -4,6 +4,8 @@ The operator sets a bucket up with BLOOM_STORAGE_*, or an admin in the web app, 
 its secret sealed). What the environment says counts first.
 """
 
+import json
+import re
 from datetime import datetime
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -31,6 +33,8 @@ from gpubloom.storage.store import StorageKind
 
 log = structlog.get_logger("bloom")
 
+_REGION = re.compile(r"[a-zA-Z0-9-]{1,60}")
+_AZURE_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _FOLDER = "run-store"
 _SIGNING = "run files"
 _SEALED_FOR = "run_bucket"
@@ -118,13 +122,39 @@ def bucket_of_row(settings: Settings, row: RunBucket) -> StorageSettings | None:
 
 def open_bucket(settings: Settings, bucket: StorageSettings) -> Store:
     """StorageError: a package is missing, or the endpoint is in a network that the operator did not allow."""
-    if bucket.endpoint and bucket != settings.storage:
-        check_endpoint(bucket.endpoint)
+    if bucket != settings.storage:
+        check_bucket_address(bucket)
     return Store(bucket)
 
 
-def check_endpoint(endpoint: str) -> None:
-    """An admin's word opens no door of the operator's network. StorageError: this address is not allowed."""
+def check_bucket_address(bucket: StorageSettings) -> None:
+    """An admin's word opens no door of the operator's network. StorageError: this address is not allowed.
+
+    The library makes host names of more than the endpoint: of the region, of an account at Azure, and of two
+    fields in a key of Google that are meant for emulators.
+    """
+    if bucket.kind == "s3" and not _REGION.fullmatch(bucket.region):
+        raise StorageError("egress_refused", "The region is not valid. It looks like eu-central-1 or auto.")
+    if bucket.kind == "azure" and not _AZURE_ACCOUNT.fullmatch(bucket.key):
+        raise StorageError("egress_refused", "The storage account is not valid: letters and digits only.")
+    if bucket.kind == "gcs" and _names_a_host(bucket.secret):
+        raise StorageError(
+            "egress_refused", "The key names another server than Google's. Download a new key from Google."
+        )
+    if bucket.endpoint:
+        _check_endpoint(bucket.endpoint)
+
+
+def _names_a_host(key: str) -> bool:
+    try:
+        fields = json.loads(key)
+    except (ValueError, RecursionError):
+        # The library says what is wrong with it.
+        return False
+    return isinstance(fields, dict) and bool(fields.keys() & {"gcs_base_url", "disable_oauth"})
+
+
+def _check_endpoint(endpoint: str) -> None:
     policy = Policy.of_operator()
     try:
         host, port = policy.check_address(endpoint)
