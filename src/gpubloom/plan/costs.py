@@ -97,6 +97,9 @@ CPU_LOGIT_VALUES = 3.5
 CPU_LAYER_WITH_THREADS = 1.6
 CPU_VALUE_WITH_THREADS = 1.2
 
+# Until the layers are compiled in another process while steps run uncompiled on a CPU.
+CPU_COMPILE_SECONDS = 60.0
+
 # --- Machines, when nothing was measured --------------------------------------------------------------
 # Source: one H200: 730 of 989 TFLOP/s; 55 GB/s one way, 50 each way at once; Adam 117 GB/s on 16 cores.
 MATRIX_OVER_PEAK = 730 / 989

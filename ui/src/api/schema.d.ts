@@ -8938,6 +8938,11 @@ export interface components {
             steps: number | null;
             /** Seconds */
             seconds: number | null;
+            /**
+             * Compiled From Step
+             * @description The first step that runs with compiled layers, if earlier steps run without. A resumed run keeps it.
+             */
+            compiled_from_step: number | null;
             /** Assumptions */
             assumptions: string[];
             /** @description How much faster than PEFT such a run was, if it was measured on this machine. */
