@@ -19,7 +19,7 @@ from gpubloom.engine.calibrate import calibrated
 from gpubloom.engine.compile_cache import use_compile_cache
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
-from gpubloom.engine.hardware import Compute, choose_compute, uses_gpu, visible
+from gpubloom.engine.hardware import Compute, choose_compute, use_deterministic_kernels, uses_gpu, visible
 from gpubloom.engine.host_memory import PinningRefused, resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.engine.parallel import ALONE, Group
@@ -80,6 +80,7 @@ class OnDevices:
             "precision": self.compute.reason,
             "placement": self.plan.placement_text,
             "compiled": self.compiled,
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
             "optimizations": "; ".join(self.optimizations()),
             "host_optimizer": self.executor.optimizer_description,
             "torch_threads": torch.get_num_threads(),
@@ -131,6 +132,8 @@ def move_to_devices(
     `say` takes what the executor has to say later on, for the run's log. In `run_dir` is the plan.json that
     says from which step on the layers are compiled; where it does not, it will.
     """
+    if config.deterministic:
+        use_deterministic_kernels()
     compute = choose_compute(_own_device(config, group), config.precision)
     hardware = visible(detect_hardware())
     if compute.device.type == "cpu" and config.precision == "auto":

@@ -11864,6 +11864,12 @@ export interface components {
              */
             compile?: "auto" | "on" | "off";
             /**
+             * Deterministic
+             * @description Uses only GPU kernels that give the same bits every time, which may be slower. On a CPU a repeated or resumed run always has the same bits.
+             * @default false
+             */
+            deterministic?: boolean;
+            /**
              * @default {
              *       "mode": "auto"
              *     }
@@ -12054,6 +12060,12 @@ export interface components {
              * @enum {string}
              */
             compile: "auto" | "on" | "off";
+            /**
+             * Deterministic
+             * @description Uses only GPU kernels that give the same bits every time, which may be slower. On a CPU a repeated or resumed run always has the same bits.
+             * @default false
+             */
+            deterministic: boolean;
             /**
              * @default {
              *       "mode": "auto"
