@@ -84,12 +84,12 @@ def test_a_run_waits_for_a_compiler_that_is_late(
     monkeypatch.setattr(background_compile, "_PROGRAM", loop)
     waits = threading.Event()
 
-    class Said(list[str]):
+    class Sentences(list[str]):
         def append(self, sentence: str) -> None:
             super().append(sentence)
             waits.set()
 
-    said = Said()
+    said = Sentences()
     with _stepping(make_config(compile="on"), said) as step:
         step(0)
         second = threading.Thread(target=step, args=(1,))
