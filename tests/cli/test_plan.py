@@ -124,11 +124,17 @@ def test_input_that_makes_no_sense_gets_one_sentence(
     assert done.stderr.count("\n") == 1
 
 
-def test_measuring_replaces_what_is_assumed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_replaces_what_is_assumed_here_and_in_later_plans(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setenv("BLOOM_HOME", str(folder / "home"))
     (folder / "text.txt").write_text("words " * 1_000)
-    done = bloom_plan("--set", "data.train_path=text.txt", "--set", "device=cpu", "--measure", "--json")
+    asked = ("--set", "data.train_path=text.txt", "--set", "device=cpu", "--json")
+    done = bloom_plan(*asked, "--measure")
     assert done.exit_code == 0, done.stderr
     found = Plan.model_validate(json.loads(done.stdout)["plan"])
     assert not any("CPU cores" in assumption for assumption in found.assumptions)
+    # Once is enough.
+    assert json.loads(bloom_plan(*asked).stdout)["plan"] == json.loads(done.stdout)["plan"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpubloom.engine import calibrate
-from gpubloom.plan import Hardware
+from gpubloom.plan import Calibration, Hardware, TrainConfig, costs, plan
 
 CPU = torch.device("cpu")
 MACHINE = Hardware(name="here", host_memory_bytes=8 * 2**30, cpu_cores=2)
@@ -26,7 +26,49 @@ def test_a_cpu_is_measured_in_products_and_optimizer_bytes() -> None:
     assert measured.cpu_flops > 1e8
     assert measured.calibration.host_adam_bytes_per_s is not None
     assert measured.calibration.host_adam_bytes_per_s > 1e7
+    assert measured.calibration.cpu_value_seconds is not None
+    assert measured.calibration.cpu_layer_seconds is not None
     assert measured.calibration.link_h2d is None
+
+
+def test_a_cpu_s_four_figures_are_those_that_its_steps_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_of = (8e-4, 1.3e-3, 1e-11, 2e-9)  # seconds per step, layer, operation, value
+    monkeypatch.setattr(
+        calibrate,
+        "_step_seconds",
+        lambda probe: sum(
+            each * count for each, count in zip(made_of, calibrate._Probe.terms(probe), strict=True)
+        ),
+    )
+    found = calibrate.measure(CPU, threads=1)
+    assert found["cpu_step_seconds"] == pytest.approx(made_of[0])
+    assert found["cpu_layer_seconds"] == pytest.approx(made_of[1])
+    assert found["cpu_flops"] == pytest.approx(1 / made_of[2] / costs.CPU_EFFICIENCY)
+    assert found["cpu_value_seconds"] == pytest.approx(made_of[3])
+
+
+def test_a_plan_of_a_measured_model_takes_as_long_as_the_model_did() -> None:
+    """What calibrating counts is what a plan counts."""
+    probe = calibrate._PROBES[2]
+    config = TrainConfig.model_validate(
+        {
+            "model": {"context_length": probe.shape.context_length},
+            "batch_size": probe.rows,
+            "device": "cpu",
+            "precision": "fp32",
+        }
+    )
+    rates = {"cpu_step_seconds": 8e-4, "cpu_layer_seconds": 1.3e-3, "cpu_value_seconds": 2e-9}
+    machine = MACHINE.model_copy(
+        update={
+            "cpu_flops": 1e11 / costs.CPU_EFFICIENCY,
+            # The update, which calibrating measures by itself.
+            "calibration": Calibration(host_adam_bytes_per_s=1e15, **rates),
+        }
+    )
+    counts = zip((8e-4, 1.3e-3, 1e-11, 2e-9), probe.terms(), strict=True)
+    found = plan(config, machine, shape=probe.shape.decoder())
+    assert found.step_seconds == pytest.approx(sum(each * count for each, count in counts), rel=0.02)
 
 
 def test_a_machine_is_measured_once_and_again_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,41 @@ def test_a_paused_and_resumed_run_is_bit_identical(make_run: Callable[..., Run],
     assert len(whole.losses()) == total > 44
     assert parts.losses() == whole.losses()
     assert parts.weights() == whole.weights()
+
+
+@pytest.fixture
+def _usual_kernels() -> Iterator[None]:
+    import torch._inductor.config as compiler
+
+    names = ("deterministic", "autotune_local_cache", "autotune_remote_cache")
+    before = {name: getattr(compiler, name) for name in names}
+    cudnn = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+    yield
+    for name, value in before.items():
+        setattr(compiler, name, value)
+    torch.use_deterministic_algorithms(False)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = cudnn
+    torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+@pytest.mark.usefixtures("_usual_kernels")
+def test_a_deterministic_run_asks_for_deterministic_kernels_and_has_the_same_bits_on_a_cpu(
+    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch._inductor.config as compiler
+
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    plain = make_run("plain", max_steps=3)
+    plain.train()
+    assert not torch.are_deterministic_algorithms_enabled()
+    deterministic = make_run("deterministic", max_steps=3, deterministic=True)
+    deterministic.train()
+    assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.is_deterministic_algorithms_warn_only_enabled()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert torch.backends.cuda.flash_sdp_enabled()
+    assert (compiler.deterministic, compiler.autotune_local_cache) == (True, False)
+    assert deterministic.losses() == plain.losses()
+    assert deterministic.weights() == plain.weights()

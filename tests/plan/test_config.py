@@ -241,10 +241,12 @@ def test_settings_of_examples_are_refused_for_running_text() -> None:
     assert TrainConfig.model_validate(json.loads(config.to_json())) == config
 
 
-def test_other_backends_need_a_model_that_has_learned_something() -> None:
+def test_other_backends_need_a_model_that_has_learned_something_and_choose_their_kernels() -> None:
     assert code({"backend": "trl"}) == "backend_needs_model"
     config = TrainConfig.model_validate({"backend": "unsloth", "model": {"path": "/models/x"}})
     assert config.backend == "unsloth"
+    fields = {"backend": "trl", "model": {"path": "/models/x"}, "deterministic": True}
+    assert code(fields) == "backend_not_deterministic"
 
 
 def test_dropout_belongs_to_adapters() -> None:

@@ -13,6 +13,7 @@ from gpubloom.plan import (
     ModelShape,
     Plan,
     TrainConfig,
+    costs,
     plan,
     plan_on,
     processes_on,
@@ -180,3 +181,13 @@ def test_a_cluster_is_told_how_many_and_is_not_this_machine() -> None:
     many = TrainConfig(cluster="ray", processes=6)
     assert processes_on(TWO, many) == 6
     assert plan_on(TWO, many).host == plan_on(TWO, TrainConfig(processes=1)).host
+
+
+def test_a_cpu_run_that_compiles_plans_the_step_from_which_on_it_is_compiled() -> None:
+    asked = {"model": {"preset": "nano"}, "compile": "on"}
+    answer = plan(TrainConfig.model_validate(asked), LAPTOP)
+    assert answer.compiled_from_step is not None
+    eager = (answer.compiled_from_step - 1) * answer.step_seconds
+    assert costs.CPU_COMPILE_SECONDS <= eager < costs.CPU_COMPILE_SECONDS + answer.step_seconds
+    for other in ({"compile": "auto"}, {"compile": "off"}):
+        assert plan(TrainConfig.model_validate({**asked, **other}), LAPTOP).compiled_from_step is None

@@ -4,6 +4,7 @@ The plan shows memory by kind, the phases of a step, the placement of tensors, a
 It never imports torch; `--measure` starts a child process.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -61,7 +62,11 @@ def plan(
         ),
     ] = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure the speed of this machine first; takes a few seconds.")
+        bool,
+        typer.Option(
+            "--measure",
+            help="Measure the speed of this machine first, and keep it for later plans; takes a few seconds.",
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -116,7 +121,9 @@ def _asked(
 
 
 def _machine(described: str | None, *, measure: bool) -> "Hardware":
-    from gpubloom.plan import Hardware, detect_hardware
+    from gpubloom.hub.fetching import default_home
+    from gpubloom.plan import Hardware
+    from gpubloom.plan.machine_file import measured_hardware, store_measured
 
     if described is not None:
         if measure:
@@ -125,7 +132,13 @@ def _machine(described: str | None, *, measure: bool) -> "Hardware":
                 "--measure is for this machine, --machine is for another machine: use only one of them.",
             )
         return Hardware.parse(described)
-    return _measured() if measure else detect_hardware()
+    if not measure:
+        return measured_hardware(default_home())
+    found = _measured()
+    # What cannot be kept is measured again next time.
+    with contextlib.suppress(OSError):
+        store_measured(default_home(), found)
+    return found
 
 
 def _measured() -> "Hardware":

@@ -182,7 +182,9 @@ def start(
     from gpubloom.cli.child_process import must_have_torch
     from gpubloom.cli.preflight import epoch_data
     from gpubloom.cli.train_config import build_config
-    from gpubloom.plan import detect_hardware, plan_on, run_files
+    from gpubloom.hub.fetching import default_home
+    from gpubloom.plan import plan_on, run_files
+    from gpubloom.plan.machine_file import measured_hardware
 
     config = build_config(
         flags=flags,
@@ -192,7 +194,8 @@ def start(
         folder=Path.cwd(),
         defaults=defaults or {},
     )
-    expected = plan_on(detect_hardware(), config, tokens_per_epoch=epoch_data(config))
+    hardware = measured_hardware(default_home())
+    expected = plan_on(hardware, config, tokens_per_epoch=epoch_data(config))
     must_have_torch()
     try:
         run_dir = _new_folder(wanted_dir, config)

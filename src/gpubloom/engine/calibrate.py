@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -22,13 +23,15 @@ from gpubloom.plan import Calibration, Hardware, ModelShape, OptimizerConfig, co
 from gpubloom.plan.placement import resident
 
 # Another way of measuring makes old figures worthless.
-_VERSION = 4
+_VERSION = 5
 _SECONDS_EACH = 0.12
 _COPY_BYTES = 256 * 2**20
 _PRODUCT_SIZE = 8_192
 _ADAM_ELEMENTS = {"cuda": 1 << 26, "cpu": 1 << 22}
-# Positions of the rows that a CPU is measured with.
+# Of the models that a CPU is measured with: positions of a row, steps; and columns of a short product.
 _LENGTH = 64
+_WARM_UP, _FEWEST_STEPS, _MOST_STEPS = 3, 6, 30
+_SHORT_PRODUCT = 320
 _CPU = torch.device("cpu")
 
 
@@ -48,11 +51,13 @@ def calibrated(hardware: Hardware, device: torch.device, *, threads: int, fresh:
 
 def measure(device: torch.device, *, threads: int) -> dict[str, float]:
     """Fields of Calibration, and cpu_flops on a machine that trains on its CPU."""
+    # First, while no other thread of this process has anything to do: idle ones spin for a while.
+    training = _training_rates(threads) if device.type == "cpu" else {}
     adam = HostAdam(threads, pinned=device.type == "cuda", elements=_ADAM_ELEMENTS[device.type])
     # On a machine that has just started, threads are not awake at once.
     alone = {"host_adam_bytes_per_s": adam.bytes / min(_seconds(adam.update, _CPU) for _ in range(3))}
     if device.type == "cpu":
-        return alone | _training_rates()
+        return alone | training
     dtype = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     with torch.cuda.device(device):
         link = Link(device)
@@ -133,64 +138,125 @@ def _together(adam: HostAdam, link: Link, device: torch.device) -> dict[str, flo
     return {"link_during_adam": each_way, "host_memory_bytes_per_s": updating + 2 * each_way}
 
 
-def _training_rates() -> dict[str, float]:
-    """How fast this CPU trains: steps of models so small that nothing counts but their layers, and a larger
-    one whose products count.
+@dataclass(frozen=True)
+class _Probe:
+    """A small model whose steps are measured."""
+
+    width: int
+    layers: int
+    rows: int
+
+    @property
+    def shape(self) -> ModelShape:
+        return ModelShape(
+            vocab_size=257,
+            hidden_size=self.width,
+            layers=self.layers,
+            heads=4,
+            kv_heads=4,
+            ffn_size=3 * self.width,
+            context_length=_LENGTH,
+            tie_embeddings=True,
+        )
+
+    def terms(self) -> list[float]:
+        """What a step of it is made of: steps, layers, operations, values. As in plan/workload.py."""
+        width, ffn, tokens = self.width, self.shape.ffn_size, self.rows * _LENGTH
+        weights = self.layers * (4 * width * width + 3 * width * ffn) + self.shape.vocab_size * width
+        attention = self.layers * 14 * width * _LENGTH / 2
+        hidden = costs.WORKING_HIDDEN + costs.WORKING_KV
+        values = self.layers * (hidden * width + costs.WORKING_FFN_GATED * ffn)
+        values += costs.CPU_LOGIT_VALUES * self.shape.vocab_size
+        return [1.0, float(self.layers), tokens * (6 * weights + attention), tokens * values]
+
+
+# Two of which nothing counts but Python, one that is mostly small operations, one that is mostly products.
+_PROBES = (_Probe(64, 1, 1), _Probe(64, 3, 1), _Probe(64, 2, 16), _Probe(256, 1, 8))
+_LEAST = (1e-5, 1e-5, 1e-13, 1e-11)
+
+
+def _training_rates(threads: int) -> dict[str, float]:
+    """How fast this CPU trains, from processor time of steps with one thread.
+
+    Other processes take a thread off the processor, which its processor time does not count; threads that
+    wait for each other on a busy machine would take many times as long as on a quiet one. So what several
+    threads change is a constant, but for products, which a quiet machine is measured with.
     """
-    one, three = (_step_seconds(layers, width=64, rows=1) for layers in (1, 3))
-    layer = max(1e-6, (three - one) / 2)
-    step = max(1e-6, one - layer)
-    width, rows = 256, 8
-    large = _step_seconds(1, width=width, rows=rows)
-    tokens = rows * _LENGTH
-    # Forward and backward: three products each of the layer's weights, the head's, and attention.
-    products = 6 * tokens * (16 * width * width + 257 * width) + 14 * width * tokens * _LENGTH / 2
-    rate = products / max(1e-4, large - layer - step)
+    used = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        # The first steps of a process load what all others use.
+        _step_seconds(_PROBES[1])
+        seconds = torch.tensor([_step_seconds(probe) for probe in _PROBES], dtype=torch.float64)
+        terms = torch.tensor([probe.terms() for probe in _PROBES], dtype=torch.float64)
+        speedup = float(threads)
+        if threads > 1 and os.getloadavg()[0] < threads / 2:
+            alone = _short_product_seconds()
+            torch.set_num_threads(threads)
+            speedup = min(speedup, max(1.0, alone / _short_product_seconds()))
+    finally:
+        torch.set_num_threads(used)
+    # Rows of one size each: operations are a billion times as many as layers.
+    scale = terms.abs().amax(0)
+    found = torch.linalg.solve(terms / scale, seconds) / scale
+    step, layer, operation, value = (
+        max(least, each) for least, each in zip(_LEAST, found.tolist(), strict=True)
+    )
+    several = threads > 1
     return {
-        "cpu_flops": rate / costs.CPU_EFFICIENCY,
-        "cpu_layer_seconds": layer,
+        "cpu_flops": speedup / operation / costs.CPU_EFFICIENCY,
+        "cpu_layer_seconds": layer * (costs.CPU_LAYER_WITH_THREADS if several else 1.0),
         "cpu_step_seconds": step,
+        "cpu_value_seconds": value * (costs.CPU_VALUE_WITH_THREADS if several else 1.0),
     }
 
 
-def _step_seconds(layers: int, *, width: int, rows: int) -> float:
-    """The fastest of some steps: other processes only make a step slower."""
+def _step_seconds(probe: _Probe) -> float:
+    """Processor time of the fastest of some steps."""
     # Loaded here: runs on a GPU measure without them.
     from gpubloom.engine.data import Batch
     from gpubloom.engine.executors.blocks import BlockExecutor
     from gpubloom.engine.hardware import Compute
     from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 
-    shape = ModelShape(
-        vocab_size=257,
-        hidden_size=width,
-        layers=layers,
-        heads=4,
-        kv_heads=4,
-        ffn_size=4 * width,
-        context_length=_LENGTH,
-        tie_embeddings=True,
-    )
     executor = BlockExecutor(
-        LlamaBlocks(shape),
-        RandomLlama(shape, 0),
-        resident(layers, tied=True),
+        LlamaBlocks(probe.shape),
+        RandomLlama(probe.shape, 0),
+        resident(probe.layers, tied=True),
         OptimizerConfig(),
         Compute(_CPU, "fp32", "for measuring"),
     )
-    tokens = torch.zeros(1, rows, _LENGTH, dtype=torch.int64)
+    tokens = torch.zeros(1, probe.rows, _LENGTH, dtype=torch.int64)
 
     def step() -> None:
         executor.forward_backward(Batch(tokens, tokens))
         executor.optimizer_step(1e-3)
+        executor.settle()
 
-    fastest, until = float("inf"), time.perf_counter() + 2 * _SECONDS_EACH
-    step()
-    while fastest == float("inf") or time.perf_counter() < until:
-        started = time.perf_counter()
+    # Until memory that is freed after a step is found again in the next one.
+    for _ in range(_WARM_UP):
         step()
-        fastest = min(fastest, time.perf_counter() - started)
+    fastest, until = float("inf"), time.process_time() + _SECONDS_EACH
+    for number in range(_MOST_STEPS):
+        began = time.process_time()
+        step()
+        now = time.process_time()
+        fastest = min(fastest, now - began)
+        if now > until and number >= _FEWEST_STEPS:
+            break
     executor.close()
+    return fastest
+
+
+def _short_product_seconds() -> float:
+    """The fastest of many products of less than a millisecond."""
+    left, right = (torch.randn(_SHORT_PRODUCT, _SHORT_PRODUCT) for _ in range(2))
+    out = torch.empty(_SHORT_PRODUCT, _SHORT_PRODUCT)
+    fastest, until = float("inf"), time.perf_counter() + _SECONDS_EACH
+    while fastest == float("inf") or time.perf_counter() < until:
+        began = time.perf_counter()
+        torch.mm(left, right, out=out)
+        fastest = min(fastest, time.perf_counter() - began)
     return fastest
 
 

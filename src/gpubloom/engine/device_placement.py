@@ -5,10 +5,12 @@ prediction.
 """
 
 import importlib.util
+import json
 import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,7 +19,7 @@ from gpubloom.engine.calibrate import calibrated
 from gpubloom.engine.compile_cache import use_compile_cache
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
-from gpubloom.engine.hardware import Compute, choose_compute, uses_gpu, visible
+from gpubloom.engine.hardware import Compute, choose_compute, use_deterministic_kernels, uses_gpu, visible
 from gpubloom.engine.host_memory import PinningRefused, resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.engine.parallel import ALONE, Group
@@ -32,6 +34,8 @@ from gpubloom.plan import (
     plan,
     share_of,
 )
+from gpubloom.plan.planner import compiled_from_step
+from gpubloom.traincard.atomic_write import read_json_object, replace_file
 
 if TYPE_CHECKING:
     from gpubloom.engine.executors.sharded import ShardedExecutor
@@ -76,6 +80,7 @@ class OnDevices:
             "precision": self.compute.reason,
             "placement": self.plan.placement_text,
             "compiled": self.compiled,
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
             "optimizations": "; ".join(self.optimizations()),
             "host_optimizer": self.executor.optimizer_description,
             "torch_threads": torch.get_num_threads(),
@@ -119,12 +124,16 @@ def move_to_devices(
     steps: int | None = None,
     group: Group = ALONE,
     say: Callable[[str], None] = lambda sentence: None,
+    run_dir: Path | None = None,
 ) -> OnDevices:
     """Plans the run for this machine and brings the model's first weights where the plan wants them.
 
     `steps` is the length of the run, if it is known; `group` are the processes that train together.
-    `say` takes what the executor has to say later on, for the run's log.
+    `say` takes what the executor has to say later on, for the run's log. In `run_dir` is the plan.json that
+    says from which step on the layers are compiled; where it does not, it will.
     """
+    if config.deterministic:
+        use_deterministic_kernels()
     compute = choose_compute(_own_device(config, group), config.precision)
     hardware = visible(detect_hardware())
     if compute.device.type == "cpu" and config.precision == "auto":
@@ -141,6 +150,7 @@ def move_to_devices(
     can_compile, notes = _compiles(config, compute)
     # Compiling for a CPU takes as long as many steps, which need not wait for it.
     in_background = can_compile and compute.device.type == "cpu" and config.method != "qlora"
+    planned_config = config
     if not can_compile or in_background:
         # Layers that are not compiled keep more activations: the plan must know.
         config = config.model_copy(update={"compile": "off"})
@@ -156,10 +166,14 @@ def move_to_devices(
     # A sharded model's steps do wait.
     waits = in_background and found.executor == "sharded"
     compiled = can_compile and (waits or config.compile != "off")
+    compiled_from = None
+    if in_background and not waits:
+        chosen = compiled_from_step(planned_config, found.step_seconds, on_gpu=False)
+        compiled_from = group.agree(_kept_step(run_dir, found, chosen) if group.leads else None)
     options = ExecutorOptions(
         accumulation=config.accumulation,
         compiled=compiled,
-        compiled_in_background=in_background and not waits,
+        compiled_from=compiled_from,
         quantized=config.method == "qlora",
         threads=threads,
         group=group,
@@ -176,6 +190,20 @@ def move_to_devices(
         flops_per_token=(6 if config.method == "full" else 4) * model.shape.parameters,
         notes=notes,
     )
+
+
+def _kept_step(run_dir: Path | None, found: Plan, chosen: int | None) -> int | None:
+    """The step of plan.json; one that was chosen here is written there, for the attempts after this one."""
+    if run_dir is None:
+        return chosen
+    file = run_dir / "plan.json"
+    stored = read_json_object(file)
+    if stored is None:
+        stored = found.model_dump(mode="json")
+    elif isinstance(kept := stored.get("compiled_from_step"), int) and kept > 0:
+        return kept
+    replace_file(file, json.dumps({**stored, "compiled_from_step": chosen}, indent=2) + "\n")
+    return chosen
 
 
 def _own_device(config: TrainConfig, group: Group) -> str:

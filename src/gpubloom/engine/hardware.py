@@ -1,5 +1,6 @@
 """Where and in which precision this process computes, with the reason for each choice."""
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,6 +58,28 @@ def choose_compute(device: str, precision: Literal["auto", "fp32", "bf16", "fp16
             "fp32.",
         )
     return Compute(chosen, "fp16", f"fp16 with loss scaling: {name} does not support bf16")
+
+
+def use_deterministic_kernels() -> None:
+    """From here on this process computes the same bits from the same inputs, on a GPU too.
+
+    To be called before the first matrix product on a GPU: cuBLAS reads its setting when it starts. An
+    operation that has no such kernel raises.
+    """
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True)
+    # Only a program that reads what it never wrote would need it.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+    # Flash and memory-efficient attention have a deterministic backward pass; cuDNN's has none.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    import torch._inductor.config as compiler
+
+    # No kernel is chosen by its speed: neither by trying it now nor by what was tried in another run.
+    compiler.deterministic = True
+    compiler.autotune_local_cache = False
+    compiler.autotune_remote_cache = False
 
 
 def visible(hardware: Hardware) -> Hardware:

@@ -6,6 +6,7 @@ What training is, it does not know; train.py and `python -m gpubloom.engine` fil
 import argparse
 import hashlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -244,6 +245,9 @@ def _run_directory(home: Path, into: Path | None, config: TrainConfig) -> Path:
     into.mkdir(parents=True, exist_ok=True)
     if not (into / "config.json").exists():
         (into / "config.json").write_text(config.to_json(), encoding="utf-8")
+        if (home / "plan.json").exists():
+            # Its steps are repeated as they were.
+            shutil.copyfile(home / "plan.json", into / "plan.json")
     elif TrainConfig.read(into / "config.json") != config:
         raise InputError("folder_not_empty", f"{into} contains another run: choose an empty folder.")
     return into.resolve()

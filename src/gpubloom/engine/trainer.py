@@ -173,14 +173,16 @@ class Trainer:
         )
         steps = config.epochs * self.loader.steps_per_epoch
         self.total_steps = min(steps, config.max_steps or steps)
-        self.on_devices = move_to_devices(self._as_trained(), model, self.total_steps, group, reporter.log)
+        self.run_dir = Path(reporter.run_dir).resolve()
+        self.on_devices = move_to_devices(
+            self._as_trained(), model, self.total_steps, group, reporter.log, self.run_dir
+        )
         self.executor: Executor = self.on_devices.executor
         self.model_folder = ModelFolder(
             model, dataset.tokenizer, config.context_length, config.model.path, dataset.turn_end
         )
         self.schedule = Schedule.create(config.schedule, self.total_steps)
         self.settings = LiveSettings.of(config)
-        self.run_dir = Path(reporter.run_dir).resolve()
         self.manager = CheckpointManager(
             config, self.run_dir, self.model_folder, self.executor, reporter, group
         )

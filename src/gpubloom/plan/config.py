@@ -291,6 +291,12 @@ class TrainConfig(Part):
         "compiles only long runs on GPUs.",
         json_schema_extra=shown(choices={"auto": "Automatic", "on": "Yes", "off": "No"}),
     )
+    deterministic: bool = Field(
+        False,
+        title="Deterministic",
+        description="Uses only GPU kernels that give the same bits every time, which may be slower. On a CPU "
+        "a repeated or resumed run always has the same bits.",
+    )
     memory: MemoryConfig = MemoryConfig()
     method: Literal["full", "lora", "qlora"] = Field(
         "full",
@@ -420,6 +426,16 @@ class TrainConfig(Part):
             raise PydanticCustomError(
                 "state_needs_full",
                 f"optimizer.state {optimizer.state} is for method full: remove it",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _other_backends_choose_their_kernels(self) -> "TrainConfig":
+        if self.deterministic and self.backend != "engine":
+            raise PydanticCustomError(
+                "backend_not_deterministic",
+                f"backend {self.backend} has no deterministic mode: remove deterministic, or use backend "
+                "engine",
             )
         return self
 

@@ -146,6 +146,11 @@ class Calibration(_Described):
     cpu_step_seconds: float | None = Field(
         None, gt=0, description="What a step costs on a CPU, however small the model is."
     )
+    cpu_value_seconds: float | None = Field(
+        None,
+        gt=0,
+        description="What one value of a layer's working set costs on a CPU beside the matrix products.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -281,9 +286,10 @@ class Rates:
     # What link and host optimizer can move together.
     host_memory: float
     assumptions: tuple[str, ...]
-    # On a CPU that trains: what a layer and a step cost, however small they are.
+    # On a CPU that trains: what a layer and a step cost, however small they are, and one value of a layer.
     cpu_layer: float = 0.0
     cpu_step: float = 0.0
+    cpu_value: float = 0.0
 
 
 def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
@@ -296,12 +302,16 @@ def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
     if gpu is None:
         fast = precision == "bf16" and hardware.cpu_bf16
         flops = hardware.assumed_cpu_flops * (costs.CPU_BF16_OVER_FP32 if fast else 1.0)
-        speed = f"{flops / 1e9:.0f} GFLOP/s for {cores} CPU cores"
+        speed = f"{flops / 1e9:.0f} GFLOP/s for {cores} CPU cores (to measure, run: bloom plan --measure)"
+        layer, value = costs.CPU_LAYER_SECONDS, costs.CPU_VALUE_SECONDS
+        if cores > 1:
+            layer, value = layer * costs.CPU_LAYER_WITH_THREADS, value * costs.CPU_VALUE_WITH_THREADS
         return Rates(
             *(flops, adam, adam, adam, adam, adam, adam, adam),
             assumptions=() if hardware.cpu_flops else (speed,),
-            cpu_layer=measured.cpu_layer_seconds or costs.CPU_LAYER_SECONDS,
+            cpu_layer=measured.cpu_layer_seconds or layer,
             cpu_step=measured.cpu_step_seconds or costs.CPU_STEP_SECONDS,
+            cpu_value=measured.cpu_value_seconds or value,
         )
     kind = assumed_kind(gpu.name)
     # A peak given by hand counts more than the data sheet's.

@@ -160,6 +160,11 @@ class Plan(Result):
     limits: tuple[str, ...] = ()
     steps: int | None
     seconds: float | None
+    compiled_from_step: int | None = Field(
+        None,
+        description="The first step that runs with compiled layers, if earlier steps run without. A resumed "
+        "run keeps it.",
+    )
     assumptions: tuple[str, ...]
     speedup: Speedup | None = Field(
         None, description="How much faster than PEFT such a run was, if it was measured on this machine."
@@ -251,8 +256,20 @@ def _answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: EpochDat
         limits=advice(limited_by, placement, work),
         steps=steps,
         seconds=None if steps is None else steps * step,
+        compiled_from_step=compiled_from_step(asked.config, step, on_gpu=gpu is not None),
         assumptions=_assumptions(asked, tokens_per_epoch),
     )
+
+
+def compiled_from_step(config: TrainConfig, step_seconds: float, *, on_gpu: bool) -> int | None:
+    """The step at which a run goes over to compiled layers; None: never, or compiled from the first step on.
+
+    A step is chosen and not a time, so that a repeated or resumed run has the same bits.
+    """
+    in_background = config.compile == "on" and config.backend == "engine" and config.method != "qlora"
+    if on_gpu or not in_background:
+        return None
+    return 1 + max(1, math.ceil(costs.CPU_COMPILE_SECONDS / step_seconds))
 
 
 def _sharded_answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: EpochData) -> Plan:
@@ -266,6 +283,7 @@ def _sharded_answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: 
     return whole.model_copy(
         update={
             "executor": "sharded",
+            "compiled_from_step": None,
             "placement_text": sharded_sentence(asked, placement),
             "memory": device,
             "memory_total_bytes": device.total,

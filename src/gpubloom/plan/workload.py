@@ -263,7 +263,8 @@ class Timed:
         work, shape = self.work, self.work.shape
         products = (6 if work.full else 4) * shape.vocab_size * shape.hidden_size * work.step_tokens
         if not work.on_gpu:
-            return products / (self.rates.matrix * costs.CPU_EFFICIENCY)
+            values = costs.CPU_LOGIT_VALUES * shape.vocab_size * work.step_tokens
+            return products / (self.rates.matrix * costs.CPU_EFFICIENCY) + values * self.rates.cpu_value
         logits = shape.vocab_size * (2 * work.compute_bytes + 4) * work.step_tokens
         return products / self._matrix + costs.LOSS_PASSES * logits / self.rates.memory
 
@@ -312,8 +313,11 @@ class Timed:
         attention *= work.step_tokens
         if not work.on_gpu:
             # The backward pass has twice as many operations.
-            starting = self.rates.cpu_layer * (1 if forward else 2) / 3 * work.accumulation
-            return (products + attention) / (self.rates.matrix * costs.CPU_EFFICIENCY) + starting
+            part = (1 if forward else 2) / 3
+            values = work.working_per_token(layer) / work.compute_bytes * work.step_tokens
+            return (products + attention) / (self.rates.matrix * costs.CPU_EFFICIENCY) + part * (
+                self.rates.cpu_layer * work.accumulation + self.rates.cpu_value * values
+            )
         passes = costs.FORWARD_PASSES if forward else costs.BACKWARD_PASSES
         passes *= 1.0 if work.compiled else costs.EAGER_PASSES
         moved = passes * work.working_per_token(layer) * work.step_tokens

@@ -11,7 +11,8 @@ import structlog
 from sqlalchemy import delete, exists, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from gpubloom.plan import Hardware, detect_hardware
+from gpubloom.plan import Hardware
+from gpubloom.plan.machine_file import measured_hardware
 from gpubloom.providers.base import Reservation
 from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.providers.local.sandbox import why_no_warm_sandbox
@@ -76,7 +77,7 @@ class WorkerLoop:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run until told to stop. Jobs keep running without this worker; the next worker finds them."""
-        self._hardware = await asyncio.to_thread(detect_hardware)
+        self._hardware = await asyncio.to_thread(measured_hardware, self._settings.home)
         if (machine := await self._machine_name(stopping)) is None:
             with contextlib.suppress(SQLAlchemyError, OSError):
                 async with self._database.write() as session:

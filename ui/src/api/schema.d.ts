@@ -8940,6 +8940,11 @@ export interface components {
             steps: number | null;
             /** Seconds */
             seconds: number | null;
+            /**
+             * Compiled From Step
+             * @description The first step that runs with compiled layers, if earlier steps run without. A resumed run keeps it.
+             */
+            compiled_from_step: number | null;
             /** Assumptions */
             assumptions: string[];
             /** @description How much faster than PEFT such a run was, if it was measured on this machine. */
@@ -11861,6 +11866,12 @@ export interface components {
              */
             compile?: "auto" | "on" | "off";
             /**
+             * Deterministic
+             * @description Uses only GPU kernels that give the same bits every time, which may be slower. On a CPU a repeated or resumed run always has the same bits.
+             * @default false
+             */
+            deterministic?: boolean;
+            /**
              * @default {
              *       "mode": "auto"
              *     }
@@ -12051,6 +12062,12 @@ export interface components {
              * @enum {string}
              */
             compile: "auto" | "on" | "off";
+            /**
+             * Deterministic
+             * @description Uses only GPU kernels that give the same bits every time, which may be slower. On a CPU a repeated or resumed run always has the same bits.
+             * @default false
+             */
+            deterministic: boolean;
             /**
              * @default {
              *       "mode": "auto"

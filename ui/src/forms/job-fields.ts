@@ -119,6 +119,7 @@ export const CONFIG_GROUPS = {
     field("memory.host_budget_gb"),
     field("precision"),
     field("compile"),
+    field("deterministic", { when: byEngine }),
     field("processes", { when: byEngine }),
   ],
   saving: [field("checkpoint.every_steps"), field("checkpoint.every_epochs"), field("checkpoint.keep_last"), field("eval.every_steps"), field("eval.max_batches"), field("alerts.stop_on"), field("alerts.on")],

@@ -1,4 +1,4 @@
-"""Compiles layers and head in another process; training goes on uncompiled until they are ready.
+"""Compiles layers and head in another process; training goes on uncompiled until the planned step.
 
 A thread would not do: while torch traces one model, no other may run in the same process. What the other
 process makes stays in the compiler's cache on disk, where this one finds it at once. It computes with zeros
@@ -96,13 +96,20 @@ class BackgroundCompile:
         with self._process.stdin as pipe:
             pickle.dump(order, pipe)
 
-    def result(self) -> float | str | None:
-        """None while it works; then, once, the seconds that it took, or why nothing was compiled."""
-        if self._process.stdout is None or self._process.stdout.closed or self._process.poll() is None:
-            return None
+    @property
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def has_failed(self) -> bool:
+        return self.is_over and self._process.returncode != 0
+
+    def wait(self) -> float | str:
+        """Once: the seconds from order to answer, or why nothing was compiled."""
+        assert self._process.stdout is not None
         with self._process.stdout as pipe:
             said = pipe.read().decode(errors="replace").strip()
-        if self._process.returncode == 0:
+        if self._process.wait() == 0:
             return time.perf_counter() - self._started
         return said or f"the compiler process ended with exit status {self._process.returncode}"
 
@@ -110,6 +117,8 @@ class BackgroundCompile:
         """The run is over; nobody needs it any more."""
         self._process.kill()
         self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
 
 def main() -> None:

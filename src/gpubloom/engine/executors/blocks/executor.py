@@ -153,6 +153,7 @@ class BlockExecutor:
         self._evaluating_functions = self._layer_functions
         self._sampling_functions: dict[str, LayerFunctions] = {}
         self._background_compile: BackgroundCompile | None = None
+        self._compiling_is_over = False
         self._stepping = False
         self._last: tuple[list[tuple[Mark, Mark]], float, int, int] | None = None
         self._clip_norm = optimizer.clip_norm
@@ -184,8 +185,8 @@ class BlockExecutor:
         self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
         kept: dict[int, list[Kept]] = {}
         x_ABTD = self._embed(tokens_ABT, tables)
-        if self._options.compiled_in_background:
-            self._change_over(x_ABTD[0], by_layer)
+        if self._options.compiled_from is not None:
+            self._change_over(self._options.compiled_from, x_ABTD[0], by_layer)
         for index in self._layers:
             x_ABTD = self._forward(index, x_ABTD, by_layer[index], kept)
         head_sum = self._open(self._head)
@@ -340,8 +341,13 @@ class BlockExecutor:
         }
         self._head_functions = HeadFunctions(self.model, self.stores[self._head].names, compiled=compiled)
 
-    def _change_over(self, x_BTD: Tensor, by_layer: dict[int, list[Tables]]) -> None:
-        """The first step has its layers compiled aside; the first step after that uses them."""
+    def _change_over(self, compiled_from: int, x_BTD: Tensor, by_layer: dict[int, list[Tables]]) -> None:
+        """The first step orders the layers; the planned one uses them, and waits if they are not ready.
+
+        The planned step, and not the first one that could: a run has the same bits whenever it is repeated.
+        """
+        if self._compiling_is_over:
+            return
         if self._background_compile is None:
             tables = {self.stores[index].spec.kind: by_layer[index][0] for index in self._layers}
             stores, head = [self.stores[index] for index in self._layers], self.stores[self._head]
@@ -349,12 +355,17 @@ class BlockExecutor:
             self._background_compile = BackgroundCompile(
                 CompileJob.of(self.model, stores, head, x_BTD, tables, size)
             )
+        update = self.updates + 1
+        if update < compiled_from and not self._background_compile.has_failed:
             return
-        match self._background_compile.result():
+        if not self._background_compile.is_over:
+            self._options.say(f"update {update} waits until the layers are compiled")
+        self._compiling_is_over = True
+        match self._background_compile.wait():
             case float() as seconds:
                 self._use_functions(compiled=True)
                 self._options.say(
-                    f"the layers are compiled from update {self.updates + 1} on, after {seconds:.0f} s of "
+                    f"the layers are compiled from update {update} on, as planned, after {seconds:.0f} s of "
                     "compilation in the background; from here on results may differ by fp32 rounding"
                 )
             case str() as reason:
