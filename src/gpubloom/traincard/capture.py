@@ -180,8 +180,7 @@ class OutputLines:
 
         Bars below each other end a line to move between them: each state is then a line of its own.
         """
-        bar = _BAR.match(line)
-        if bar is None:
+        if "%|" not in line or (bar := _BAR.match(line)) is None:
             return False
         known = (source, f"{bar['name']}/{bar['total']}")
         self._bars.pop(known, None)
