@@ -40,8 +40,8 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"(\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{12,}", re.IGNORECASE)
-# What must stand in a text, in lower case, for any rule to hold: most lines have none of it. Looked for one by
-# one: a pattern of all of them that ignores case takes ten times as long.
+# What must stand in a text, in lower case, for any rule to hold; most lines have none of it. Looked for one
+# by one: a pattern of all of them that ignores case takes ten times as long.
 _HINTS = (
     "://", "hf_", "ghp_", "gho_", "ghs_", "ghu_", "github_pat", "glpat", "sk-", "akia", "asia", "xox", "aiza",
     "eyj", "bloom_", "begin ", "key", "pass", "secret", "token", "bearer", "basic",
