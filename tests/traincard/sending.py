@@ -11,7 +11,7 @@ from tests.live_server import LiveServer
 from tests.server.installation import Installation
 
 SCRIPT = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from gpubloom.traincard import Reporter
 with Reporter(sys.argv[1], project="Sweep", telemetry_seconds=0, segment_bytes=20_000) as reporter:
@@ -20,7 +20,7 @@ with Reporter(sys.argv[1], project="Sweep", telemetry_seconds=0, segment_bytes=2
     while not Path(sys.argv[2]).exists():
         step += 1
         reporter.metrics({"train/loss": 1 / step}, step=step)
-        time.sleep(0.03)
+        time.sleep(float(os.environ.get("STEP_SECONDS", "0.03")))
 """
 
 

@@ -1,9 +1,12 @@
 """What a script prints and logs is in its run, once, without secrets; its terminal is as before."""
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
+
+from tqdm import tqdm
 
 from gpubloom.traincard import Reporter, read_all
 from gpubloom.traincard.capture import OutputLines
@@ -148,6 +151,26 @@ def test_commands_and_configs_lose_their_secrets_and_keep_the_rest() -> None:
         "token": None,
     }
     assert redact("loss 1.5 at step 10") == "loss 1.5 at step 10"
+
+
+def test_of_progress_bars_below_each_other_the_last_state_is_kept() -> None:
+    lines, written = OutputLines(), io.StringIO()
+    outer = tqdm(total=2, desc="train", file=written, mininterval=0)
+    for _ in range(2):
+        outer.update()
+        inner = tqdm(total=3, desc="eval", file=written, mininterval=0, position=1, leave=True)
+        for _ in range(3):
+            inner.update()
+        inner.close()
+        written.write("{'eval_loss': 1.5}\n")
+    unfinished = tqdm(total=9, desc="rest", file=written, mininterval=0)
+    unfinished.update(4)
+    unfinished.close()
+    outer.close()
+    kept = [fields["line"] for fields in [*lines.add("stderr", written.getvalue(), "info"), *lines.rest()]]
+    states = [line.partition("|")[0] for line in kept]
+    assert sorted(states) == sorted(["train: 100%", "eval: 100%", "eval: 100%", "rest:  44%", *[
+        "{'eval_loss': 1.5}"] * 2])  # fmt: skip
 
 
 def test_a_process_that_prints_without_end_keeps_its_run_small() -> None:

@@ -7,13 +7,16 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from gpubloom.traincard import Reporter
 from gpubloom.traincard.sender import RunSender, SendRefusedError, send_run, start_sender
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 from tests.live_server import LiveServer, live_server
 from tests.traincard.sending import SCRIPT, add_token, arrived, events_of, stored, wait_for
 
@@ -171,3 +174,69 @@ def test_a_run_that_is_there_already_is_sent_and_a_wrong_token_is_said(tmp_path:
         (run_dir / ".sender/state.json").write_text(json.dumps({**state, "next": 1, "state": None}))
         assert send_run(run_dir, server.address, token, "P") == run_id
         assert events_of(copy) == events_of(run_dir)
+
+
+class _Receiver(BaseHTTPRequestHandler):
+    """Takes every batch. `addresses`: of its connections; `closes`: them after every answer, unsaid."""
+
+    protocol_version = "HTTP/1.1"
+    numbers: list[int]
+    addresses: list[tuple[str, int]]
+    closes = False
+
+    def setup(self) -> None:
+        super().setup()
+        self.addresses.append(self.client_address)
+
+    def do_PUT(self) -> None:
+        self._answer(json.loads(self._body())["id"], 1 + len(self.numbers))
+
+    def do_POST(self) -> None:
+        batch = UploadBatch.from_bytes(self._body())
+        self.numbers.append(batch.number)
+        self._answer(batch.job_id, batch.number + 1)
+
+    def _body(self) -> bytes:
+        return self.rfile.read(int(self.headers["Content-Length"]))
+
+    def _answer(self, run_id: str, following: int) -> None:
+        content = json.dumps({"id": run_id, "project_id": run_id, "next": following}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        self.close_connection = self.closes
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def _receiver() -> Iterator[tuple[str, type[_Receiver]]]:
+    class Receiver(_Receiver):
+        numbers: list[int] = []  # noqa: RUF012 - of this class alone
+        addresses: list[tuple[str, int]] = []  # noqa: RUF012
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", Receiver
+        server.shutdown()
+
+
+def test_batches_share_a_connection_and_one_that_the_server_closed_is_replaced(tmp_path: Path) -> None:
+    with _receiver() as (address, receiver), Reporter(tmp_path / "run", telemetry_seconds=0) as reporter:
+        sender = RunSender(tmp_path / "run", address, "bloom_x", "P", tell=lambda line: None)
+        for step in range(3):
+            reporter.metric("loss", 1.0, step)
+            reporter.flush()
+            assert sender.turn(final=False)
+        assert (receiver.numbers, len(receiver.addresses)) == ([1, 2, 3], 1)
+        receiver.closes = True
+        for step in range(3, 6):
+            reporter.metric("loss", 1.0, step)
+            reporter.flush()
+            assert sender.turn(final=False)
+        # The first of these still came by the open connection.
+        assert (receiver.numbers, len(receiver.addresses)) == ([1, 2, 3, 4, 5, 6], 3)
+        sender.start()
+        assert sender.finish()

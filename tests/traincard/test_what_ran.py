@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
 from gpubloom.traincard import Reporter, snapshot
-from gpubloom.traincard.what_ran import load_what_ran
+from gpubloom.traincard.what_ran import dataset_fields, load_what_ran
 from tests.traincard.conftest import StartScript, events_of
 
 CODE = """
@@ -107,6 +107,32 @@ def test_configs_and_datasets_are_kept_by_name_over_attempts(run_dir: Path, tmp_
     assert ran["datasets"][1]["fingerprint"].startswith("sha256:")
     assert len(ran["datasets"]) == 2
     assert len(events_of(run_dir, "ran")) == 8
+
+
+def test_data_in_memory_has_a_fingerprint_of_its_content() -> None:
+    torch = pytest.importorskip("torch")
+
+    def recorded(data: Any) -> dict[str, Any]:
+        fields = dataset_fields("train", data)
+        assert fields is not None
+        return dict(fields["datasets"][0])
+
+    numbers = torch.arange(8).reshape(4, 2)
+    found = recorded(numbers)
+    # A tensor's method `split` is no split.
+    assert found.keys() == {"name", "rows", "fingerprint"}
+    assert found["rows"] == 4
+    assert recorded(numbers.clone()) == found
+    others = [
+        numbers + 1, numbers.reshape(2, 4), numbers.to(torch.bfloat16), numbers.numpy().astype("int32"),
+        torch.utils.data.TensorDataset(numbers, numbers), ["a", "b"], [{"text": "a"}], ({"text": "b"},),
+    ]  # fmt: skip
+    prints = {recorded(data)["fingerprint"] for data in others}
+    assert len(prints) == len(others)
+    assert found["fingerprint"] not in prints
+    assert all(each.startswith("sha256:") for each in prints)
+    # Rows that are no plain values are counted, and not looked into.
+    assert recorded([object()]) == {"name": "train", "rows": 1}
 
 
 def test_the_command_prints_it_for_people_and_programs(run_dir: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpubloom.traincard import ControlFile, Reporter, load_checkpoints, load_latest, read_all
+from gpubloom.traincard.what_ran import load_what_ran
 from tests.traincard_adapters.conftest import events_of, last_refusals, phases_of, series_of
 
 torch = pytest.importorskip("torch")
@@ -110,6 +111,14 @@ def test_what_lightning_logged_is_in_the_run_at_the_same_step(
     assert latest is not None
     assert (latest["step"], latest["total_steps"], latest["epoch"], latest["epochs"]) == (10, 10, 2.0, 2)
     assert (latest["status"], latest["facts"]["parameters"]) == ("completed", 5)
+    assert latest["facts"]["global_batch_size"] == 4
+    ran = load_what_ran(run_dir)
+    assert (ran["configs"]["Trainer"]["max_epochs"], ran["configs"]["Trainer"]["precision"]) == (2, "32-true")
+    assert ran["configs"]["optimizer"]["optimizer"] == "SGD"
+    assert ran["configs"]["optimizer"]["momentum"] == 0.9
+    train, held_out = ran["datasets"]
+    assert (train["name"], train["rows"], held_out["name"]) == ("train", 20, "eval")
+    assert train["fingerprint"] == held_out["fingerprint"]
     assert phases_of(run_dir) == ["train", "eval", "train", "eval", "train", "idle"]
 
 

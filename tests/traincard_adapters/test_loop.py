@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gpubloom.traincard import ControlFile, Reporter, load_latest
+from gpubloom.traincard.what_ran import load_what_ran
 from tests.traincard_adapters.conftest import events_of, last_refusals, phases_of, series_of
 
 torch = pytest.importorskip("torch")
@@ -80,6 +81,12 @@ def test_losses_rates_norms_and_evaluations_are_those_of_the_loop(run_dir: Path,
     assert latest is not None
     assert (latest["step"], latest["total_steps"], latest["epoch"], latest["epochs"]) == (10, 10, 2.0, 2)
     assert latest["status"] == "completed"
+    assert latest["facts"] == {
+        "model": "Linear", "parameters": 5, "trainable_parameters": 5, "global_batch_size": 4, "epochs": 2,
+    }  # fmt: skip
+    ran = load_what_ran(run_dir)
+    assert ran["configs"]["optimizer"]["momentum"] == 0.9
+    assert [(data["name"], data["rows"]) for data in ran["datasets"]] == [("train", 20)]
     assert phases_of(run_dir) == ["train", "eval", "train", "idle", "eval", "idle"]
 
 

@@ -36,6 +36,9 @@ _call_handlers = logging.Logger.callHandlers
 _BURST_BYTES = 8 << 20
 _BYTES_PER_SECOND = 2048
 _LONGEST_PART = 16_384
+# As tqdm draws it: name, percent, bar, done/total and times.
+_BAR = re.compile(r"(?P<name>.*?)\s*\d{1,3}%\|[^|]*\|\s*(?P<done>[\d.]+\w?)/(?P<total>[\d.]+\w?)\s*\[")
+_MOST_BARS = 1_000
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
@@ -131,6 +134,8 @@ class OutputLines:
 
     def __init__(self) -> None:
         self._parts: dict[str, str] = {}
+        self._bars: dict[tuple[str, str], str] = {}
+        self._finished_bars: set[tuple[str, str]] = set()
         self._allowed = float(_BURST_BYTES)
         self._counted_at = time.monotonic()
         self._left_out = 0
@@ -152,13 +157,16 @@ class OutputLines:
         for source, part in self._parts.items():
             found += self._fields(source, [part], "info")
         self._parts.clear()
+        for (source, _), line in self._bars.items():
+            found.append({"line": redact(line), "level": "info", "source": source})
+        self._bars.clear()
         return found + self._said_left_out()
 
     def _fields(self, source: str, lines: list[str], level: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for line in lines:
             shown = _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip()
-            if not shown:
+            if not shown or (source != "logging" and self._is_passing(source, shown)):
                 continue
             if not self._has_room(len(shown)):
                 self._left_out += 1
@@ -166,6 +174,26 @@ class OutputLines:
             found += self._said_left_out()
             found.append({"line": redact(shown), "level": level, "source": source})
         return found
+
+    def _is_passing(self, source: str, line: str) -> bool:
+        """Whether this is a state of a progress bar that later ones replace.
+
+        Bars below each other end a line to move between them: each state is then a line of its own.
+        """
+        if "%|" not in line or (bar := _BAR.match(line)) is None:
+            return False
+        known = (source, f"{bar['name']}/{bar['total']}")
+        self._bars.pop(known, None)
+        if bar["done"] == bar["total"]:
+            is_repeated = known in self._finished_bars
+            self._finished_bars.add(known)
+            return is_repeated
+        self._finished_bars.discard(known)
+        self._bars[known] = line
+        if len(self._bars) + len(self._finished_bars) > _MOST_BARS:
+            self._bars.clear()
+            self._finished_bars.clear()
+        return True
 
     def _has_room(self, size: int) -> bool:
         now = time.monotonic()

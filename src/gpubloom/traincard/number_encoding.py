@@ -177,8 +177,24 @@ def plain(
     return plain(kept, number=number, text=text) if type(kept) in PLAIN_TYPES else text(str(value))
 
 
-# One encoder for all: making it costs as much as a line.
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+def _make_encoder() -> Callable[[Any], str]:
+    """One encoder for all lines: `JSONEncoder.encode` makes a new one each time, as long work as a line."""
+    standard = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return standard.encode
+    pieces = make(
+        None, standard.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False
+    )
+
+    def encode(value: Any) -> str:
+        # Of a text alone it makes no pieces.
+        return "".join(pieces(value, 0)) if isinstance(value, (dict, list)) else standard.encode(value)
+
+    return encode
+
+
+_encode = _make_encoder()
 
 
 def to_json(value: Any) -> str:

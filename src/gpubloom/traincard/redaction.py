@@ -40,11 +40,12 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"(\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{12,}", re.IGNORECASE)
-# What must stand in a text for any rule to hold: most lines have none of it.
-_HINTS = re.compile(
-    r"(?i)://|hf_|gh[posu]_|github_pat|glpat|sk-|AKIA|ASIA|xox|AIza|eyJ|bloom_|BEGIN |key|pass|secret|token"
-    r"|bearer|basic"
-)
+# What must stand in a text, in lower case, for any rule to hold; most lines have none of it. Looked for one
+# by one: a pattern of all of them that ignores case takes ten times as long.
+_HINTS = (
+    "://", "hf_", "ghp_", "gho_", "ghs_", "ghu_", "github_pat", "glpat", "sk-", "akia", "asia", "xox", "aiza",
+    "eyj", "bloom_", "begin ", "key", "pass", "secret", "token", "bearer", "basic",
+)  # fmt: skip
 _OPTION = re.compile(
     r"^--?(?:[\w-]*[-_])?(?:token|api-?_?key|password|passphrase|secret(?:-?_?key)?|access-?_?key)$",
     re.IGNORECASE,
@@ -79,7 +80,11 @@ def redact(text: str) -> str:
     known = _known_values()
     if known is not None:
         text = known.sub(HIDDEN, text)
-    if _HINTS.search(text) is None:
+    lowered = text.lower()
+    for hint in _HINTS:
+        if hint in lowered:
+            break
+    else:
         return text
     text = _ADDRESS_WITH_PASSWORD.sub(rf"\1{HIDDEN}@", text)
     text = _SHAPES.sub(HIDDEN, text)

@@ -9,6 +9,7 @@ not be sent in time is sent by the next attempt, or by `bloom runs send`.
 Standard library only. Off inside a job, whose run directory the server reads itself.
 """
 
+import base64
 import contextlib
 import http.client
 import json
@@ -16,12 +17,11 @@ import logging
 import socket
 import sys
 import threading
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from uuid import uuid4
 
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
@@ -40,6 +40,9 @@ _LONGEST_PAUSE_SECONDS = 30.0
 _CLOSE_SECONDS = 30.0
 _REQUEST_SECONDS = 30.0
 _PART_BYTES = 1 << 20
+# A batch with less than this had room for all that was new: what came meanwhile can wait for the next turn.
+_HAD_ROOM_BYTES = 64 << 10
+_LONGEST_ANSWER = 1 << 20
 _LARGEST_CONFIG_BYTES = 256 << 10
 # Answers that say "later" rather than "no".
 _LATER = {408, 409, 425, 429}
@@ -54,11 +57,58 @@ class _Unavailable(Exception):
     """The server does not answer, or asks to try later."""
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the token to another address."""
+class _Connection:
+    """One connection to a server, kept open between requests: a new one costs more than what is sent.
 
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
+    Goes through the proxy of the environment where there is one. Redirects are not followed: one would carry
+    the token to another address.
+    """
+
+    def __init__(self, address: urllib.parse.SplitResult) -> None:
+        self._address = address
+        self._open: http.client.HTTPConnection | None = None
+
+    def request(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """Status and body of the answer. OSError, HTTPException: there is none."""
+        while True:
+            is_new = self._open is None
+            connection = self._open = self._open or self._connect()
+            try:
+                connection.request(method, self._address.path + path, body, dict(headers))
+                answer = connection.getresponse()
+                content = answer.read(_LONGEST_ANSWER)
+            except (OSError, http.client.HTTPException) as problem:
+                self.close()
+                if is_new or isinstance(problem, TimeoutError):
+                    raise
+                # The server closed it meanwhile. What arrived all the same counts once.
+                continue
+            if not answer.isclosed():
+                self.close()
+            return answer.status, content
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._address.hostname or "", self._address.port
+        if self._address.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=_REQUEST_SECONDS)
+        proxy = urllib.request.getproxies().get("https")
+        if not proxy or urllib.request.proxy_bypass(host):
+            return http.client.HTTPSConnection(host, port, timeout=_REQUEST_SECONDS)
+        through = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        connection = http.client.HTTPSConnection(
+            through.hostname or "", through.port or 80, timeout=_REQUEST_SECONDS
+        )
+        headers = {}
+        if through.username is not None:
+            user = f"{urllib.parse.unquote(through.username)}:{urllib.parse.unquote(through.password or '')}"
+            headers["Proxy-Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+        connection.set_tunnel(host, port or 443, headers)
+        return connection
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
 
 def start_sender(run_dir: Path, project: str | None, environment: Mapping[str, str]) -> "RunSender | None":
@@ -106,7 +156,8 @@ class RunSender(threading.Thread):
         self._every, self._tell = every, tell or _tell
         self._folder = run_dir / FOLDER
         self._builder = DeltaBuilder(run_dir, _PART_BYTES, listing=_reported)
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._connection = _Connection(urllib.parse.urlsplit(self._server))
+        self._after: dict[str, Any] | None = None
         self._wake = threading.Event()
         self._ending = False
         self._is_registered = False
@@ -130,6 +181,12 @@ class RunSender(threading.Thread):
         return first
 
     def run(self) -> None:
+        try:
+            self._send_until_the_end()
+        finally:
+            self._connection.close()
+
+    def _send_until_the_end(self) -> None:
         while self.problem is None:
             ending = self._ending
             if self.turn(final=ending) and ending:
@@ -162,8 +219,10 @@ class RunSender(threading.Thread):
                 self._register()
             if self._batch.exists():
                 self._send()
-            while self._pack(final=final):
+            while (size := self._pack(final=final)) is not None:
                 self._send()
+                if size < _HAD_ROOM_BYTES and not final:
+                    break
         except SendRefusedError as problem:
             self.problem = str(problem)
             logger.warning("This run is no longer sent to %s: %s", self._server, problem)
@@ -184,6 +243,7 @@ class RunSender(threading.Thread):
         return self._folder / "batch"
 
     def _forget_batch(self) -> None:
+        self._after = None
         self._batch.unlink(missing_ok=True)
         (self._folder / "after.json").unlink(missing_ok=True)
 
@@ -215,18 +275,19 @@ class RunSender(threading.Thread):
                 return read_json_object(path)
         return None
 
-    def _pack(self, *, final: bool) -> bool:
-        """Store the next batch; False when nothing is new."""
+    def _pack(self, *, final: bool) -> int | None:
+        """Store the next batch; returns the size of its content, None when nothing is new."""
         news = self._builder.pack(self._state, large=True, final=final)
         if news is None:
-            return False
+            return None
         entries, content, after = news
         batch = UploadBatch(self.run_id, 1, self._next, self._every, entries, content)
         replace_file(self._folder / "after.json", json.dumps(after))
         temporary = self._folder / ".batch.tmp"
         temporary.write_bytes(batch.to_bytes())
         temporary.replace(self._batch)
-        return True
+        self._after = after
+        return len(content)
 
     def _send(self) -> None:
         self._request("POST", "/api/sent-runs/batches", self._batch.read_bytes(), "application/octet-stream")
@@ -234,8 +295,13 @@ class RunSender(threading.Thread):
 
     def _commit(self) -> None:
         """The batch arrived: its state holds from now on."""
-        after = read_json_object(self._folder / "after.json")
-        self._next, self._state = self._next + 1, after if after is not None else self._state
+        # After a restart only the file knows it.
+        after = self._after if self._after is not None else read_json_object(self._folder / "after.json")
+        self._next, self._state, self._after = (
+            self._next + 1,
+            after if after is not None else self._state,
+            None,
+        )
         self._keep()
         self._forget_batch()
 
@@ -245,22 +311,16 @@ class RunSender(threading.Thread):
 
     def _request(self, method: str, path: str, body: bytes, kind: str) -> bytes:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
-        request = urllib.request.Request(  # noqa: S310 - http and https only, checked at the start
-            f"{self._server}{path}", data=body, method=method, headers=headers
-        )
         try:
-            with self._opener.open(request, timeout=_REQUEST_SECONDS) as answer:
-                content: bytes = answer.read()
-                return content
-        except urllib.error.HTTPError as problem:
-            with problem:
-                sentence = _sentence(problem)
-            if problem.code >= 500 or problem.code in _LATER:
-                raise _Unavailable(sentence) from None
-            raise SendRefusedError(sentence) from None
+            status, content = self._connection.request(method, path, body, headers)
         except (OSError, http.client.HTTPException) as problem:
-            reason = getattr(problem, "reason", problem)
-            raise _Unavailable(f"{self._server} cannot be reached ({type(reason).__name__})") from None
+            raise _Unavailable(f"{self._server} cannot be reached ({type(problem).__name__})") from None
+        if 200 <= status < 300:
+            return content
+        sentence = _sentence(status, content)
+        if status >= 500 or status in _LATER:
+            raise _Unavailable(sentence)
+        raise SendRefusedError(sentence)
 
 
 def _tell(line: str) -> None:
@@ -273,11 +333,10 @@ def _reported(run_dir: Path) -> dict[str, FileState]:
     return {name: seen for name, seen in files.items() if name in SENT_RUN_PATHS}
 
 
-def _sentence(problem: IO[bytes]) -> str:
-    status = getattr(problem, "code", "")
+def _sentence(status: int, content: bytes) -> str:
     try:
-        detail = json.loads(problem.read(1 << 16)).get("detail")
-    except (OSError, ValueError, AttributeError, http.client.HTTPException):
+        detail = json.loads(content).get("detail")
+    except (ValueError, AttributeError, RecursionError):
         detail = None
     return f"the server answered {status}: {detail or 'no reason given'}".rstrip(".")
 

@@ -41,6 +41,7 @@ _GROUPS = {
     "step_seconds": "throughput",
     "data_seconds": "throughput",
     "accuracy": "accuracy",
+    "acc": "accuracy",
 }
 _ORDER = ("loss", "evaluation", "learning_rate", "gradient_norm", "throughput", "accuracy", "other")
 _ENDED_BADLY = frozenset({"failed", "killed", "preempted", "interrupted"})
@@ -209,7 +210,7 @@ def _times(curve: Curve) -> dict[str, Any]:
 def _group(name: str) -> str:
     split, _, rest = name.partition("/")
     last = (rest or name).partition("{")[0].rpartition("/")[2]
-    found = _GROUPS.get(last, "accuracy" if last.endswith("accuracy") else "other")
+    found = _GROUPS.get(last, "accuracy" if last.endswith(("accuracy", "_acc")) else "other")
     return "evaluation" if split in {"eval", "test"} and found in {"other", "accuracy"} else found
 
 

@@ -6,13 +6,14 @@ read-only share of a job does not have it.
 """
 
 import hashlib
+import json
 import os
 import platform
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,21 +62,22 @@ def config_fields(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dataset_fields(name: str, data: Any) -> dict[str, Any] | None:
-    """The fields of the event that records a dataset: one of Hugging Face, or a file or folder."""
+    """The fields of the event that records a dataset: a dataset of a library, rows, a file, a folder."""
     facts: dict[str, Any] = {"name": name}
     if isinstance(data, (str, os.PathLike)):
         path = Path(data)
         facts |= {"path": _without_home(str(path.absolute())), "fingerprint": _file_fingerprint(path)}
     else:
         fingerprint = getattr(data, "_fingerprint", None)
-        facts["fingerprint"] = fingerprint if isinstance(fingerprint, str) else None
+        facts["fingerprint"] = fingerprint if isinstance(fingerprint, str) else _content_fingerprint(data)
         try:
             facts["rows"] = len(data)
         except TypeError:
             facts["rows"] = None
         info, split = getattr(data, "info", None), getattr(data, "split", None)
         facts["source"] = getattr(info, "dataset_name", None)
-        facts["split"] = str(split) if split is not None else None
+        # A tensor has a method of this name.
+        facts["split"] = None if split is None or callable(split) else str(split)
     known = {key: value for key, value in facts.items() if value is not None}
     return {"datasets": [known]} if len(known) > 1 else None
 
@@ -219,6 +221,40 @@ def _without_secret_files(diff: str) -> str:
         path = part.partition("\n")[0].rpartition(" b/")[2]
         kept.append(f"diff --git {path}: left out\n" if path and _SECRET_FILES.search(path) else part)
     return "".join(kept)
+
+
+def _content_fingerprint(data: Any) -> str | None:
+    """Of data in memory: arrays, tensors on the host, a TensorDataset, lists of plain rows.
+
+    Rows of any other dataset are not asked for: one may load files, or draw random numbers.
+    """
+    digest, room = hashlib.sha256(), _HASHED_BYTES
+    try:
+        for part in _parts(data):
+            digest.update(part[:room])
+            room -= len(part)
+            if room < 0:
+                return f"start:{digest.hexdigest()}"
+    except (TypeError, ValueError, RuntimeError, AttributeError, RecursionError):
+        return None
+    return f"sha256:{digest.hexdigest()}" if room < _HASHED_BYTES else None
+
+
+def _parts(data: Any) -> Iterator[bytes | memoryview]:
+    if isinstance(data, (list, tuple)):
+        for row in data:
+            yield json.dumps(row, sort_keys=True).encode()
+        return
+    tensors = getattr(data, "tensors", None)
+    for array in tensors if isinstance(tensors, tuple) else (data,):
+        yield f"{array.dtype}{tuple(array.shape)}".encode()
+        on_host = array
+        if hasattr(array, "detach"):
+            if array.device.type != "cpu":
+                raise TypeError
+            # As bytes: numpy does not know every type of torch.
+            on_host = array.detach().contiguous().view(sys.modules["torch"].uint8).numpy()
+        yield memoryview(on_host).cast("B")
 
 
 def _file_fingerprint(path: Path) -> str | None:

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from gpubloom.server.folder import app as folder_app
 from gpubloom.server.folder.app import Access, create_folder_app
 from gpubloom.server.folder.views import VIEWS_FILE
-from gpubloom.traincard import Reporter
+from gpubloom.traincard import Reporter, snapshot
 
 ADDRESS = "http://127.0.0.1:8082"
 
@@ -101,6 +101,24 @@ def test_every_part_of_the_page_of_a_run_is_there(
     assert browser.get(f"/api/jobs/{run_id}/logs").json()["lines"] == ["the end is near"]
     assert browser.get(f"/api/jobs/{run_id}/logs/search", params={"text": "end"}).json()["lines"] != []
     assert browser.get(f"/api/jobs/{run_id}/what-ran").json()["command"] != []
+
+
+def test_samples_and_the_answer_whether_it_improved_are_those_of_the_card(
+    browser: TestClient, folder: Path
+) -> None:
+    run_dir = folder / "evaluated"
+    with Reporter(run_dir, telemetry_seconds=0, capture=False, announce=False) as reporter:
+        for step in range(0, 41, 10):
+            reporter.metric("eval/loss", 3.0 - step / 40, step)
+            reporter.sample("Why?", f"Because of {step}.", step)
+    run_id = _rows(browser, query="name = evaluated")[0]["id"]
+    shown = snapshot(run_dir)
+    improvement = browser.get(f"/api/jobs/{run_id}/improvement").json()["improvement"]
+    assert (improvement["verdict"], improvement["lowest"]) == ("yes", {"step": 40, "loss": 2.0})
+    assert improvement == shown["improvement"]
+    samples = browser.get(f"/api/jobs/{run_id}/samples").json()["items"]
+    assert [answer["step"] for answer in samples[0]["answers"]] == [0, 10, 20, 30, 40]
+    assert samples == shown["samples"]
 
 
 def test_findings_of_a_run_are_on_its_page(browser: TestClient, folder: Path) -> None:

@@ -25,7 +25,9 @@ from gpubloom.server.clock import now
 from gpubloom.server.folder import run_page
 from gpubloom.server.folder.runs import FolderRuns
 from gpubloom.server.folder.views import FolderViews
+from gpubloom.server.jobs.improvement_routes import JobImprovement
 from gpubloom.server.jobs.run_watch import log_matches, log_page
+from gpubloom.server.jobs.sample_routes import JobSamples, samples_of
 from gpubloom.server.jobs.schemas import Checkpoints, Curves, JobOut, LogMatches, LogPage
 from gpubloom.server.jobs.stream_routes import EventStream
 from gpubloom.server.jobs.streams import TICK, reset_event
@@ -240,6 +242,14 @@ def _add_run_routes(api: APIRouter, runs: FolderRuns) -> None:
     @api.get("/jobs/{job_id}/what-ran")
     async def read_what_ran(job_id: UUID) -> WhatRan:
         return await _in_thread(lambda: what_ran_of(runs.path(job_id)))
+
+    @api.get("/jobs/{job_id}/samples")
+    async def read_samples(job_id: UUID) -> JobSamples:
+        return await _in_thread(lambda: samples_of(runs.path(job_id)))
+
+    @api.get("/jobs/{job_id}/improvement")
+    async def read_improvement(job_id: UUID) -> JobImprovement:
+        return await _in_thread(lambda: runs.read(job_id, run_page.improvement_in))
 
     @api.get("/jobs/{job_id}/logs")
     async def read_logs(

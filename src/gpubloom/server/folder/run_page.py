@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from gpubloom.plan import TrainConfig
 from gpubloom.runs.table import Run
+from gpubloom.server.jobs.improvement_routes import JobImprovement
 from gpubloom.server.jobs.metrics import Clock, Curve, LastPoint, Sample, thin
 from gpubloom.server.jobs.reported_state import reported_state
 from gpubloom.server.jobs.run_watch import look_at
@@ -34,6 +35,7 @@ from gpubloom.server.jobs.summary import (
 )
 from gpubloom.server.jobs.tables import NonFinite
 from gpubloom.traincard import Reader, Reading, RunEvent, load_latest
+from gpubloom.traincard.improvement import improvement_of
 from gpubloom.traincard.number_encoding import plain
 from gpubloom.traincard.safe_paths import read_json_beneath
 from gpubloom.traincard.series import Curve as StoredCurve
@@ -110,6 +112,12 @@ def job_of(run: Run, run_dir: Path, reading: Reading) -> JobOut:
         created_at=created,
         updated_at=datetime.fromtimestamp(run.seen or run.created, UTC),
     )
+
+
+def improvement_in(reading: Reading) -> JobImprovement:
+    """Whether the run improved, by its own evaluations."""
+    kinds = [finding.kind for finding in look_at(reading, ended=reading.status != "running").findings]
+    return JobImprovement.of(improvement_of(reading, kinds))
 
 
 def position_of(reading: Reading) -> int:

@@ -12,7 +12,7 @@ from gpubloom.server.jobs import service
 from gpubloom.server.jobs.metrics import Curve, read_curves
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.schema import Schema
-from gpubloom.traincard.improvement import CHANGE, LOSS, MARGIN, Verdict, judge
+from gpubloom.traincard.improvement import CHANGE, LOSS, MARGIN, Improvement, Verdict, judge
 
 router = APIRouter(tags=["jobs"])
 
@@ -48,6 +48,10 @@ class JobImprovement(Schema):
 
     improvement: ImprovementOut | None
 
+    @classmethod
+    def of(cls, found: Improvement | None) -> "JobImprovement":
+        return cls(improvement=None if found is None else ImprovementOut.model_validate(found.as_dict()))
+
 
 @router.get("/jobs/{job_id}/improvement")
 async def read_improvement(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> JobImprovement:
@@ -57,10 +61,7 @@ async def read_improvement(job_id: UUID, principal: CurrentPrincipal, session: R
     names = (LOSS, CHANGE, MARGIN)
     curves = await read_curves(session, job.id, names=names, points=_POINTS)
     losses, changes, margins = (_by_step(curves, name) for name in names)
-    found = judge(losses, changes, margins, kinds)
-    return JobImprovement(
-        improvement=None if found is None else ImprovementOut.model_validate(found.as_dict())
-    )
+    return JobImprovement.of(judge(losses, changes, margins, kinds))
 
 
 def _by_step(curves: Iterable[Curve], name: str) -> dict[int, float]:

@@ -43,10 +43,11 @@ class JobSamples(Schema):
 @router.get("/jobs/{job_id}/samples", dependencies=[HOLDS_RUN])
 async def read_samples(job_id: OwnJobId, settings: CurrentSettings) -> JobSamples:
     """Return what the model answers to the sample prompts of its run, step by step."""
-    return await anyio.to_thread.run_sync(lambda: _read(run_directory(settings, job_id)))
+    return await anyio.to_thread.run_sync(lambda: samples_of(run_directory(settings, job_id)))
 
 
-def _read(run_dir: Path) -> JobSamples:
+def samples_of(run_dir: Path) -> JobSamples:
+    """The samples in a run directory."""
     try:
         found = load_samples(run_dir)
     except (OSError, ValueError, RecursionError):

@@ -115,6 +115,9 @@ class HFTrainCardCallback(TrainerCallback):
                 self._training.speed.set_tokens(counted - self._tokens_logged)
                 self._tokens_logged = counted
             values |= self._training.speed.take()
+        else:
+            # The log of an evaluation repeats the count of the step.
+            values.pop("num_input_tokens_seen", None)
         self._training.report(values, state.global_step)
         if control.should_save:
             self.reporter.flush()

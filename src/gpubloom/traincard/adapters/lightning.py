@@ -16,9 +16,24 @@ from lightning.pytorch.loggers.logger import Logger
 from gpubloom.errors import InputError
 from gpubloom.traincard.adapters import control_handler
 from gpubloom.traincard.adapters.control_handler import Setters, interval, not_negative
-from gpubloom.traincard.adapters.session import Session, facts_of, numbers, size_of
+from gpubloom.traincard.adapters.session import (
+    Session,
+    facts_of,
+    loader_facts,
+    numbers,
+    optimizer_config,
+    size_of,
+)
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.reporter import Reporter
+
+# What a person gives to a Trainer, and decides about what is learned.
+_SETTINGS = (
+    "max_epochs", "max_steps", "min_epochs", "min_steps", "precision", "num_devices", "num_nodes",
+    "accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "log_every_n_steps",
+    "val_check_interval", "check_val_every_n_epoch", "limit_train_batches", "limit_val_batches",
+    "overfit_batches",
+)  # fmt: skip
 
 
 class LightningTrainCardCallback(Callback):
@@ -45,10 +60,29 @@ class LightningTrainCardCallback(Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._step = trainer.global_step
         facts = {"precision": trainer.precision, "accumulate_grad_batches": trainer.accumulate_grad_batches}
-        self._session.begin({**facts_of(pl_module), **dict(pl_module.hparams), **facts}, self._step)
-        if self.reporter.rank == 0 and pl_module.hparams:
-            self.reporter.config(dict(pl_module.hparams), "hparams")
+        batches = loader_facts(trainer.train_dataloader, trainer.accumulate_grad_batches, trainer.world_size)
+        self._session.begin(
+            {**facts_of(pl_module), **dict(pl_module.hparams), **facts, **batches}, self._step
+        )
+        if self.reporter.rank == 0:
+            self._record_configs(trainer, pl_module)
         self._session.control_handler.apply_commands(self._setters(trainer))
+
+    def _record_configs(self, trainer: Any, pl_module: Any) -> None:
+        settings = {name: getattr(trainer, name) for name in _SETTINGS}
+        kinds = {name: type(getattr(trainer, name)).__name__ for name in ("accelerator", "strategy")}
+        self.reporter.config({**settings, **kinds}, "Trainer")
+        for number, optimizer in enumerate(trainer.optimizers):
+            self.reporter.config(
+                optimizer_config(optimizer), f"optimizer {number}" if number else "optimizer"
+            )
+        for name, owner in (("hparams", pl_module), ("data", trainer.datamodule)):
+            if hparams := getattr(owner, "hparams", None):
+                self.reporter.config(dict(hparams), name)
+        for name, loaders in (("train", trainer.train_dataloader), ("eval", trainer.val_dataloaders)):
+            for number, loader in enumerate(loaders if isinstance(loaders, (list, tuple)) else [loaders]):
+                if (data := getattr(loader, "dataset", None)) is not None:
+                    self.reporter.dataset(f"{name} {number}" if number else name, data)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         step = trainer.global_step + 1

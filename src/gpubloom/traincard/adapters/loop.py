@@ -21,7 +21,13 @@ from typing import Any
 from gpubloom.errors import InputError
 from gpubloom.traincard.adapters import control_handler, loop
 from gpubloom.traincard.adapters.control_handler import Setters
-from gpubloom.traincard.adapters.session import Session, size_of
+from gpubloom.traincard.adapters.session import (
+    Session,
+    facts_of,
+    loader_facts,
+    optimizer_config,
+    size_of,
+)
 from gpubloom.traincard.layout import find_rank, find_world_size
 from gpubloom.traincard.reporter import Reporter
 
@@ -111,6 +117,7 @@ class Track:
         self.reporter, self.loader, self.epochs, self.epoch, self.step = reporter, loader, epochs, 0, 1
         self._optimizer, self._accumulation, self._report_every = optimizer, accumulation, report_every
         self._save, self._load = save, load
+        self._state = state or {}
         if state is not None:
             self._save, self._load = partial(loop.save, state), partial(loop.load, state)
         self._session = Session(reporter)
@@ -141,7 +148,8 @@ class Track:
     def __iter__(self) -> Iterator[Any]:
         if not self._begun:
             self._begun = True
-            self._session.begin({"epochs": self.epochs}, self._done)
+            self._session.begin({**self._facts(), "epochs": self.epochs}, self._done)
+            self._record_configs()
             self._session.control_handler.apply_commands(self._settings)
         if self.stopped or self.epoch >= self.epochs:
             return
@@ -163,6 +171,19 @@ class Track:
         self.epoch, self._batch, self._skip = self.epoch + 1, 0, 0
         if self.epoch == self.epochs:
             self._session.end()
+
+    def _facts(self) -> dict[str, Any]:
+        model = next((part for part in self._state.values() if hasattr(part, "named_parameters")), None)
+        facts = {} if model is None else facts_of(model)
+        return {**facts, **loader_facts(self.loader, self._accumulation, self._world_size)}
+
+    def _record_configs(self) -> None:
+        if self.reporter.rank != 0:
+            return
+        if self._optimizer is not None:
+            self.reporter.config(optimizer_config(self._optimizer), "optimizer")
+        if (data := getattr(self.loader, "dataset", None)) is not None:
+            self.reporter.dataset("train", data)
 
     def report(self, **values: Any) -> None:
         """Values of this step, such as loss and accuracy; tensors are read later."""

@@ -201,6 +201,20 @@ class Session:
         self.speed.resume()
 
 
+def loader_facts(loader: Any, accumulation: int, world_size: int) -> dict[str, Any]:
+    """The rows that one step trains on, where the loader says how many are in a batch."""
+    # Accelerate's loaders know it of all ranks together.
+    together = getattr(loader, "total_batch_size", None)
+    batch = getattr(loader, "batch_size", None)
+    rows = together if isinstance(together, int) else batch * world_size if isinstance(batch, int) else None
+    return {} if rows is None else {"global_batch_size": rows * accumulation}
+
+
+def optimizer_config(optimizer: Any) -> dict[str, Any]:
+    """An optimizer's class and the settings that it was made with."""
+    return {"optimizer": type(optimizer).__name__, **getattr(optimizer, "defaults", {})}
+
+
 def numbers(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """What of a framework's log can be drawn: plain numbers and tensors of one number."""
     given = (values or {}).items()

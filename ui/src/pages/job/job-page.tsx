@@ -96,7 +96,7 @@ function LoadedJob({ job }: { job: Job }) {
       {connection === "lost" && <ConnectionLost />}
       <Tabs value={tab} onValueChange={show} activationMode="manual" className="mt-2.5">
         <TabList aria-label="Job">
-          {JOB_TABS.filter((each) => !inFolder || each !== "samples").map((each) => (
+          {JOB_TABS.map((each) => (
             <Tab key={each} value={each}>
               {TAB_TEXTS[each]}
               <TabCount {...(counts[each] ?? {})} />

@@ -38,8 +38,8 @@ export function SamplesOverSteps({ job }: { job: Job }) {
 function NoSamples({ job }: { job: Job }) {
   const asked = (job.config?.eval.prompts ?? []).length > 0;
   const text =
-    job.kind === "script"
-      ? "The script has reported no samples. Call reporter.sample(prompt, text, step) to see them here."
+    job.kind !== "train"
+      ? "The run has reported no samples. Call reporter.sample(prompt, text, step) to see them here."
       : asked && !isResting(job.status)
         ? "The answers to the sample prompts appear here before the first step and at every evaluation."
         : "The run had no sample prompts. Enter some under “Sample generations” when you start the next run.";
