@@ -28,7 +28,7 @@ from gpubloom.scripts.task import script_task
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.secrets.service import SecretUnavailable
-from gpubloom.storage import Bundle, SentBundle, StorageError, StoreRefused, send_bundle
+from gpubloom.storage import Bundle, SentBundle, SshStore, StorageError, StoreRefused, send_bundle
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.disk import fault_of
 from gpubloom.worker.failover import has_next_offer
@@ -162,6 +162,7 @@ async def _upload(
         # An image is built before the job starts: only downloads need something there.
         secrets={name: secrets[name] for name in ("HF_TOKEN",) if name in secrets and prefetch},
         longest_seconds=_longest_life(time_limit, longest_life, intervals),
+        ssh=attempt.store.keys.access if isinstance(attempt.store, SshStore) else None,
     )
     return request, partial(_renewed, request, sent, secrets)
 
