@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import gpubloom
@@ -314,11 +315,18 @@ def package_dependencies(job: TrainingJob, spec: JobSpec, folder: Path) -> Packa
         backend = job.config.get("backend")
         extra = "trl" if backend in {"trl", "unsloth"} else "train"
         own = [name for name in ("bitsandbytes", "unsloth") if _is_needed(name, job)]
+        if any(str(path).startswith(("s3://", "gs://")) for path in _data_paths(job)):
+            own += requirements_of("storage")
         return PackageDependencies(build_package(folder), (*requirements_of(extra), *own))
     raise InputError(
         "cannot_move",
         f"Jobs of kind {job.kind} run only where their files are. They cannot run on a rented machine.",
     )
+
+
+def _data_paths(job: TrainingJob) -> list[Any]:
+    data = job.config.get("data") or {}
+    return [data.get("train_path"), data.get("eval_path")]
 
 
 def _script_dependencies(packages: tuple[str, ...], spec: JobSpec, folder: Path) -> PackageDependencies:
