@@ -203,7 +203,7 @@ def _from_bucket(source: _Source, base: Path) -> Path:
             inside = _plain(name.rpartition("/")[2]) if name == key else name.removeprefix(key).strip("/")
             target = base / (inside if name == key else f"files/{inside}")
             if not is_inside(inside):
-                raise FetchProblem("invalid_name", f"The bucket has an object with the name {name!r}.")
+                raise FetchProblem("path_outside_folder", f"The bucket has an object with the name {name!r}.")
             target.parent.mkdir(parents=True, exist_ok=True)
             part = target.with_name(f".{target.name}.part")
             with part.open("wb") as file:

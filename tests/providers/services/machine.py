@@ -159,6 +159,10 @@ class Machine:
         self._returncode = code if code is not None else -signal.SIGKILL
 
     @property
+    def ssh_address(self) -> str:
+        return "127.0.0.1"
+
+    @property
     def ssh_port(self) -> int:
         """Where the machine's SSH server is reached from here."""
         return int(self.environment["RENTED_SSH_PORT"])

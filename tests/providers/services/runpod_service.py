@@ -197,7 +197,7 @@ class RunPodService(WebService):
     def _ssh(self, rental: Rental) -> dict[str, Any] | None:
         if "22/tcp" not in rental.description.get("ports", []) or rental.machine.started_at is None:
             return None
-        host, port = "127.0.0.1", rental.machine.ssh_port
+        host, port = rental.machine.ssh_address, rental.machine.ssh_port
         return {"host": host, "port": port, "username": "root", "command": f"ssh root@{host} -p {port}"}
 
     def _catalogue(self, query: dict[str, str]) -> Reply:

@@ -20,6 +20,14 @@ from tests.waiting import wait_until
 from tests.worker.remote.shopper import OFFERS, Shopper
 from tests.worker.remote.toy_provider import ToyService
 
+# Imports nothing that takes a while.
+COUNTING = """\
+import time
+for step in range(100_000):
+    print(f"iter {step}: loss {1 / (step + 1):.6f}", flush=True)
+    time.sleep(0.2)
+"""
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
@@ -74,38 +82,34 @@ def test_a_key_of_the_service_is_enough(shopper: Shopper, runpod: RunPodService)
     folder = _folder_of(runpod, 0)
     [line] = (folder / ".ssh/authorized_keys").read_text().splitlines()
     assert line.startswith('restrict,command="/bin/sh ')
-    private = [path for path in folder.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
-    assert {path.name for path in private} <= {"host-key", "ssh_host_ed25519_key", "bloom.sh"}
+    begins = b"BEGIN OPENSSH " + b"PRIVATE KEY"
+    private = {path.name for path in folder.rglob("*") if path.is_file() and begins in path.read_bytes()}
+    assert private <= {"host-key", "ssh_host_ed25519_key", "bloom.sh"}
 
 
-def test_a_command_reaches_the_machine_and_the_job_resumes_on_another(
+def test_a_lost_machine_is_replaced_and_a_command_reaches_the_new_one(
     shopper: Shopper, runpod: RunPodService
 ) -> None:
-    async def scenario() -> tuple[TrainingJob, TrainingJob]:
+    async def scenario() -> TrainingJob:
         async with shopper.worker():
-            asked = ("--max_iters=400", "--eval_interval=20")
-            job_id = await shopper.submit(*asked, offer=OFFERS["runpod"])
-            while "out/ckpt.pt" not in await shopper.artifacts(job_id):
-                await shopper.when(job_id, lambda job: job.status in {"queued", "running"})
-                await asyncio.sleep(0.2)
+            job_id = await shopper.submit(files=None, code=COUNTING, offer=OFFERS["runpod"])
+            await shopper.trained(job_id, 3)
             [first] = runpod.instances
             await asyncio.to_thread(runpod.preempt, first)
-            await shopper.trained(job_id, 5, attempt=2)
-            lost = await asyncio.to_thread(shopper.job, job_id)
+            await shopper.trained(job_id, 3, attempt=2)
             await shopper.ask("POST", f"/api/jobs/{job_id}/cancel")
-            return lost, await shopper.until(job_id, "cancelled", "failed", "completed")
+            return await shopper.until(job_id, "cancelled", "failed", "completed")
 
-    lost, ended = asyncio.run(scenario())
-    assert lost.attempt == 2
-    assert "resumed at step" in shopper.output(lost.id) or len(runpod.instances) == 2
-    assert ended.status in {"cancelled", "completed"}, ended.error_message
+    ended = asyncio.run(scenario())
+    assert (ended.status, ended.attempt, len(runpod.instances)) == ("cancelled", 2, 2), ended.error_message
     assert not runpod.running
 
 
 def test_results_wait_on_the_machine_while_the_server_is_off(shopper: Shopper, runpod: RunPodService) -> None:
     async def begun() -> Any:
         async with shopper.worker():
-            job_id = await shopper.submit("--max_iters=200", "--eval_interval=50", offer=OFFERS["runpod"])
+            code = COUNTING.replace("100_000", "60")
+            job_id = await shopper.submit(files=None, code=code, offer=OFFERS["runpod"])
             await shopper.trained(job_id, 5)
             return job_id
 
@@ -122,5 +126,5 @@ def test_results_wait_on_the_machine_while_the_server_is_off(shopper: Shopper, r
 
     job = asyncio.run(fetched())
     assert job.status == "completed", job.error_message
-    assert sorted(shopper.losses(job_id)) == list(range(201))
+    assert sorted(shopper.losses(job_id)) == list(range(60))
     assert not runpod.running

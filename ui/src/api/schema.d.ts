@@ -11511,7 +11511,7 @@ export interface components {
              * Name
              * @enum {string}
              */
-            name: "bucket" | "server" | "volume";
+            name: "bucket" | "server" | "volume" | "ssh";
             /** Title */
             title: string;
             /** Note */
