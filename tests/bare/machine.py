@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from tests.providers.services.machine import Machine
 
 _CLONE_NEWNET = 0x40000000
@@ -74,6 +76,8 @@ class Image:
     prepare: str = ":"
     bytes_per_second: float | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    # Whether the SSH port of each machine is reached from here.
+    ssh: bool = False
 
     def write(self, folder: Path, more: Mapping[str, str]) -> None:
         programs = {
@@ -109,7 +113,8 @@ class BareMachine(Machine):
             "OMP_NUM_THREADS": "1",
         }
         self._image = image
-        self._forwards: list[_Forward] = []
+        self._forwards: list[_Forward | _SshForward] = []
+        self._ssh: _SshForward | None = None
         namespaces = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]
         enter = ["sh", "-c", _ENTER, "enter", str(image.root), home, image.prepare]
         # Its environment is all that it gets from here: what is in a command, everybody sees.
@@ -130,7 +135,19 @@ class BareMachine(Machine):
         assert self.pid is not None
         listening = _listen_in(self.pid, self._image.ports)
         self._forwards = [_Forward(each, self._image.bytes_per_second) for each in listening]
+        if self._image.ssh:
+            self._ssh = _SshForward(self.pid)
+            self._forwards.append(self._ssh)
         (self.folder / "forwarded").touch()
+
+    @property
+    def ssh_address(self) -> str:
+        """Where its port 22 is reached from here; the same port, at an address of its own."""
+        return "127.0.0.1" if self._ssh is None else self._ssh.address
+
+    @property
+    def ssh_port(self) -> int:
+        return 22
 
     def vanish(self) -> None:
         super().vanish()
@@ -146,6 +163,13 @@ def machine_of(
     return BareMachine(folder, image, "/opt/bloom", ["bash", "-c", _INIT], {}, clock=clock)
 
 
+def _enter_network(pid: int) -> None:
+    """This thread, and no other, is in the network of a process from now on."""
+    with Path(f"/proc/{pid}/ns/net").open() as network:
+        if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns failed")
+
+
 def _listen_in(pid: int, ports: Sequence[int]) -> list[socket.socket]:
     """Sockets that listen on the loopback address of another network. A socket stays where it was made, so
     a thread goes there, and ends."""
@@ -154,9 +178,7 @@ def _listen_in(pid: int, ports: Sequence[int]) -> list[socket.socket]:
 
     def work() -> None:
         try:
-            with Path(f"/proc/{pid}/ns/net").open() as network:
-                if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), _CLONE_NEWNET) != 0:
-                    raise OSError(ctypes.get_errno(), "setns failed")
+            _enter_network(pid)
             made.extend(socket.create_server(("127.0.0.1", port), backlog=64) for port in ports)
         except OSError as problem:
             problems.append(problem)
@@ -166,6 +188,52 @@ def _listen_in(pid: int, ports: Sequence[int]) -> list[socket.socket]:
     thread.join()
     assert not problems, problems
     return made
+
+
+class _SshForward:
+    """Carries connections from an address here to the SSH port of a machine."""
+
+    _made = 0
+
+    def __init__(self, pid: int) -> None:
+        _SshForward._made += 1
+        self.address, self._pid = f"127.77.{_SshForward._made // 250}.{1 + _SshForward._made % 250}", pid
+        try:
+            self._listening = socket.create_server((self.address, 22), backlog=16)
+        except OSError as problem:
+            pytest.skip(f"port 22 of the loopback addresses is taken: {problem}")
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._connect, args=(here,), daemon=True).start()
+
+    def _connect(self, here: socket.socket) -> None:
+        # This thread goes to the network of the machine, and ends there.
+        with here, suppress(OSError):
+            _enter_network(self._pid)
+            with socket.create_connection(("127.0.0.1", 22)) as there:
+                back = threading.Thread(target=_carry, args=(there, here), daemon=True)
+                back.start()
+                _carry(here, there)
+                back.join()
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while content := source.recv(1 << 16):
+            target.sendall(content)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
 
 
 class _Forward:

@@ -27,7 +27,12 @@ SUITE = "bullseye"
 # Debian's release with the source of the Python that is brought; its wheels are downloaded.
 PYTHON, PYTHON_SUITE = "3.11", "bookworm"
 # Beside what every Debian has. The second image has no Python at all, as images with nothing but CUDA.
-IMAGES = {"old_python": "ca-certificates,python3", "no_python": "ca-certificates"}
+# The third one has an SSH server, as machines that people sign in to.
+IMAGES = {
+    "old_python": "ca-certificates,python3",
+    "no_python": "ca-certificates",
+    "ssh_server": "ca-certificates,python3,openssh-server",
+}
 
 _BUILD = Path(__file__).with_name("build_python.sh")
 # What the C library of the root allows.

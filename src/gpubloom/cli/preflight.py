@@ -44,7 +44,7 @@ def epoch_data(config: "TrainConfig") -> "EpochData":
     from gpubloom.plan import CountedData, estimate_tokens
 
     estimated = estimate_tokens(config.data)
-    if config.data.kind != "examples" or config.data.train_path is None:
+    if config.data.kind != "examples" or config.data.train_path is None or "://" in config.data.train_path:
         return estimated
     if Path(config.data.train_path).stat().st_size > _COUNTED_BYTES:
         return estimated

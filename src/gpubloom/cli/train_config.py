@@ -138,7 +138,7 @@ def _wrap(parents: Sequence[str], fields: Fields) -> Fields:
 
 def _make_absolute(part: object, name: str, folder: Path) -> None:
     """A run can be repeated from any folder, so its paths do not depend on the current folder."""
-    if isinstance(part, dict) and isinstance(part.get(name), str) and part[name]:
+    if isinstance(part, dict) and isinstance(part.get(name), str) and part[name] and "://" not in part[name]:
         part[name] = os.path.normpath(folder / Path(part[name]).expanduser())
 
 

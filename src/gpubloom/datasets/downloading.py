@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,6 +41,10 @@ class Remote:
     address: str
     sha256: str | None = None
     bytes: int | None = None
+    # For this host only, not where it redirects to.
+    token: str = field(default="", repr=False)
+    # Whether the address itself is one that the operator chose, which may lie in a private network.
+    listed: bool = True
 
 
 class _Cut(Exception):
@@ -94,8 +98,10 @@ def _more(remote: Remote, target: Path, progress: FetchProgress | None) -> None:
         if tag:
             headers["If-Range"] = tag
     request = urllib.request.Request(remote.address, headers=headers)  # noqa: S310 - checked by the opener
-    # The address is in our table or in that of the operator; where it redirects to is not.
-    opening = opener(Policy.of_operator(remote.address))
+    if remote.token:
+        request.add_unredirected_header("Authorization", f"Bearer {remote.token}")
+    # A listed address is in our table or in that of the operator; where it redirects to is not.
+    opening = opener(Policy.of_operator(*([remote.address] if remote.listed else [])))
     try:
         with opening.open(request, timeout=_TIMEOUT_SECONDS) as response:
             _store(response, have, remote, target, progress)

@@ -54,8 +54,8 @@ def find_tokenizer_files(path: str) -> list[Path]:
 
 
 def estimate_tokens(data: DataConfig) -> int | None:
-    """Training tokens of one epoch, roughly; None without a path."""
-    if data.train_path is None:
+    """Training tokens of one epoch, roughly; None without a path, and for an address: nobody has looked."""
+    if data.train_path is None or "://" in data.train_path:
         return None
     files = find_files(data.train_path)
     # Said before a process with torch is started to find it out.

@@ -9,6 +9,9 @@
 # Everything that happens is a line of the file `report`: TIME STAGE MARK TEXT, where MARK is + (the stage
 # begins), . (output), - (it is done) or ! (it failed: a code, then a sentence). `send` uploads that file to
 # the address in `report-address`; that address and all others are in files, never in a process list.
+#
+# Where `start_file` is set, the folder `store` on this machine is the store of the job: the server signs in
+# over SSH, puts files there and takes files from there.
 
 umask 077
 base="${BLOOM_HOME:-/opt/bloom}"
@@ -22,7 +25,10 @@ apt_wait_seconds="${BLOOM_APT_WAIT:-300}"
 # On the disk that is checked, so that uv links files instead of copying them.
 export UV_CACHE_DIR="$base/cache" UV_PYTHON_INSTALL_DIR="$base/python" UV_HTTP_TIMEOUT=120 PIP_NO_CACHE_DIR=1
 # Ending a machine at once could lose what it has just said.
-[ "$ends" = power_off ] || idle=0
+[ "$ends" = power_off ] || [ -n "$start_file" ] || idle=0
+ssh_folder="${BLOOM_SSH_FOLDER:-/etc/ssh}"
+# How long results wait on this disk for a server that is off.
+fetch_wait_seconds=43200
 
 line() { # stage, mark, text
   printf '%(%s)T %s %s %s\n' -1 "$1" "$2" "$3" >>report
@@ -48,6 +54,14 @@ run() { # a command whose output belongs to the report; returns its status
 send() {
   [ -s report-address ] || return 0
   tail -c 60000 report >report.part
+  case $(cat report-address) in
+    volume:*)
+      local target
+      target="store/$(sed 's/^volume://' report-address)"
+      mkdir -p "${target%/*}" && cp report.part "${target%/*}/.report.part" && mv "${target%/*}/.report.part" "$target"
+      return
+      ;;
+  esac
   # Azure does not accept a write without this header; the others ignore it.
   printf 'url = "%s"\nheader = "x-ms-blob-type: BlockBlob"\nupload-file = "report.part"\n' \
     "$(cat report-address)" | curl -sf -m 20 -o /dev/null -K - 2>/dev/null && return
@@ -78,8 +92,13 @@ fail() { # code, sentence
     send && break
     sleep "$pause"
   done
-  in_background bloom-end "$idle" bash "$base/bootstrap.sh" end
-  exit 1
+  if [ "$ends" = power_off ]; then
+    in_background bloom-end "$idle" bash "$base/bootstrap.sh" end
+    exit 1
+  fi
+  # A container that exits is started again.
+  sleep "$idle"
+  end
 }
 
 in_background() { # name, seconds to wait, program…
@@ -160,6 +179,54 @@ apt_install() { # packages; waits while another program, such as the machine's o
       sleep 3
     done
   done
+}
+
+open_store() { # lets the server of this job sign in, with the keys that it made for this machine
+  [ -n "$start_file" ] || return 0
+  local sshd pid_file
+  PATH="$PATH:/usr/sbin" command -v sshd >/dev/null || {
+    line "$current" . "installing an SSH server"
+    apt_install --no-install-recommends openssh-server
+  }
+  sshd=$(PATH="$PATH:/usr/sbin" command -v sshd) ||
+    fail not_started "The machine has no SSH server, and none could be installed. Choose another offer, or set up a storage bucket."
+  mkdir -p "$ssh_folder" "$HOME/.ssh" /run/sshd
+  cp host-key "$ssh_folder/ssh_host_ed25519_key"
+  ssh-keygen -y -f "$ssh_folder/ssh_host_ed25519_key" >"$ssh_folder/ssh_host_ed25519_key.pub"
+  chmod 700 "$HOME/.ssh"
+  grep -qsF "$base/machine_store.sh" "$HOME/.ssh/authorized_keys" ||
+    printf 'restrict,command="/bin/sh %s/machine_store.sh" %s bloom\n' "$base" "$(cat authorized-key)" >>"$HOME/.ssh/authorized_keys"
+  if "$sshd" -T 2>/dev/null | grep -qi '^permitrootlogin no'; then
+    echo 'PermitRootLogin forced-commands-only' >"$ssh_folder/sshd_config.d/00-bloom.conf"
+  fi
+  systemctl reload-or-restart ssh 2>/dev/null || systemctl reload-or-restart sshd 2>/dev/null || {
+    pid_file=$("$sshd" -T 2>/dev/null | awk '$1 == "pidfile" { print $2 }')
+    if [ -s "$pid_file" ] && kill -HUP "$(cat "$pid_file")" 2>/dev/null; then return 0; fi
+    run "$sshd" || fail not_started "The SSH server of the machine does not start. Choose another offer, or set up a storage bucket."
+  }
+}
+
+wait_for_files() { # that the server puts into the store
+  [ -n "$start_file" ] || return 0
+  local deadline=$((SECONDS + fetch_wait_seconds)) told=$SECONDS
+  stage data "waiting for the files of the job from this server"
+  send
+  while [ ! -s "store/$start_file" ]; do
+    fail_if_disk_is_full 1
+    [ $SECONDS -lt $deadline ] || fail not_started "The server did not send the files of the job. Start the job again while the server is running."
+    if [ $((SECONDS - told)) -ge 30 ]; then
+      told=$SECONDS
+      line data . "$(du -sm store | cut -f 1) MB have arrived"
+      send
+    fi
+    sleep 1
+  done
+}
+
+wait_until_fetched() { # what the job made is on this disk only
+  [ -n "$start_file" ] || return 0
+  local deadline=$((SECONDS + fetch_wait_seconds))
+  while [ $SECONDS -lt $deadline ] && [ -n "$(find store -path '*/in/*' -type f | head -n 1)" ]; do sleep 5; done
 }
 
 bring_uv() {
@@ -299,6 +366,7 @@ boot() {
     # A service that restarts a container would run the job a second time.
     [ "$ends" = power_off ] && exit 0
     current=start
+    open_store
     fail restarted "The service restarted the container, and what the job had computed there is gone. The job continues from its last checkpoint on a new machine."
   fi
   touch started report
@@ -310,6 +378,7 @@ boot() {
     in_background bloom-off "$longest" bash "$base/bootstrap.sh" end
   fi
   send_while_it_starts
+  open_store
   fail_if_disk_is_full "$disk_gb"
   look_at_gpu
   line machine - "driver $driver, $torch_index"
@@ -334,6 +403,7 @@ boot() {
 
 job() {
   current=data
+  wait_for_files
   touch handed-over
   env -u RUNPOD_API_KEY bash job.sh 2>&1 | tee -a job.log
   if ! grep -qE '^[0-9]+ start [-!] ' report; then
@@ -346,6 +416,7 @@ job() {
     grep -qE '^[0-9]+ [a-z]+ ! ' report ||
       fail not_started "The agent could not start the job: ${last:0:300}"
   fi
+  wait_until_fetched
   sleep "$idle"
   end
 }

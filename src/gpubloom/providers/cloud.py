@@ -16,6 +16,7 @@ from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from gpubloom.offers import PriceRow
 from gpubloom.providers.base import ProviderError
+from gpubloom.storage.ssh_store import SshAccess
 
 # starting: asked for, nothing of ours runs yet. running: it is billed. ended: by itself or by us, not billed
 # any more. lost: the provider took it away (preempted, unhealthy).
@@ -113,6 +114,8 @@ class Launch:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     # Where the machine reports its start, by PUT; a secret as well. Empty: it cannot report.
     report_address: str = field(default="", repr=False)
+    # How this server connects to the machine, where the machine's disk is the store of the job.
+    ssh: SshAccess | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,9 @@ class Instance:
     billed_to: datetime | None = None
     # Where a person sees it at the service.
     page: str | None = None
+    # Where its SSH port is reached; None: the provider does not say, or not yet.
+    host: str | None = None
+    port: int = 22
 
 
 class CloudProvider(Protocol):

@@ -13,8 +13,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
+from gpubloom.agent.remote.link import VOLUME_SCHEME, VOLUME_VARIABLE
 from gpubloom.errors import InputError
 from gpubloom.providers.cloud import Launch
+from gpubloom.storage.ssh_store import SshAccess
 
 # A line that no address and no command contains, so that what lies between two of them is taken as it is.
 _END = "BLOOM_END_OF_FILE"
@@ -46,9 +48,9 @@ cat >report-address <<'{end}'
 {report_address}
 {end}
 cat >environment <<'{end}'
-{secrets}BLOOM_START={address}
+{secrets}{start}
 {end}
-cat >job.sh <<'{end}'
+{store}cat >job.sh <<'{end}'
 set -a
 . "$BLOOM_HOME/environment"
 set +a
@@ -62,9 +64,24 @@ exec bash bootstrap.sh boot
 """
 
 
+# The disk of the machine is the store: this server connects to it, with keys that are made for this attempt.
+_SSH_STORE = """\
+mkdir -p store
+cat >machine_store.sh <<'{end}'
+{program}
+{end}
+cat >host-key <<'{end}'
+{host_key}
+{end}
+cat >authorized-key <<'{end}'
+{authorized_key}
+{end}
+"""
+
+
 @cache
-def _bootstrap() -> str:
-    return files("gpubloom.providers").joinpath("bootstrap.sh").read_text()
+def _script(name: str) -> str:
+    return files("gpubloom.providers").joinpath(name).read_text()
 
 
 def _exports() -> list[str]:
@@ -76,6 +93,28 @@ def _exports() -> list[str]:
             raise InputError("invalid_argument", f"{setting} must be one line with an address")
         lines += [f"export {name}={shlex.quote(address)}" for name in variables if address]
     return lines
+
+
+def _ssh_store(access: SshAccess) -> str:
+    program = _script("machine_store.sh")
+    return _SSH_STORE.format(
+        end=_END, program=program, host_key=access.host_key.strip(), authorized_key=access.authorized_key
+    )
+
+
+def _stored(address: str) -> str:
+    """The name of a file in the store on the machine; empty: the address leads elsewhere."""
+    name, _, _ = address.partition("#")
+    return name.removeprefix(VOLUME_SCHEME) if name.startswith(VOLUME_SCHEME) else ""
+
+
+def _start(address: str) -> str:
+    """The start address for the shell that runs the job, with what stands behind its #."""
+    if not (name := _stored(address)):
+        return f"BLOOM_START={shlex.quote(address)}"
+    _, mark, secrets = address.partition("#")
+    start = shlex.quote(f"/store/{name}{mark}{secrets}")
+    return f'{VOLUME_VARIABLE}="$BLOOM_HOME/store"\nBLOOM_START="file://$BLOOM_HOME"{start}'
 
 
 def user_data_script(
@@ -104,14 +143,16 @@ def user_data_script(
         "longest": "" if launch.longest_seconds is None else math.ceil(launch.longest_seconds),
         "disk_gb": _DISK_GB_WITH_PACKAGES if launch.packages else _DISK_GB,
         "packages": f"({shlex.join(launch.packages)})",
+        "start_file": shlex.quote(_stored(launch.start_address)),
     }
     return _SCRIPT.format(
         end=_END,
         home=home,
         settings="\n".join([*(f"{name}={value}" for name, value in settings.items()), *_exports()]),
-        address=shlex.quote(launch.start_address),
+        start=_start(launch.start_address),
+        store="" if launch.ssh is None else _ssh_store(launch.ssh),
         secrets="".join(f"{name}={shlex.quote(value)}\n" for name, value in launch.secrets.items()),
         report_address=launch.report_address,
         command=launch.command,
-        bootstrap=_bootstrap(),
+        bootstrap=_script("bootstrap.sh"),
     )

@@ -55,6 +55,10 @@ OwnStoreName = Literal["volume"]
 _OWN_STORES: dict[str, OwnStoreName] = {"modal": "volume"}
 
 
+# Providers that give a machine or a container with an SSH port, and run our user data there.
+_SSH_MACHINES = frozenset({"lambda", "runpod"})
+
+
 class OwnRunStore(RunStore, Protocol):
     """A store that has a connection of its own."""
 
@@ -64,6 +68,11 @@ class OwnRunStore(RunStore, Protocol):
 def own_store(name: str) -> OwnStoreName | None:
     """What machines of a provider can exchange files through without any set-up; None: nothing."""
     return _OWN_STORES.get(name)
+
+
+def gives_ssh_machines(name: str) -> bool:
+    """Whether this server can connect to machines of a provider, so that their disk is the store of a job."""
+    return name in _SSH_MACHINES
 
 
 def provider_names() -> tuple[str, ...]:

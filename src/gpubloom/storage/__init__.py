@@ -14,17 +14,22 @@ from gpubloom.storage.mailbox import Mailbox
 from gpubloom.storage.receiver import Arrival, DamagedBatchError, Receiver
 from gpubloom.storage.run_store import RunStore
 from gpubloom.storage.server_store import ServerStore
+from gpubloom.storage.ssh_store import MachineUnreachable, SshAccess, SshKeys, SshStore
 from gpubloom.storage.store import StorageError, StorageSettings, Store, StoreRefused
 
 __all__ = [
     "Arrival",
     "Bundle",
     "DamagedBatchError",
+    "MachineUnreachable",
     "Mailbox",
     "Receiver",
     "RunStore",
     "SentBundle",
     "ServerStore",
+    "SshAccess",
+    "SshKeys",
+    "SshStore",
     "StorageError",
     "StorageSettings",
     "Store",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import gpubloom
@@ -28,7 +29,7 @@ from gpubloom.scripts.task import script_task
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.secrets.service import SecretUnavailable
-from gpubloom.storage import Bundle, SentBundle, StorageError, StoreRefused, send_bundle
+from gpubloom.storage import Bundle, SentBundle, SshStore, StorageError, StoreRefused, send_bundle
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.disk import fault_of
 from gpubloom.worker.failover import has_next_offer
@@ -162,6 +163,7 @@ async def _upload(
         # An image is built before the job starts: only downloads need something there.
         secrets={name: secrets[name] for name in ("HF_TOKEN",) if name in secrets and prefetch},
         longest_seconds=_longest_life(time_limit, longest_life, intervals),
+        ssh=attempt.store.keys.access if isinstance(attempt.store, SshStore) else None,
     )
     return request, partial(_renewed, request, sent, secrets)
 
@@ -313,11 +315,18 @@ def package_dependencies(job: TrainingJob, spec: JobSpec, folder: Path) -> Packa
         backend = job.config.get("backend")
         extra = "trl" if backend in {"trl", "unsloth"} else "train"
         own = [name for name in ("bitsandbytes", "unsloth") if _is_needed(name, job)]
+        if any(str(path).startswith(("s3://", "gs://")) for path in _data_paths(job)):
+            own += requirements_of("storage")
         return PackageDependencies(build_package(folder), (*requirements_of(extra), *own))
     raise InputError(
         "cannot_move",
         f"Jobs of kind {job.kind} run only where their files are. They cannot run on a rented machine.",
     )
+
+
+def _data_paths(job: TrainingJob) -> list[Any]:
+    data = job.config.get("data") or {}
+    return [data.get("train_path"), data.get("eval_path")]
 
 
 def _script_dependencies(packages: tuple[str, ...], spec: JobSpec, folder: Path) -> PackageDependencies:

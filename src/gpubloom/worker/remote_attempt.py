@@ -29,7 +29,7 @@ from gpubloom.server.rentals.tables import Rental
 from gpubloom.server.secrets.service import job_secrets
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.run_stores import StoreName
-from gpubloom.storage import RunStore, StorageError
+from gpubloom.storage import RunStore, SshStore, StorageError
 from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard.safe_paths import is_file_beneath
 from gpubloom.traincard.sync.apply import ARRIVING
@@ -258,6 +258,15 @@ class RemoteAttempt:
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def reach(self, instance: Instance) -> None:
+        """Where the machine itself is the store: from now on this server connects to it."""
+        store, host = self.store, instance.host
+        if isinstance(store, SshStore) and host is not None and instance.state == "running":
+            try:
+                await self.in_thread(lambda: store.reach(host, instance.port))
+            except StorageError as problem:
+                self.log.warning("the machine cannot be reached over SSH", reason=str(problem))
 
     async def has_reported(self) -> bool:
         """Whether an agent of this attempt has ever sent something: then there was an instance."""

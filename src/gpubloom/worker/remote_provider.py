@@ -22,7 +22,14 @@ from gpubloom.scripts.task import WORK_FOLDER
 from gpubloom.server.jobs.files import read_brought
 from gpubloom.server.jobs.lease import LeaseLost
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.storage import Arrival, DamagedBatchError, Receiver, StorageError
+from gpubloom.storage import (
+    Arrival,
+    DamagedBatchError,
+    MachineUnreachable,
+    Receiver,
+    SshStore,
+    StorageError,
+)
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.traincard.sync.accepted import (
@@ -82,6 +89,8 @@ class RemoteProvider:
         self._task: asyncio.Task[None] | None = None
         self._has_reported = self._must_end = self._over = self._heard = False
         self._bucket_answers = True
+        # The machine is the store, and this server cannot connect to it.
+        self._machine_away = False
         self._left_out: set[str] = set()
         self._exit: ExitRecord | None = None
         self._refused: str | None = None
@@ -202,7 +211,8 @@ class RemoteProvider:
         looked = metered = -1e9
         stop_by: float | None = None
         self._silence = Silence(self._intervals, self._clock.now())
-        overdue = _OverdueBatch(self._intervals.silence)
+        is_machine = isinstance(self._attempt.store, SshStore)
+        overdue = _OverdueBatch(self._intervals.silence, counts_with_provider=is_machine)
         while True:
             arrival = await self._receive(receiver)
             if arrival is not None:
@@ -212,9 +222,10 @@ class RemoteProvider:
             if self._must_end or (not self._has_reported and self._is_cancelled()):
                 return await self._finish(None)
             clock, instance = self._clock.now(), None
-            if overdue.began(arrival, clock) or clock - looked >= self._intervals.look:
+            if overdue.began(self._is_silent(arrival), clock) or clock - looked >= self._intervals.look:
                 looked = clock
                 instance = await self._look()
+                overdue.asked(instance, clock)
             if await self._start_failed(instance):
                 return await self._end_start()
             if instance is not None and instance.state in _GONE:
@@ -230,11 +241,19 @@ class RemoteProvider:
                 return await self._give_up(sentence)
             await self._clock.sleep(self._intervals.receive)
 
+    def _is_silent(self, arrival: Arrival | None) -> bool | None:
+        """Whether the next batch is overdue; None: the store is away, so that nobody could be heard."""
+        if arrival is None:
+            return True if self._machine_away else None
+        return arrival.state == "silent"
+
     async def _receive(self, receiver: Receiver) -> Arrival | None:
         """None: the bucket is away, this machine's disk cannot be written, or a batch is damaged."""
+        self._machine_away = False
         try:
             arrival = await self._attempt.in_thread(receiver.once)
         except StorageError as problem:
+            self._machine_away = isinstance(problem, MachineUnreachable)
             if self._bucket_answers:
                 self.log.warning("the bucket does not answer, trying again", reason=str(problem))
             self._bucket_answers = False
@@ -263,6 +282,9 @@ class RemoteProvider:
             arrival = await self._receive(receiver)
             if arrival is not None and (arrival.state == "ended" or not (arrival.news or arrival.waits)):
                 return arrival.exit
+            if self._machine_away:
+                # The store was the machine.
+                return None
             if arrival is None or arrival.waits:
                 await self._clock.sleep(self._intervals.first_pause)
         return None
@@ -270,11 +292,13 @@ class RemoteProvider:
     async def _look(self) -> Instance | None:
         """The state that the provider reports; None while it does not answer."""
         try:
-            return await self._instance.status()
+            instance = await self._instance.status()
         except ProviderError as problem:
             # This says nothing about the job, whose reports arrive through the bucket.
             self.log.warning("the provider does not report the state of its instance", reason=str(problem))
             return None
+        await self._attempt.reach(instance)
+        return instance
 
     async def _reached_limit(self, instance: Instance | None) -> bool:
         decision = await self._spending.note(self._instance.rental_id, instance)
@@ -298,7 +322,11 @@ class RemoteProvider:
             # Without the bucket nothing can be heard at the moment.
             self._silence = Silence(self._intervals, now)
             return None
-        return self._silence.why_hopeless(instance, now)
+        sentence = self._silence.why_hopeless(instance, now)
+        store = self._attempt.store
+        if sentence is not None and isinstance(store, SshStore) and store.problem is not None:
+            sentence = f"{sentence} This server could not connect to it over SSH: {store.problem}."
+        return sentence
 
     async def _note_first_batch(self, arrival: Arrival) -> None:
         if arrival.applied and not self._has_reported:
@@ -365,19 +393,27 @@ class RemoteProvider:
 class _OverdueBatch:
     """The time since the next batch of an instance is overdue. It is waited for `longest` seconds."""
 
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
+    def __init__(self, longest: float, *, counts_with_provider: bool) -> None:
+        self._longest, self._counts_with_provider = longest, counts_with_provider
         self._since: float | None = None
 
-    def began(self, arrival: Arrival | None, now: float) -> bool:
-        """Whether the instance fell silent since the last call: a reason to ask its provider at once."""
-        if arrival is None:
-            # The store is away: nobody could be heard.
+    def began(self, is_silent: bool | None, now: float) -> bool:
+        """Whether the instance fell silent since the last call: a reason to ask its provider at once.
+
+        `is_silent`: None says nothing, because nobody could be heard.
+        """
+        if is_silent is None:
             return False
-        was_silent, is_silent = self._since is not None, arrival.state == "silent"
+        was_silent = self._since is not None
         if is_silent != was_silent:
             self._since = now if is_silent else None
         return is_silent and not was_silent
+
+    def asked(self, instance: Instance | None, now: float) -> None:
+        """Where the machine is the store and its provider does not answer either, it is this server that has
+        no network: the time does not count."""
+        if instance is None and self._counts_with_provider and self._since is not None:
+            self._since = now
 
     def is_too_long(self, now: float) -> bool:
         return self._since is not None and now - self._since > self._longest

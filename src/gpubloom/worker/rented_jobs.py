@@ -29,7 +29,7 @@ from gpubloom.server.rentals.store_choice import Stores, no_store, read_stores
 from gpubloom.server.rentals.stored_artifacts import remove_expired, store_artifacts
 from gpubloom.server.rentals.tables import Rental
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.run_stores import StoreName
+from gpubloom.server.storage.run_stores import StoreName, ssh_store
 from gpubloom.server.storage.service import room_for
 from gpubloom.storage import RunStore, ServerStore, StorageError, Store
 from gpubloom.storage.layout import JobLayout
@@ -160,6 +160,8 @@ class RentedJobs:
     ) -> Store | ServerStore | OwnRunStore:
         if name in {"bucket", "server"}:
             return await asyncio.to_thread(stores.open, name)
+        if name == "ssh":
+            return await asyncio.to_thread(ssh_store, self._settings, key, job.id)
         loop = asyncio.get_running_loop()
 
         async def find() -> Mapping[str, str]:

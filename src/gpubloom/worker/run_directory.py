@@ -26,6 +26,7 @@ from gpubloom.agent.progress.files import Saved, find_saved
 from gpubloom.agent.spec import JobSpec
 from gpubloom.datasets.downloading import FetchProblem
 from gpubloom.datasets.named import prepare_named
+from gpubloom.datasets.remote_data import fetch_data, is_remote
 from gpubloom.errors import InputError
 from gpubloom.plan import Plan, TrainConfig, find_files, run_files
 from gpubloom.plan.backends import interpreter_for
@@ -75,7 +76,8 @@ def stage_inputs(run_dir: Path, config: dict[str, Any]) -> dict[str, Any]:
     if tokenizer.get("path") and not str(tokenizer["path"]).startswith(f"{INPUTS}/"):
         tokenizer["path"] = _bring(run_dir, "tokenizer", str(tokenizer["path"]))
     for name in ("train_path", "eval_path"):
-        if data.get(name):
+        # What has an address, the machine fetches itself.
+        if data.get(name) and not is_remote(str(data[name])):
             data[name] = _bring(run_dir, name.removesuffix("_path"), str(data[name]))
     if tokenizer:
         data["tokenizer"] = tokenizer
@@ -351,7 +353,8 @@ def prepare_attempt(
     with its start address (`SentBundle.address_with`).
     """
     spec = replace(
-        _prepared(run_dir, job, reservation, hub_token, confinement), secrets=tuple(sorted(secrets))
+        _prepared(run_dir, job, reservation, hub_token, confinement, secrets),
+        secrets=tuple(sorted(secrets)),
     )
     if secrets and job.target == "local":
         AgentFiles(run_dir).write_secrets(secrets)
@@ -359,7 +362,12 @@ def prepare_attempt(
 
 
 def _prepared(
-    run_dir: Path, job: TrainingJob, reservation: Reservation, hub_token: str | None, confinement: Confinement
+    run_dir: Path,
+    job: TrainingJob,
+    reservation: Reservation,
+    hub_token: str | None,
+    confinement: Confinement,
+    secrets: Mapping[str, str],
 ) -> JobSpec:
     if job.target == "local":
         _remove_inputs(run_dir)
@@ -367,7 +375,7 @@ def _prepared(
         return prepare_script(run_dir, job, reservation, confinement)
     if job.kind == "train":
         _bring_checkpoint(run_dir, job)
-        prepare_run(run_dir, _config(run_dir, job), job.plan, job.attempt)
+        prepare_run(run_dir, _config(run_dir, job, secrets), job.plan, job.attempt)
     else:
         prepare_task(run_dir, job.config, hub_token)
     resumes = job.attempt > 1 or job.branch is not None
@@ -403,9 +411,25 @@ def _bring_checkpoint(run_dir: Path, job: TrainingJob) -> None:
     partial.rename(target)
 
 
-def _config(run_dir: Path, job: TrainingJob) -> dict[str, Any]:
+def fetch_inputs(run_dir: Path, config: dict[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
+    """The config with files in place of addresses. They are fetched here: a training on this machine has no
+    network. FetchProblem: an address gives no data."""
+    data = dict(config.get("data") or {})
+    remote = {name: str(path) for name in ("train_path", "eval_path") if is_remote(path := data.get(name))}
+    for name, address in remote.items():
+        found = fetch_data(address, run_dir / INPUTS / "data", secrets, trusted=False)
+        data[name] = str(found.relative_to(run_dir))
+    return {**config, "data": data} if remote else config
+
+
+def _config(run_dir: Path, job: TrainingJob, secrets: Mapping[str, str]) -> dict[str, Any]:
     if job.target == "local":
-        return job.config
+        try:
+            return fetch_inputs(run_dir, job.config, secrets)
+        except FetchProblem as problem:
+            raise ProviderError(
+                problem.code, f"The training data could not be fetched: {problem}"
+            ) from problem
     try:
         return stage_inputs(run_dir, job.config)
     except (ValueError, OSError) as problem:

@@ -144,7 +144,7 @@ class LambdaService(WebService):
         return {
             "id": rental.id,
             "name": rental.name,
-            "ip": "198.51.100.2",
+            "ip": rental.machine.ssh_address,
             "private_ip": "10.0.2.100",
             "status": self._status(rental),
             "ssh_key_names": body["ssh_key_names"],

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.ports import free_port
+
 _MARK = "RENTED_MACHINE"
 
 # What must not reach the machine that the tests run on.
@@ -23,9 +25,25 @@ _STUBS = {
     "shutdown": '#!/bin/sh\necho "$@" >"$HOME/powered-off"\nkill -KILL "$RENTED_INIT"\n',
     "apt-get": "#!/bin/sh\nexit 1\n",
     "systemd-run": "#!/bin/sh\nexit 1\n",
+    "systemctl": "#!/bin/sh\nexit 1\n",
     "nvidia-smi": "#!/bin/sh\nfor gpu in 1 2 3 4 5 6 7 8; do echo 'NVIDIA A10, 580.95.05, 8.6, 23028 MiB'\n"
     "done\n",
 }
+# The machine's own SSH server: the real one, on a port of the loopback address.
+_SSHD = """\
+#!/bin/sh
+cat >"$HOME/sshd_config" <<END
+Port $RENTED_SSH_PORT
+ListenAddress 127.0.0.1
+HostKey $BLOOM_SSH_FOLDER/ssh_host_ed25519_key
+PidFile $HOME/sshd.pid
+AuthorizedKeysFile $HOME/.ssh/authorized_keys
+PermitRootLogin forced-commands-only
+StrictModes no
+UsePAM no
+END
+exec /usr/sbin/sshd -f "$HOME/sshd_config" "$@"
+"""
 # The machines of these tests have no GPU: the check of CUDA is tested by itself.
 _CUDA_WORKS = "print('PyTorch 2.11.0 computes on NVIDIA A10 (8.6)')\n"
 _INIT = 'export RENTED_INIT=$$; bash "$1"; exec sleep infinity'
@@ -140,9 +158,18 @@ class Machine:
         self.ended_at = self._clock()
         self._returncode = code if code is not None else -signal.SIGKILL
 
+    @property
+    def ssh_address(self) -> str:
+        return "127.0.0.1"
+
+    @property
+    def ssh_port(self) -> int:
+        """Where the machine's SSH server is reached from here."""
+        return int(self.environment["RENTED_SSH_PORT"])
+
     def processes(self) -> list[psutil.Process]:
         """Everything that runs on it, wherever it went."""
-        found = []
+        found = self._ssh_server()
         for process in psutil.process_iter():
             try:
                 if self._has(process) and process.status() != psutil.STATUS_ZOMBIE:
@@ -150,6 +177,14 @@ class Machine:
             except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
                 continue
         return found
+
+    def _ssh_server(self) -> list[psutil.Process]:
+        """It has a session of its own and overwrites its environment with its title."""
+        try:
+            server = psutil.Process(int((self.folder / "sshd.pid").read_text()))
+            return [server, *server.children(recursive=True)] if server.name() == "sshd" else []
+        except (OSError, ValueError, psutil.NoSuchProcess):
+            return []
 
     def _has(self, process: psutil.Process) -> bool:
         if process.environ().get(_MARK) == self._mark:
@@ -182,13 +217,15 @@ def image(folder: Path, stubs: Mapping[str, str] | None = None) -> dict[str, str
     """Puts the programs of a machine into its folder; returns the environment in which they are found."""
     programs = folder / "stubs"
     programs.mkdir(parents=True)
-    for program, text in {**_STUBS, **(stubs or {})}.items():
+    for program, text in {**_STUBS, "sshd": _SSHD, **(stubs or {})}.items():
         (programs / program).write_text(text)
         (programs / program).chmod(0o700)
     (programs / "cuda_works.py").write_text(_CUDA_WORKS)
     return {
         "BLOOM_HOME": str(folder / "bloom"),
         "BLOOM_CUDA_CHECK": str(programs / "cuda_works.py"),
+        "BLOOM_SSH_FOLDER": str(folder / "ssh"),
+        "RENTED_SSH_PORT": str(free_port()),
         # Without the folders that have the real shutdown: tests that are killed leave machines behind.
         "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
     }

@@ -43,6 +43,7 @@ class Create(_Sent):
     env: dict[str, str]
     args: Annotated[str, Field(pattern="^bash -c '.*'$")]
     data_center_ids: Annotated[list[str], Field(min_length=1)] = Field(default_factory=list)
+    ports: list[Literal["22/tcp"]] = Field(default_factory=list)
 
 
 class Pod(_Body):

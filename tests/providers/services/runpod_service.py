@@ -174,7 +174,7 @@ class RunPodService(WebService):
             "image": body["image"],
             "args": body["args"],
             "disk": body["disk"],
-            "ports": [],
+            "ports": body.get("ports", []),
             "env": body["env"],
             "registry": None,
             "status": self._status(rental),
@@ -184,7 +184,7 @@ class RunPodService(WebService):
             "cloud": body["cloud"],
             "dataCenterId": centers[0],
             "cudaVersion": "12.8",
-            "ssh": {"proxy": None, "direct": None},
+            "ssh": {"proxy": None, "direct": self._ssh(rental)},
             "template": None,
             "cost": round(body["kind"]["price"]["secure"] * gpu["count"], 4),
             "locked": False,
@@ -193,6 +193,12 @@ class RunPodService(WebService):
             "createdAt": self._moment(rental.launched_at),
             "startedAt": None if started is None else self._moment(started),
         }
+
+    def _ssh(self, rental: Rental) -> dict[str, Any] | None:
+        if "22/tcp" not in rental.description.get("ports", []) or rental.machine.started_at is None:
+            return None
+        host, port = rental.machine.ssh_address, rental.machine.ssh_port
+        return {"host": host, "port": port, "username": "root", "command": f"ssh root@{host} -p {port}"}
 
     def _catalogue(self, query: dict[str, str]) -> Reply:
         if query.get("include") == "AVAILABILITY" and "product" not in query:

@@ -169,7 +169,7 @@ def test_a_plan_without_a_remedy_offers_none(ada: Browser) -> None:
         ({"model": {"preset": "huge"}}, "config.model.preset", "unknown_preset"),
         ({"data": {"train_path": "/etc/passwd"}}, "config.data.train_path", "path_not_allowed"),
         ({"data": {"train_path": "../../secrets"}}, "config.data.train_path", "path_outside_folder"),
-        ({"data": {"train_path": "s3://bucket/x"}}, "config.data.train_path", "path_not_local"),
+        ({"data": {"train_path": "az://container/x"}}, "config.data.train_path", "path_not_local"),
         ({"data": {"train_path": "missing.txt"}}, "config.data.train_path", "data_not_found"),
         (
             {"data": {"train_path": "corpus.txt", "eval_path": "/etc/passwd"}},

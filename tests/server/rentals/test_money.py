@@ -206,14 +206,19 @@ def test_without_a_store_nothing_can_be_sent_and_the_next_step_is_told(
     ada = server.signed_in(member)
     body = {
         "project": {"name": "P", "model_architecture": "transformer", "model_size": 0.001},
-        "offer": {"provider": "runpod", "gpu": "A40", "kind": "on_demand"},
+        "offer": {"provider": "paperspace", "gpu": "RTX A4000", "kind": "on_demand"},
     }
     refused = ada.post("/api/jobs", json=body).json()
     assert [error["code"] for error in refused["errors"]] == ["no_store"]
     assert "bloom providers storage set" in refused["detail"]
-    # Modal brings a store of its own; what is missing there is an account.
-    body["offer"] = {"provider": "modal", "gpu": "T4", "kind": "per_second"}
-    assert [error["code"] for error in ada.post("/api/jobs", json=body).json()["errors"]] == ["not_connected"]
+    # Modal brings a store of its own, and this server connects to machines of RunPod over SSH. What is missing
+    # there is an account.
+    for offer in (
+        {"provider": "modal", "gpu": "T4", "kind": "per_second"},
+        {"provider": "runpod", "gpu": "A40", "kind": "on_demand"},
+    ):
+        refused = ada.post("/api/jobs", json={**body, "offer": offer}).json()
+        assert [error["code"] for error in refused["errors"]] == ["not_connected"]
 
 
 def test_a_job_keeps_the_offers_that_it_goes_to_next(renting: Server, member: User) -> None:

@@ -100,5 +100,5 @@ def _by_the_second() -> dict[str, Any]:
     return {name: {**facts[name].model_dump(mode="json"), "billing": "second"} for name in SERVICES}
 
 
-def shopper(installation: Installation, bucket: S3Server, toy: ToyService) -> Shopper:
+def shopper(installation: Installation, bucket: S3Server | None, toy: ToyService) -> Shopper:
     return Shopper(installation, bucket, toy)

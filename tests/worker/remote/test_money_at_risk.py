@@ -17,7 +17,15 @@ from gpubloom.agent import JobSpec
 from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Fault, Instance, Launch
-from gpubloom.storage import Bundle, Mailbox, ServerStore, send_bundle
+from gpubloom.storage import (
+    Bundle,
+    MachineUnreachable,
+    Mailbox,
+    ServerStore,
+    SshKeys,
+    SshStore,
+    send_bundle,
+)
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.server_store import AddressRefused
 from gpubloom.traincard import ControlFile
@@ -65,14 +73,28 @@ class SimulatedClock:
 RUNNING = Instance("i", "k", "running")
 
 
+class MachineStore(SshStore):
+    """The disk of a machine, here; `away`: there is no connection to it."""
+
+    def __init__(self, disk: ServerStore, folder: str) -> None:
+        super().__init__(disk, folder, SshKeys.derived(str, "k"))
+        self.away = False
+
+    def _may_ask(self) -> bool:
+        if self.away:
+            raise MachineUnreachable("store_unavailable", "No SSH connection.")
+        return False
+
+
 class Followed:
     """A job whose machine has reported once; then the test decides who says what."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, ssh: bool = False) -> None:
         self.clock = SimulatedClock()
         self.job = SimpleNamespace(id=uuid4(), attempt=1, kind="train", target="toy")
         self.layout = JobLayout(str(self.job.id), 1)
         self.store = ServerStore(folder / "store", "https://b.example", lambda text: text, lambda *_: True)
+        self.machine = MachineStore(self.store, self.layout.folder) if ssh else None
         self.instance = FakeInstance(self.clock, [RUNNING])
         self.run_dir = folder / "run"
         self.run_dir.mkdir()
@@ -92,11 +114,15 @@ class Followed:
         async def in_thread(work: Any) -> Any:
             return work()
 
+        async def reach(instance: Instance) -> None:
+            return None
+
         attempt: Any = SimpleNamespace(
             job=self.job,
             run_dir=self.run_dir,
-            store=self.store,
+            store=self.machine or self.store,
             instance=self.instance,
+            reach=reach,
             spending=SimpleNamespace(note=note, note_start=note),
             poll_intervals=PollIntervals(),
             most_bytes=10**9,
@@ -151,6 +177,55 @@ def test_a_machine_that_its_provider_took_away_is_not_waited_for(followed: Follo
     followed.follow()
     assert followed.instance.terminated_at is not None
     assert followed.instance.terminated_at - 1000.0 <= 90.0
+
+
+@pytest.fixture
+def followed_by_ssh(tmp_path: Path) -> Followed:
+    return Followed(tmp_path, ssh=True)
+
+
+def test_a_machine_that_cannot_be_reached_over_ssh_is_terminated_after_a_quarter_of_an_hour(
+    followed_by_ssh: Followed,
+) -> None:
+    """The provider answers and says that it runs: this server has a network, and the machine has none."""
+    machine = followed_by_ssh.machine
+    assert machine is not None
+    followed_by_ssh.events = {60.0: lambda: setattr(machine, "away", True)}
+    followed_by_ssh.follow()
+    assert followed_by_ssh.instance.terminated_at is not None
+    assert 900.0 <= followed_by_ssh.instance.terminated_at - 1060.0 <= 900.0 + 60.0
+
+
+def test_a_server_without_a_network_terminates_no_machine(followed_by_ssh: Followed) -> None:
+    """A closed laptop that opens again without Wi-Fi: neither the machine nor its provider answers."""
+    machine, instance = followed_by_ssh.machine, followed_by_ssh.instance
+    assert machine is not None
+
+    def network(is_there: bool) -> None:
+        machine.away = not is_there
+        instance.says = [RUNNING if is_there else Fault("unavailable", "No network.", uncertain=True)]
+
+    followed_by_ssh.events = {
+        60.0: lambda: network(False),
+        4 * HOUR: lambda: network(True),
+        4 * HOUR + 30: lambda: followed_by_ssh.reports(2, ended=True),
+    }
+    followed_by_ssh.follow()
+    assert instance.terminated_at is not None
+    assert instance.terminated_at - 1000.0 >= 4 * HOUR
+
+
+def test_a_machine_that_was_the_store_is_not_waited_for_when_it_is_gone(followed_by_ssh: Followed) -> None:
+    machine, instance = followed_by_ssh.machine, followed_by_ssh.instance
+    assert machine is not None
+
+    def gone() -> None:
+        machine.away, instance.says = True, [Instance("i", "k", "lost")]
+
+    followed_by_ssh.events = {60.0: gone}
+    followed_by_ssh.follow()
+    assert instance.terminated_at is not None
+    assert instance.terminated_at - 1000.0 <= 120.0
 
 
 def test_addresses_are_signed_again_at_every_try_for_a_machine(

@@ -11518,7 +11518,7 @@ export interface components {
              * Name
              * @enum {string}
              */
-            name: "bucket" | "server" | "volume";
+            name: "bucket" | "server" | "volume" | "ssh";
             /** Title */
             title: string;
             /** Note */

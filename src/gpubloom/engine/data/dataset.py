@@ -5,12 +5,14 @@ text raises ValueError with one sentence that says why.
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from gpubloom.datasets.remote_data import fetch_data, is_remote
 from gpubloom.engine.data.rows import Rows, Tokens, Windows
 from gpubloom.engine.data.tokenizer import Tokenizer
 from gpubloom.errors import InputError
@@ -108,6 +110,7 @@ class Dataset:
             raise InputError(
                 "no_data", "No training data is given: set data.train_path to a file, a folder or a glob."
             )
+        config = _with_files(config, cache)
         if config.kind == "examples":
             return cls._of_examples(config, context_length, cache)
         train, tokenizer, notes = _tokens(config.train_path, config, None)
@@ -167,6 +170,18 @@ class Dataset:
                     digest.update(np.ascontiguousarray(part).tobytes())
                 digest.update(np.ascontiguousarray(tokens[-_FINGERPRINT_TOKENS:]).tobytes())
         return digest.hexdigest()
+
+
+def _with_files(config: DataConfig, cache: Path | None) -> DataConfig:
+    """The config with files in place of addresses, which are fetched beside the run, or for this user."""
+    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpubloom"
+    folder = own / "data" if cache is None else cache.parent / ".data"
+    found = {
+        name: str(fetch_data(path, folder))
+        for name in ("train_path", "eval_path")
+        if is_remote(path := getattr(config, name))
+    }
+    return config.model_copy(update=found)
 
 
 def _tokens(

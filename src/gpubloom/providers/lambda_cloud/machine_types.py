@@ -89,6 +89,8 @@ class Machine(BaseModel):
     region: Region
     instance_type: InstanceType
     tags: list[Tag] = []
+    # Its public address; missing while it boots.
+    ip: str | None = None
 
 
 class SshKey(BaseModel):

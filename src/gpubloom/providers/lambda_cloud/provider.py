@@ -158,7 +158,7 @@ class LambdaCloud:
             "/api/v1/instance-operations/launch",
             body=body,
             launch=True,
-            hide=(launch.start_address,),
+            hide=(launch.start_address, *(() if launch.ssh is None else (launch.ssh.host_key,))),
         )
         identifier = self._http.understood(Answer[Launched], answer).data.instance_ids[0]
         return Instance(identifier, launch.key, "starting", region=region, hourly=hourly, page=_PAGE)
@@ -224,6 +224,7 @@ def _instance(machine: Machine) -> Instance:
         region=machine.region.name,
         hourly=machine.instance_type.hourly,
         page=_PAGE,
+        host=machine.ip,
     )
 
 

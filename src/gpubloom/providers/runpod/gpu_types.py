@@ -79,6 +79,16 @@ class GpuTypes(_Answer):
     gpus: list[GpuType]
 
 
+class SshEndpoint(_Answer):
+    host: str
+    port: int
+
+
+class Ssh(_Answer):
+    # None until the pod has a public port for its port 22.
+    direct: SshEndpoint | None = None
+
+
 class Pod(_Answer):
     id: str
     name: str
@@ -87,6 +97,7 @@ class Pod(_Answer):
     cost: float = 0.0
     data_center_id: str | None = None
     created_at: datetime | None = None
+    ssh: Ssh = Ssh()
 
     @property
     def ours(self) -> bool:

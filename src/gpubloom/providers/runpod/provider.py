@@ -161,6 +161,7 @@ class RunPod:
             "env": {"BLOOM_SCRIPT": packed, "BLOOM_JOB_FOLDER": f"{_HOME}/job"},
             "args": _ARGS,
             **({"dataCenterIds": list(centers)} if centers else {}),
+            **({"ports": ["22/tcp"]} if launch.ssh is not None else {}),
         }
         hidden = (launch.start_address, launch.report_address, packed, *launch.secrets.values())
         answer = await self._http.call("POST", "/v2/pods", body=body, launch=True, hide=hidden)
@@ -201,6 +202,7 @@ class RunPod:
     def _instance(self, pod: Pod) -> Instance:
         """Billed from its creation: RunPod does not say how much of the start it bills, see `bill`."""
         state, detail = state_of(pod.status)
+        reached = pod.ssh.direct
         return Instance(
             pod.id,
             pod.name if pod.ours else "",
@@ -210,6 +212,8 @@ class RunPod:
             hourly=pod.cost or None,
             billed_from=None if pod.created_at is None else self._http.by_our_clock(pod.created_at),
             page=_PAGE,
+            host=None if reached is None else reached.host,
+            port=22 if reached is None else reached.port,
         )
 
 

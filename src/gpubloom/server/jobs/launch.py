@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.datasets.remote_data import is_remote
 from gpubloom.errors import code_of
 from gpubloom.offers import RentalLimits, default_limits
 from gpubloom.plan import (
@@ -131,6 +132,8 @@ class ProjectDefaults:
 
 
 NO_PROJECT = ProjectDefaults()
+# Fields that may also hold an address, from which a job fetches its data.
+_ADDRESSES = {"config.data.train_path", "config.data.eval_path"}
 # Fields of a config that say which model is meant.
 _NAMES_A_MODEL = ("preset", "path", "hidden_size", "layers")
 
@@ -237,7 +240,7 @@ async def check_files(config: TrainConfig, settings: Settings, inputs: Inputs = 
     demo = demo_fields()["data"]["train_path"]
 
     def check(field: str, path: str | None, find: Callable[[str], list[Path]] = find_files) -> None:
-        if path is None or path == demo or inputs.include(path):
+        if path is None or path == demo or inputs.include(path) or is_remote(path):
             return
         try:
             check_data_files(find(path), settings)
@@ -273,16 +276,20 @@ def _validated(fields: dict[str, Any]) -> TrainConfig:
 
 def _readable(field: str, path: str, settings: Settings) -> str:
     """An absolute path that this server may read."""
-    if "://" in path:
+    if "://" in path and not (field in _ADDRESSES and is_remote(path)):
         raise InvalidInput.for_field(
             field,
-            "Jobs on the server's machines read local files only. Upload the data first.",
+            "A job fetches data from https://, hf://, s3:// and gs:// addresses only. Upload the file first."
+            if field in _ADDRESSES
+            else "Jobs on the server's machines read local files only. Upload the file first.",
             code="path_not_local",
         )
     try:
         checked = check_data_path(path, settings)
     except DataPathRefused as refusal:
         raise InvalidInput.for_field(field, str(refusal), code=refusal.code) from refusal
+    if is_remote(checked):
+        return checked
     return checked if checked.startswith("/") else str(settings.uploads / checked)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import anyio.to_thread
 
 from gpubloom.datasets import ReadingOptions, example_files
+from gpubloom.datasets.remote_data import is_remote
 from gpubloom.plan import CountedData, TrainConfig
 from gpubloom.server.datasets.files import datasets_folder
 from gpubloom.server.jobs.inputs import Inputs
@@ -32,6 +33,11 @@ def _request(settings: Settings, config: TrainConfig, inputs: Inputs) -> dict[st
     if data.kind != "examples" or data.train_path is None or data.tokenizer.path is None:
         raise InvalidInput(
             "A pre-flight needs a dataset of examples and a model with a tokenizer.",
+            code="preflight_needs_examples",
+        )
+    if is_remote(data.train_path) or is_remote(data.eval_path):
+        raise InvalidInput(
+            "A pre-flight reads files of this server. Data with an address is read when the job starts.",
             code="preflight_needs_examples",
         )
     train, evaluation = example_files(data)

@@ -2,14 +2,15 @@
 
 A bucket comes first: it is there while the server sleeps, and its results stay. Then the provider's own
 volume, which needs no set-up and is also there while the server sleeps. Then this server itself, for
-instances that can reach it.
+instances that can reach it. Then the machine's own disk, which this server reaches over SSH: it needs no
+set-up, and nothing is kept of a machine that is lost.
 """
 
 from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.providers.registry import own_store, provider_names
+from gpubloom.providers.registry import gives_ssh_machines, own_store, provider_names
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.run_stores import (
     StoreName,
@@ -21,6 +22,7 @@ from gpubloom.server.storage.run_stores import (
     why_no_server_store,
 )
 from gpubloom.storage import ServerStore, StorageError, StorageSettings, Store
+from gpubloom.storage.ssh_store import why_no_ssh
 
 _NEXT_STEP = (
     "An admin sets up a storage bucket under Providers or with `bloom providers storage set`; or set "
@@ -49,6 +51,8 @@ class Stores:
             found.append(own)
         if why_no_server_store(self.settings) is None:
             found.append("server")
+        if gives_ssh_machines(target) and why_no_ssh() is None:
+            found.append("ssh")
         return found
 
     def targets(self) -> list[str]:
@@ -63,7 +67,7 @@ class Stores:
         """In a thread: libraries are imported, files are read. StorageError: it cannot be used any more."""
         if name == "server":
             return server_store(self.settings)
-        assert name == "bucket", "a provider's own store is opened with its credentials"
+        assert name == "bucket", "other stores belong to one attempt"
         if self.bucket is None:
             raise StorageError(
                 "no_store", "The storage bucket of this job is no longer set up. Set it up again."

@@ -27,7 +27,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.schema import Schema
 from gpubloom.server.security.secrets import SEALED, CannotOpen, SealedColumn, Vault
 from gpubloom.server.settings import LOOPBACK_HOSTS, Settings
-from gpubloom.storage import ServerStore, StorageError, StorageSettings, Store
+from gpubloom.storage import ServerStore, SshKeys, SshStore, StorageError, StorageSettings, Store
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.store import StorageKind
 
@@ -37,6 +37,9 @@ _REGION = re.compile(r"[a-zA-Z0-9-]{1,60}")
 _AZURE_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _FOLDER = "run-store"
 _SIGNING = "run files"
+# What waits for a machine that is being started; and what its SSH keys are derived from.
+_STAGED = "run-staged"
+_SSH_SIGNING = "ssh keys of machines"
 _SEALED_FOR = "run_bucket"
 # Names that mean something only in one network.
 _PRIVATE_ENDINGS = ("localhost", "local", "internal", "lan", "home", "intranet", "test", "invalid")
@@ -46,7 +49,7 @@ NEEDS_OBSTORE = (
 
 
 # volume: what Modal brings itself (`providers.registry.own_store`).
-StoreName = Literal["bucket", "server", "volume"]
+StoreName = Literal["bucket", "server", "volume", "ssh"]
 
 
 class StoreOut(Schema):
@@ -74,6 +77,11 @@ _STORES: dict[StoreName, tuple[str, str]] = {
         "It is a volume of your Modal account. Uploads continue while this server is off.",
     ),
     "server": ("This server", "Machines exchange files with this server over HTTPS. Keep it running."),
+    "ssh": (
+        "SSH",
+        "This server connects to the machine over SSH and fetches the results. Keep it running: while it is "
+        "off, results wait on the machine.",
+    ),
 }
 
 
@@ -178,6 +186,18 @@ def server_store(settings: Settings) -> ServerStore:
     )
 
 
+def ssh_store(settings: Settings, key: str, job_id: UUID) -> SshStore:
+    """The disk of a rented machine as a store, by the key of the attempt. Reads the key's file."""
+    vault = Vault.of(settings.home)
+    keys = SshKeys.derived(lambda text: vault.sign(text, _SSH_SIGNING), key)
+    return SshStore(_staged(settings), JobLayout(str(job_id), 1).folder, keys)
+
+
+def _staged(settings: Settings) -> ServerStore:
+    """Files by their names; nothing there has an address."""
+    return ServerStore(settings.home / _STAGED, "", lambda text: "", lambda text, signature: False)
+
+
 def why_no_server_store(settings: Settings) -> str | None:
     """Why rented machines cannot exchange files with this server; None: they can."""
     if settings.server_store == "off":
@@ -222,6 +242,7 @@ async def remove_transport(database: Database, settings: Settings, job_id: UUID)
 def _remove(settings: Settings, bucket: StorageSettings | None, folder: str) -> None:
     try:
         server_store(settings).delete_folder(folder)
+        _staged(settings).delete_folder(folder)
         if bucket is not None:
             open_bucket(settings, bucket).delete_folder(folder)
     except StorageError as problem:

@@ -1,0 +1,261 @@
+"""Training data by address: https://, hf://, s3:// and gs:// become files in a folder, once.
+
+    https://host/path/file.jsonl
+    hf://datasets/OWNER/NAME[@REVISION]/path     a file, or a folder with everything in it
+    s3://bucket/key   gs://bucket/key            an object, or everything below a prefix
+
+Credentials are the secrets of the job, as environment variables: HF_TOKEN; AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY and, where needed, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL; for gs:// the JSON
+key of a service account in GOOGLE_SERVICE_ACCOUNT_KEY. Without credentials the data must be public.
+
+The Hub is read over plain HTTP, not by its library: a rented machine needs no package for it, and the rules
+of the server for outgoing connections hold.
+"""
+
+import hashlib
+import json
+import os
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from gpubloom.datasets.downloading import (
+    FetchProblem,
+    Remote,
+    download,
+    fetching_alone,
+    must_have_room,
+    on_disk,
+)
+from gpubloom.egress import EgressRefused, Policy
+from gpubloom.egress.downloads import opener
+from gpubloom.traincard.sync.files import is_inside
+
+SCHEMES = ("https", "hf", "s3", "gs")
+_DONE = ".fetched.json"
+_HUB = "https://huggingface.co"
+_HUB_FILE = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w.%/-]+?))?(?:/(.*))?")
+_SECONDS = 60.0
+_LARGEST_LIST = 16 << 20
+_MOST_FILES = 10_000
+_NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
+_SECRETS = {
+    "https": "The address must work without signing in.",
+    "hf": "Add the secret HF_TOKEN to the job, and accept the terms of the dataset on its page.",
+    "s3": "Add the secrets AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to the job.",
+    "gs": "Add the secret GOOGLE_SERVICE_ACCOUNT_KEY to the job.",
+}
+
+
+@dataclass(frozen=True)
+class _Source:
+    """An address with what opens it. `trusted`: whoever wrote the address runs this process."""
+
+    address: str
+    credentials: Mapping[str, str]
+    trusted: bool
+
+    @property
+    def scheme(self) -> str:
+        return urlsplit(self.address).scheme.lower()
+
+    def policy(self, *listed: str) -> Policy:
+        return Policy.of_operator(*listed) if self.trusted else Policy.of_operator()
+
+    def denied(self) -> FetchProblem:
+        return FetchProblem(
+            "data_access_denied", f"No access to the data at {self.address}. {_SECRETS[self.scheme]}"
+        )
+
+    def missing(self) -> FetchProblem:
+        return FetchProblem("data_not_found", f"There is no data at {self.address}. Check the address.")
+
+
+def is_remote(path: str | None) -> bool:
+    """Whether a data path is an address that `fetch_data` fetches."""
+    return path is not None and "://" in path and urlsplit(path).scheme.lower() in SCHEMES
+
+
+def fetch_data(
+    address: str, folder: Path, credentials: Mapping[str, str] = os.environ, *, trusted: bool = True
+) -> Path:
+    """The file or the folder with what is at an address; fetched unless `folder` has it. FetchProblem."""
+    source = _Source(address, credentials, trusted)
+    base = folder / hashlib.sha256(address.encode()).hexdigest()[:16]
+    with fetching_alone(base), on_disk(base):
+        done = base / _DONE
+        if done.is_file():
+            return base / str(json.loads(done.read_text())["path"])
+        match source.scheme:
+            case "https":
+                name = unquote(urlsplit(address).path).rpartition("/")[2]
+                path = _download(source, address, base / (_plain(name) or "data"))
+            case "hf":
+                path = _from_hub(source, base)
+            case _:
+                path = _from_bucket(source, base)
+        done.write_text(json.dumps({"path": path.relative_to(base).as_posix()}))
+        return path
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")[-100:]
+
+
+def _download(source: _Source, address: str, target: Path) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")
+    try:
+        download(Remote(address, token=_token(source), listed=source.trusted), part)
+    except FetchProblem as problem:
+        if problem.code == "refused":
+            raise source.denied() from problem
+        if problem.code == "not_found":
+            raise source.missing() from problem
+        raise
+    part.replace(target)
+    return target
+
+
+def _token(source: _Source) -> str:
+    return source.credentials.get("HF_TOKEN", "") if source.scheme == "hf" else ""
+
+
+def _from_hub(source: _Source, base: Path) -> Path:
+    match = _HUB_FILE.fullmatch(source.address)
+    if match is None:
+        raise FetchProblem(
+            "invalid_address",
+            f"{source.address} is not an address of a dataset at the Hub. Write hf://datasets/OWNER/NAME/PATH.",
+        )
+    repository, revision, path = match[1], unquote(match[2] or "main"), (match[3] or "").strip("/")
+    hub = os.environ.get("HF_ENDPOINT", _HUB).rstrip("/")
+    at = f"{hub}/datasets/{repository}/resolve/{quote(revision, safe='')}"
+    if "." in path.rpartition("/")[2]:
+        return _download(source, f"{at}/{quote(path)}", base / (_plain(path.rpartition("/")[2]) or "data"))
+    listing = f"{hub}/api/datasets/{repository}/tree/{quote(revision, safe='')}/{quote(path)}".rstrip("/")
+    names = [name for name in _hub_files(source, f"{listing}?recursive=true") if _is_data(name)]
+    if not names:
+        raise source.missing()
+    for name in names:
+        _download(source, f"{at}/{quote(name)}", base / "files" / name)
+    return base / "files"
+
+
+def _is_data(name: str) -> bool:
+    """Not the files that describe a repository."""
+    return is_inside(name) and name.rpartition("/")[2] not in {"README.md", ".gitattributes"}
+
+
+def _hub_files(source: _Source, address: str) -> Iterator[str]:
+    """The names of all files, from as many pages as there are."""
+    found = 0
+    while address:
+        request = urllib.request.Request(address, headers={"User-Agent": "gpubloom"})  # noqa: S310 - checked
+        if token := _token(source):
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
+        try:
+            with opener(source.policy(address)).open(request, timeout=_SECONDS) as answer:
+                content, link = answer.read(_LARGEST_LIST + 1), answer.headers.get("Link", "")
+        except urllib.error.HTTPError as problem:
+            with problem:
+                raise (source.missing() if problem.code == 404 else source.denied()) from None
+        except (EgressRefused, OSError) as problem:
+            raise FetchProblem(
+                "no_network", f"The files at {source.address} cannot be listed: {problem}."
+            ) from None
+        entries = json.loads(content) if len(content) <= _LARGEST_LIST else []
+        for entry in entries:
+            if entry.get("type") == "file":
+                found += 1
+                if found > _MOST_FILES:
+                    raise FetchProblem(
+                        "too_many_files",
+                        f"{source.address} has more than {_MOST_FILES} files. Name a folder in it.",
+                    )
+                yield str(entry["path"])
+        following = _NEXT.search(link)
+        address = following[1] if following else ""
+
+
+def _from_bucket(source: _Source, base: Path) -> Path:
+    try:
+        import obstore
+        from obstore import exceptions
+    except ModuleNotFoundError as absent:
+        raise FetchProblem(
+            "not_installed", f"{source.scheme}:// needs obstore: pip install 'gpubloom[storage]'."
+        ) from absent
+    key = unquote(urlsplit(source.address).path).strip("/")
+    store = _open_bucket(source)
+    try:
+        sizes = _objects(obstore, store, key)
+        if not sizes:
+            raise source.missing()
+        must_have_room(base, sum(sizes.values()), source.address)
+        for name in sizes:
+            # An object with the very key is a file; below a prefix, names are those from there on.
+            inside = _plain(name.rpartition("/")[2]) if name == key else name.removeprefix(key).strip("/")
+            target = base / (inside if name == key else f"files/{inside}")
+            if not is_inside(inside):
+                raise FetchProblem("path_outside_folder", f"The bucket has an object with the name {name!r}.")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part = target.with_name(f".{target.name}.part")
+            with part.open("wb") as file:
+                for piece in obstore.get(store, name).stream():
+                    file.write(piece)
+            part.replace(target)
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as problem:
+        raise source.denied() from problem
+    except exceptions.BaseError as problem:
+        # What the library says may quote a request; its kind tells enough.
+        raise FetchProblem(
+            "no_network",
+            f"The data at {source.address} cannot be fetched ({type(problem).__name__}). Check the address, "
+            "the credentials and the region, and try again.",
+        ) from problem
+    return base / (_plain(key.rpartition("/")[2]) if key in sizes else "files")
+
+
+def _objects(obstore: Any, store: Any, key: str) -> dict[str, int]:
+    if key:
+        try:
+            return {key: int(obstore.head(store, key)["size"])}
+        except FileNotFoundError:
+            pass
+    prefix = f"{key}/" if key else None
+    found = [entry for chunk in obstore.list(store, prefix=prefix) for entry in chunk]
+    return {str(entry["path"]): int(entry["size"]) for entry in found[:_MOST_FILES]}
+
+
+def _open_bucket(source: _Source) -> Any:
+    from obstore.store import GCSStore, S3Store
+
+    given, bucket = source.credentials, urlsplit(source.address).netloc
+    if source.scheme == "gs":
+        key = given.get("GOOGLE_SERVICE_ACCOUNT_KEY", "")
+        config: dict[str, Any] = {"service_account_key": key} if key else {"skip_signature": True}
+        return GCSStore(bucket, config=config)
+    endpoint = given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or ""
+    if endpoint:
+        try:
+            policy = source.policy(endpoint)
+            policy.resolve(*policy.check_address(endpoint))
+        except (EgressRefused, OSError) as problem:
+            raise FetchProblem("egress_refused", f"AWS_ENDPOINT_URL cannot be used: {problem}") from None
+    config = {
+        "access_key_id": given.get("AWS_ACCESS_KEY_ID", ""),
+        "secret_access_key": given.get("AWS_SECRET_ACCESS_KEY", ""),
+        "session_token": given.get("AWS_SESSION_TOKEN", ""),
+        "region": given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION") or "us-east-1",
+        "endpoint": endpoint,
+    }
+    chosen = {name: value for name, value in config.items() if value}
+    if "access_key_id" not in chosen:
+        chosen["skip_signature"] = "true"
+    return S3Store(bucket, config=chosen, client_options={"allow_http": endpoint.startswith("http://")})
