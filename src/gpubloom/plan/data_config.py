@@ -45,6 +45,32 @@ class TokenizerConfig(Part):
 ExampleFormat = Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages", "oasst"]
 
 
+class MixedDataset(Part):
+    """One more file of examples that is trained together with train_path."""
+
+    path: str = Field(min_length=1, title="File", description="A file of examples.")
+    weight: float = Field(
+        1.0,
+        gt=0,
+        le=limits.MAX_DATASET_WEIGHT,
+        title="Weight",
+        description="How often an epoch trains each example of this file; 0.5 trains half of them.",
+    )
+    format: ExampleFormat | None = Field(
+        None, title="Format", description="Format of the file; detected unless it is set."
+    )
+    columns: dict[str, str] = Field(
+        {}, title="Columns", description="Which column of the file holds each field of the format."
+    )
+    encoding: str | None = Field(
+        None,
+        min_length=1,
+        max_length=40,
+        title="Encoding",
+        description="Text encoding of the file; detected unless it is set.",
+    )
+
+
 class DataConfig(Part):
     """Training data: text (a file, a folder, a glob, .bin token files) or one file of examples."""
 
@@ -95,6 +121,21 @@ class DataConfig(Part):
         max_length=40,
         title="Encoding",
         description="Text encoding of the file of examples; detected unless it is set.",
+    )
+    weight: float = Field(
+        1.0,
+        gt=0,
+        le=limits.MAX_DATASET_WEIGHT,
+        title="Weight",
+        description="How often an epoch trains each example of train_path; 0.5 trains half of them. For use "
+        "with mix.",
+    )
+    mix: list[MixedDataset] = Field(
+        [],
+        max_length=limits.MAX_MIXED_DATASETS,
+        title="Mixed datasets",
+        description="More files of examples to train on, each with a weight. The eval split is taken from "
+        "all of them.",
     )
     chat_template: Literal["model", "chatml", "alpaca", "plain"] = Field(
         "model",
@@ -156,7 +197,7 @@ class DataConfig(Part):
         defaults = type(self).model_construct()
         of_examples = (
             *("format", "columns", "encoding", "eval_format", "eval_columns", "eval_encoding"),
-            *("chat_template", "train_on", "packing", "too_long"),
+            *("chat_template", "train_on", "packing", "too_long", "weight", "mix"),
         )
         said = [name for name in of_examples if getattr(self, name) != getattr(defaults, name)]
         if said:

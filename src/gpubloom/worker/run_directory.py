@@ -77,6 +77,11 @@ def stage_inputs(run_dir: Path, config: dict[str, Any]) -> dict[str, Any]:
     for name in ("train_path", "eval_path"):
         if data.get(name):
             data[name] = _bring(run_dir, name.removesuffix("_path"), str(data[name]))
+    if data.get("mix"):
+        data["mix"] = [
+            {**each, "path": _bring(run_dir, f"mix-{number}", str(each["path"]))}
+            for number, each in enumerate(data["mix"], 1)
+        ]
     if tokenizer:
         data["tokenizer"] = tokenizer
     return {**config, "data": data, **({"model": model} if model else {})}
