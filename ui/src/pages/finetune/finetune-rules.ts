@@ -20,13 +20,14 @@ export const finetuneRules = jobRules.superRefine(({ dataset_id, model_id }, con
 });
 
 /** What has to happen before there is anything to plan. */
-export function whatIsMissing({ dataset_id, model_id }: Pick<JobFormValues, "dataset_id" | "model_id">, model: Model | undefined, dataset: Dataset | undefined): string | null {
+export function whatIsMissing({ dataset_id, mix, model_id }: Pick<JobFormValues, "dataset_id" | "mix" | "model_id">, model: Model | undefined, dataset: Dataset | undefined): string | null {
   if (model_id === "") return "Choose a model.";
   if (model_id.startsWith(FROM_HUB)) return "Download the model.";
   if (model && model.status !== "ready") return model.status === "failed" ? "Choose another model: this model cannot be used." : "Wait until the model is ready.";
   if (dataset_id === "") return "Choose a dataset.";
   if (dataset && dataset.status !== "ready") return dataset.status === "failed" ? "Choose another dataset: this dataset cannot be used." : "Wait until the dataset is ready.";
   if (dataset?.report && dataset.report.mapping === null) return "Assign the columns on the dataset’s page.";
+  if (mix.some((each) => each.dataset_id === "")) return "Choose the dataset to mix in.";
   return null;
 }
 
