@@ -28,9 +28,7 @@ def config_of(model: Path, train: Path, mix: list[dict[str, Any]], **data: Any) 
 def count(config: TrainConfig) -> Preflight:
     assert config.data.tokenizer.path is not None
     options = ReadingOptions.of(config.data, config.context_length)
-    return preflight(
-        *example_files(config.data), options, ModelFiles.load(Path(config.data.tokenizer.path))
-    )
+    return preflight(*example_files(config.data), options, ModelFiles.load(Path(config.data.tokenizer.path)))
 
 
 def pairs(word: str, count: int) -> list[dict[str, str]]:

@@ -22,6 +22,7 @@ from gpubloom.datasets.rows import Row
 from gpubloom.datasets.shaping import FIELDS, Format, Mapping, to_example
 from gpubloom.datasets.source import Source
 from gpubloom.errors import InputError
+from gpubloom.traincard.findings import Finding
 
 # Large: a batch costs the tokenizer as much again as some hundred rows.
 _BATCH_ROWS = 2_048
@@ -69,6 +70,8 @@ class MixedFile(Protocol):
     @property
     def path(self) -> str: ...
     @property
+    def name(self) -> str | None: ...
+    @property
     def weight(self) -> float: ...
     @property
     def format(self) -> Format | None: ...
@@ -85,6 +88,10 @@ class DataSettings(Protocol):
     def train_path(self) -> str | None: ...
     @property
     def eval_path(self) -> str | None: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def eval_name(self) -> str | None: ...
     @property
     def format(self) -> Format | None: ...
     @property
@@ -127,10 +134,10 @@ def example_files(config: DataSettings) -> tuple[tuple[ExampleFile, ...], Exampl
     """The files of examples that a config trains on, and the one that it evaluates on."""
     assert config.train_path is not None
     first = ExampleFile(
-        Path(config.train_path), config.format, config.columns, config.encoding, config.weight
+        Path(config.train_path), config.format, config.columns, config.encoding, config.weight, config.name
     )
     mixed = (
-        ExampleFile(Path(each.path), each.format, each.columns, each.encoding, each.weight)
+        ExampleFile(Path(each.path), each.format, each.columns, each.encoding, each.weight, each.name)
         for each in config.mix
     )
     train = (first, *mixed)
@@ -138,9 +145,14 @@ def example_files(config: DataSettings) -> tuple[tuple[ExampleFile, ...], Exampl
         return train, None
     if config.eval_format is None and not config.eval_columns:
         encoding = config.eval_encoding or config.encoding
-        return train, replace(first, path=Path(config.eval_path), encoding=encoding, weight=1.0)
+        path, name = Path(config.eval_path), config.eval_name
+        return train, replace(first, path=path, encoding=encoding, weight=1.0, name=name)
     evaluation = ExampleFile(
-        Path(config.eval_path), config.eval_format, config.eval_columns, config.eval_encoding
+        Path(config.eval_path),
+        config.eval_format,
+        config.eval_columns,
+        config.eval_encoding,
+        name=config.eval_name,
     )
     return train, evaluation
 
@@ -186,7 +198,7 @@ class ReadExamples:
     eval: FileCounts | None
     # Different rows on each side: repetitions of a weight do not count.
     sides: dict[SplitName, int]
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     # The token that closes what the model writes, where all conversations agree on one.
     turn_end: int | None
     has_conversations: bool
@@ -267,7 +279,7 @@ class _Reading:
         self._take = take
         self._ends: Counter[int] = Counter()
         self._conversations = 0
-        self._notes: list[str] = []
+        self._findings: list[Finding] = []
         self._sides: dict[SplitName, int] = {"train": 0, "eval": 0}
 
     def run(self, train: Sequence[ExampleFile], evaluation: ExampleFile | None) -> ReadExamples:
@@ -289,11 +301,16 @@ class _Reading:
             evaluated = self._read(evaluation, held, "eval")
             self._give(held.rest(), "eval")
         if self._conversations and self._model.template.note is not None:
-            self._notes.append(self._model.template.note)
+            self._findings.append(template_finding(self._model.template.note))
         if alone and self._options.eval_fraction > 0 and not self._sides["eval"]:
-            self._notes.append(
-                f"{trained[0].name}: there are too few examples for an eval split, so the run is not "
-                "evaluated; set data.eval_path to a file to evaluate on"
+            self._findings.append(
+                Finding(
+                    "not_evaluated",
+                    "warning",
+                    f"{trained[0].name}: there are too few examples for an eval split, so the run is not "
+                    "evaluated.",
+                    next_step="Choose a validation dataset (data.eval_path).",
+                )
             )
         end, times = self._ends.most_common(1)[0] if self._ends else (None, 0)
         agreed = end is not None and times >= _AGREEMENT * self._conversations
@@ -301,7 +318,7 @@ class _Reading:
             trained,
             evaluated,
             dict(self._sides),
-            tuple(self._notes),
+            tuple(self._findings),
             end if agreed else None,
             self._conversations > 0,
         )
@@ -329,7 +346,7 @@ class _Reading:
                     counts.used += 1
                     self._give(chooser.add(each.digest, (file, counts, fitting)), side)
         counts.unused_columns = unused_columns(columns.filled_names, mapping.columns)
-        self._notes += _notes(counts, self._limit, cut=self._options.too_long == "cut")
+        self._findings += _findings(counts, self._limit, cut=self._options.too_long == "cut")
         if not counts.used:
             raise InputError(
                 "no_examples",
@@ -420,27 +437,60 @@ class _Reading:
         return PreparedExample(each.digest, ids, trained)
 
 
-def _notes(counts: FileCounts, limit: int, *, cut: bool) -> list[str]:
-    notes = []
+def template_finding(note: str) -> Finding:
+    """That conversations are written with another template than one of the model."""
+    return Finding(
+        "template_replaced",
+        "warning",
+        note,
+        next_step="Choose a chat template, or a model that was trained with one.",
+    )
+
+
+def _findings(counts: FileCounts, limit: int, *, cut: bool) -> list[Finding]:
+    """What a person should know about the rows of a file that is read."""
+    found = []
     problems, name = counts.problems, counts.name
     for refused, what in (
         (problems.rows_refused, "cannot be used"),
         (problems.remarks, "are used, but need a check"),
     ):
         if refused:
-            first = [each for each in problems.first if each.fatal == (what == "cannot be used")]
+            fatal = what == "cannot be used"
+            first = [each for each in problems.first if each.fatal == fatal]
             named = "; ".join(f"{each.where} {each.reason}" for each in first[:_NAMED])
             more = " …" if refused > _NAMED else ""
-            notes.append(f"{name}: {refused:,} of {counts.rows:,} rows {what}: {named}{more}")
+            found.append(
+                Finding(
+                    "rows_unused" if fatal else "rows_to_check",
+                    "warning",
+                    f"{name}: {refused:,} of {counts.rows:,} rows {what}: {named}{more}",
+                    next_step="Check the columns of the dataset, and correct or remove these rows."
+                    if fatal
+                    else "Look at these rows in the preview of the dataset.",
+                )
+            )
     if counts.too_long:
         row_names = ", ".join(counts.long_row_names) + (
             " …" if counts.too_long > len(counts.long_row_names) else ""
         )
         what = "were truncated" if cut else "were skipped"
-        notes.append(
-            f"{name}: {counts.too_long:,} examples are longer than {limit:,} tokens and {what} "
-            f"({counts.tokens_lost:,} tokens removed; {row_names})"
+        found.append(
+            Finding(
+                "rows_truncated",
+                "warning",
+                f"{name}: {counts.too_long:,} examples are longer than {limit:,} tokens and {what} "
+                f"({counts.tokens_lost:,} tokens removed; {row_names})",
+                next_step="Raise the max sequence length, or split the long rows.",
+            )
         )
     if counts.unused_columns:
-        notes.append(f"{name}: these columns are not used: {', '.join(counts.unused_columns)}")
-    return notes
+        found.append(
+            Finding(
+                "columns_unused",
+                "info",
+                f"{name}: these columns are not used: {', '.join(counts.unused_columns)}",
+                next_step="Map a column to a field if the model should see it.",
+            )
+        )
+    return found

@@ -18,6 +18,7 @@ from gpubloom.datasets.example_reader import (
     ReadExamples,
     ReadingOptions,
     read_examples,
+    template_finding,
 )
 from gpubloom.datasets.model_files import ModelFiles
 from gpubloom.datasets.packing import best_fit, sequence_length
@@ -218,14 +219,7 @@ def _findings(
     files = _files(read)
     found = [finding for each in files for finding in _file_findings(each, options)]
     if model.template.note is not None and read.has_conversations:
-        found.append(
-            Finding(
-                "template_replaced",
-                "warning",
-                model.template.note,
-                next_step="Choose a chat template, or a model that was trained with one.",
-            )
-        )
+        found.append(template_finding(model.template.note))
     used = sum(each.used for each in files)
     if duplicates:
         found.append(

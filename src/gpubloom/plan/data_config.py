@@ -49,6 +49,13 @@ class MixedDataset(Part):
     """One more file of examples that is trained together with train_path."""
 
     path: str = Field(min_length=1, title="File", description="A file of examples.")
+    name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        title="Dataset name",
+        description="What the file is called in messages about it; its file name unless it is set.",
+    )
     weight: float = Field(
         1.0,
         gt=0,
@@ -87,11 +94,25 @@ class DataConfig(Part):
         description="With kind text: a file, a folder, a glob pattern or .bin token files. With kind "
         "examples: one file.",
     )
+    name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        title="Dataset name",
+        description="What train_path is called in messages about it; its file name unless it is set.",
+    )
     eval_path: str | None = Field(
         None,
         min_length=1,
         title="Evaluation data",
         description="Data for evaluation only; without it, eval_fraction of the training data is held out.",
+    )
+    eval_name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        title="Evaluation dataset name",
+        description="What eval_path is called in messages about it; its file name unless it is set.",
     )
     eval_format: ExampleFormat | None = Field(
         None, title="Evaluation format", description="Format of eval_path, where it differs from format."
@@ -196,7 +217,8 @@ class DataConfig(Part):
             return self
         defaults = type(self).model_construct()
         of_examples = (
-            *("format", "columns", "encoding", "eval_format", "eval_columns", "eval_encoding"),
+            *("name", "format", "columns", "encoding"),
+            *("eval_name", "eval_format", "eval_columns", "eval_encoding"),
             *("chat_template", "train_on", "packing", "too_long", "weight", "mix"),
         )
         said = [name for name in of_examples if getattr(self, name) != getattr(defaults, name)]

@@ -5000,10 +5000,20 @@ export interface components {
              */
             train_path?: string | null;
             /**
+             * Dataset name
+             * @description What train_path is called in messages about it; its file name unless it is set.
+             */
+            name?: string | null;
+            /**
              * Evaluation data
              * @description Data for evaluation only; without it, eval_fraction of the training data is held out.
              */
             eval_path?: string | null;
+            /**
+             * Evaluation dataset name
+             * @description What eval_path is called in messages about it; its file name unless it is set.
+             */
+            eval_name?: string | null;
             /**
              * Evaluation format
              * @description Format of eval_path, where it differs from format.
@@ -5118,10 +5128,20 @@ export interface components {
              */
             train_path: string | null;
             /**
+             * Dataset name
+             * @description What train_path is called in messages about it; its file name unless it is set.
+             */
+            name: string | null;
+            /**
              * Evaluation data
              * @description Data for evaluation only; without it, eval_fraction of the training data is held out.
              */
             eval_path: string | null;
+            /**
+             * Evaluation dataset name
+             * @description What eval_path is called in messages about it; its file name unless it is set.
+             */
+            eval_name: string | null;
             /**
              * Evaluation format
              * @description Format of eval_path, where it differs from format.
@@ -7485,6 +7505,11 @@ export interface components {
              */
             path: string;
             /**
+             * Dataset name
+             * @description What the file is called in messages about it; its file name unless it is set.
+             */
+            name?: string | null;
+            /**
              * Weight
              * @description How often an epoch trains each example of this file; 0.5 trains half of them.
              * @default 1
@@ -7519,6 +7544,11 @@ export interface components {
              * @description A file of examples.
              */
             path: string;
+            /**
+             * Dataset name
+             * @description What the file is called in messages about it; its file name unless it is set.
+             */
+            name: string | null;
             /**
              * Weight
              * @description How often an epoch trains each example of this file; 0.5 trains half of them.

@@ -24,20 +24,21 @@ from gpubloom.datasets import ModelFiles, ReadingOptions, example_files, read_ex
 from gpubloom.engine.data.packing import Examples, PackedRows, pack
 from gpubloom.engine.shards.atomic_folder import complete_or_absent
 from gpubloom.plan import DataConfig
+from gpubloom.traincard.findings import Finding
 
 _INDEX = "examples.json"
 _TOKENS, _TRAINED, _LENGTHS = np.dtype("<u4"), np.dtype(np.bool_), np.dtype("<u4")
 
 Sides = dict[str, Examples]
-_VERSION = 5
+_VERSION = 6
 _TEMPLATE_FILES = ("tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 
 
 @dataclass(frozen=True)
-class Findings:
+class ReadFacts:
     """What is known about the examples besides their tokens."""
 
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     # The token that closes what the model writes, where all conversations agree on one.
     turn_end: int | None
     # Of the files that are trained on: rows that became examples, and rows that there are.
@@ -74,7 +75,9 @@ class ExampleWriter:
             file.close()
 
 
-def kept_examples(folder: Path | None, key: str, make: Callable[[Path], Findings]) -> tuple[Sides, Findings]:
+def kept_examples(
+    folder: Path | None, key: str, make: Callable[[Path], ReadFacts]
+) -> tuple[Sides, ReadFacts]:
     """The examples of a folder, made there unless they are. Without a folder, nothing stays behind."""
     if folder is None:
         with TemporaryDirectory(prefix="bloom-examples-") as temporary:
@@ -90,12 +93,12 @@ def kept_examples(folder: Path | None, key: str, make: Callable[[Path], Findings
     return _read(folder), found
 
 
-def _index(folder: Path, key: str) -> Findings | None:
+def _index(folder: Path, key: str) -> ReadFacts | None:
     try:
         said = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
         if said.pop("key") != key:
             return None
-        return Findings(**{**said, "notes": tuple(said["notes"])})
+        return ReadFacts(**{**said, "findings": tuple(Finding(**each) for each in said["findings"])})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -122,7 +125,7 @@ class OpenedExamples:
 
     train: PackedRows
     eval: PackedRows | None
-    findings: Findings
+    facts: ReadFacts
 
 
 def open_examples(config: DataConfig, context_length: int, cache: Path | None = None) -> OpenedExamples:
@@ -136,7 +139,7 @@ def open_examples(config: DataConfig, context_length: int, cache: Path | None = 
         if file is not None:
             file.open()
 
-    def make(folder: Path) -> Findings:
+    def make(folder: Path) -> ReadFacts:
         model = ModelFiles.load(tokenizer, config.template_name)
         with ExitStack() as stack:
             writers = {side: stack.enter_context(ExampleWriter(folder, side)) for side in ("train", "eval")}
@@ -150,12 +153,12 @@ def open_examples(config: DataConfig, context_length: int, cache: Path | None = 
         is_new = config.template_name is not None or model.template.is_fallback
         template = model.template.source if is_new and read.has_conversations else None
         used, rows = sum(file.used for file in read.train), sum(file.rows for file in read.train)
-        return Findings(read.notes, read.turn_end, used, rows, template)
+        return ReadFacts(read.findings, read.turn_end, used, rows, template)
 
     tokenizer_files = (tokenizer.with_name(name) for name in _TEMPLATE_FILES)
     data_files = [file.path for file in (*train, evaluation) if file is not None]
     key = _key(config, context_length, [*data_files, tokenizer, *tokenizer_files])
-    sides, findings = kept_examples(cache, key, make)
+    sides, facts = kept_examples(cache, key, make)
     rows = {
         side: pack(examples, context_length, together=config.packing)
         for side, examples in sides.items()
@@ -167,7 +170,7 @@ def open_examples(config: DataConfig, context_length: int, cache: Path | None = 
         replace(rows[side], length=longest) if side in rows else None for side in ("train", "eval")
     )
     assert packed_train is not None
-    return OpenedExamples(packed_train, packed_eval, findings)
+    return OpenedExamples(packed_train, packed_eval, facts)
 
 
 def _key(config: DataConfig, context_length: int, files: list[Path]) -> str:

@@ -74,7 +74,8 @@ class Inputs:
             return data
         if not isinstance(data, dict) or data.get("kind", "examples") != "examples":
             return data
-        return {"kind": "examples", **_mapping(dataset), "encoding": dataset.encoding, **data}
+        found = {"kind": "examples", "name": dataset.name, **_mapping(dataset)}
+        return {**found, "encoding": dataset.encoding, **data}
 
     def _eval_data(self, dataset: Dataset, data: Any) -> Any:
         data = _with_path(data, "data", "eval_path", self.eval_path, "eval_dataset_id")
@@ -82,6 +83,7 @@ class Inputs:
             return data
         mapping = _mapping(dataset)
         return {
+            "eval_name": dataset.name,
             "eval_format": mapping["format"],
             "eval_columns": mapping["columns"],
             "eval_encoding": dataset.encoding,
@@ -100,6 +102,7 @@ class Inputs:
             [
                 {
                     "path": each.path,
+                    "name": each.dataset.name,
                     "weight": each.weight,
                     **_mapping(each.dataset),
                     "encoding": each.dataset.encoding,

@@ -41,7 +41,7 @@ def _request(settings: Settings, config: TrainConfig, inputs: Inputs) -> dict[st
     def described(file: ExampleFile) -> dict[str, Any]:
         return {
             "path": str(file.path),
-            "name": inputs.name_of(str(file.path)) or file.path.name,
+            "name": inputs.name_of(str(file.path)) or file.title,
             "format": file.format,
             "columns": file.columns,
             "encoding": file.encoding,

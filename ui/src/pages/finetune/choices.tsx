@@ -104,7 +104,7 @@ export const LISTED = { limit: 200 };
 
 /** The examples to learn from: a dataset that is here, or a file that is sent from here. */
 export function DataChoice() {
-  const { register, setValue } = useFormContext<JobFormValues>();
+  const { register, setValue, getValues } = useFormContext<JobFormValues>();
   const dataset_id = useWatch<JobFormValues, "dataset_id">({ name: "dataset_id" });
   const eval_dataset_id = useWatch<JobFormValues, "eval_dataset_id">({ name: "eval_dataset_id" });
   const error = useFieldError();
@@ -115,7 +115,10 @@ export function DataChoice() {
 
   async function send(files: File[]) {
     const [first] = await sendDatasets(files.slice(0, 1));
-    if (first) setValue("dataset_id", first.id, { shouldDirty: true, shouldValidate: true });
+    if (!first) return;
+    // Whoever has just added a line for another dataset means that one.
+    const empty = getValues("mix").findIndex((each) => each.dataset_id === "");
+    setValue(getValues("dataset_id") !== "" && empty >= 0 ? `mix.${empty}.dataset_id` : "dataset_id", first.id, { shouldDirty: true, shouldValidate: true });
   }
 
   return (

@@ -68,10 +68,10 @@ function Finetune({ like }: { like?: Job }) {
           <DataChoice />
         </div>
       </Card>
+      <PreflightCard request={job.request} complete={complete} missing={job.missing} />
       <ConfigTabs job={job}>
         <FinetuneFields request={job.request} complete={complete} finder={<RateFinder ready={complete} bodyOf={job.bodyOf} />} />
       </ConfigTabs>
-      <PreflightCard request={job.request} complete={complete} missing={job.missing} />
       <JobCard form={job.form} inProject={false} usualName={usualName(model, dataset) ?? "names of model and dataset"} />
     </JobFrame>
   );
