@@ -26,7 +26,8 @@ export function Field({ label, help, error, optional, note, className, children 
     <div className={cn("min-w-0", className)}>
       <label htmlFor={id} className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
         {label}{" "}
-        {(note ?? optional) && <span className="text-faint">{note ?? "optional"}</span>}
+        {optional && <span className="text-faint">optional</span>}
+        {note && <span className="whitespace-nowrap text-faint max-sm:hidden">{note}</span>}
       </label>
       {children({ id, "aria-invalid": error ? true : undefined, "aria-describedby": described || undefined })}
       {error && (

@@ -62,13 +62,15 @@ describe("what is missing before there can be a plan", () => {
   const chosen = { model_id: "m1", dataset_id: "d1", mix: [] };
 
   it("is said one thing at a time", () => {
-    expect(whatIsMissing({ ...chosen, model_id: "", dataset_id: "" }, undefined, undefined)).toBe("Choose a model.");
-    expect(whatIsMissing({ ...chosen, model_id: "hub:a/b" }, undefined, undefined)).toBe("Download the model.");
-    expect(whatIsMissing(chosen, model("fetching"), dataset("ready"))).toBe("Wait until the model is ready.");
-    expect(whatIsMissing(chosen, model("ready"), dataset("inspecting"))).toBe("Wait until the dataset is ready.");
-    expect(whatIsMissing(chosen, model("ready"), dataset("ready", null))).toContain("Assign the columns");
-    expect(whatIsMissing({ ...chosen, mix: [{ dataset_id: "", weight: "" }] }, model("ready"), dataset("ready"))).toBe("Choose the dataset to mix in.");
-    expect(whatIsMissing(chosen, model("ready"), dataset("ready"))).toBeNull();
+    expect(whatIsMissing({ ...chosen, model_id: "", dataset_id: "" }, {})).toBe("Choose a model.");
+    expect(whatIsMissing({ ...chosen, model_id: "hub:a/b" }, {})).toBe("Download the model.");
+    expect(whatIsMissing(chosen, { model: model("fetching"), dataset: dataset("ready") })).toBe("Wait until the model is ready.");
+    expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("inspecting") })).toBe("Wait until the dataset is ready.");
+    expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("ready", null) })).toContain("Assign the columns");
+    expect(whatIsMissing({ ...chosen, mix: [{ dataset_id: "", weight: "" }] }, { model: model("ready"), dataset: dataset("ready") })).toBe("Choose the dataset to mix in.");
+    expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("ready"), mixed: [dataset("inspecting")] })).toBe("Wait until the dataset to mix in is ready.");
+    expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("ready"), held: dataset("failed") })).toContain("Choose another validation dataset");
+    expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("ready") })).toBeNull();
   });
 });
 
