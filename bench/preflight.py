@@ -69,8 +69,9 @@ def main() -> None:
         rows = write_rows(Path(folder) / "rows.jsonl", text.split(), asked.rows)
         options = {"context_length": asked.context_length, "eval_fraction": 0.05}
         file = {"path": str(rows), "name": rows.name, "format": None, "columns": {}, "encoding": None}
+        file["weight"] = 1.0
         request = {
-            "files": {"train": file, "eval": None},
+            "files": {"train": [file], "eval": None},
             "options": options,
             "packing": True,
             "tokenizer": str(tokenizer),
@@ -84,7 +85,7 @@ def main() -> None:
         in_process = time.perf_counter() - began
         began, worked = time.perf_counter(), time.process_time()
         found = preflight(
-            ExampleFile(rows), None, ReadingOptions(**options), ModelFiles.load(tokenizer), packing=True
+            [ExampleFile(rows)], None, ReadingOptions(**options), ModelFiles.load(tokenizer), packing=True
         )
         figures = {
             "rows": asked.rows,

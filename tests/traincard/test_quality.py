@@ -84,6 +84,26 @@ def test_warnings_of_the_log_are_findings_once_however_often_they_are_repeated(t
     ]
 
 
+def test_what_the_trainer_says_of_its_data_keeps_its_kind_severity_and_next_step(tmp_path: Path) -> None:
+    said = [
+        Finding("columns_unused", "info", "chats: topic is not used", next_step="Map a column."),
+        Finding("rows_unused", "warning", "chats: 3 rows cannot be used", next_step="Correct these rows."),
+    ]
+    with Reporter(tmp_path / "run", telemetry_seconds=0) as reporter:
+        for finding in said:
+            reporter.finding(finding)
+        # A kind that only this program may decide on, from a run that says so itself.
+        reporter.finding(Finding("diverging", "critical", "so it says"))
+        reporter.finish("completed")
+    reading = Reading(tmp_path / "run")
+    reading.update()
+    assert [(each.kind, each.severity, each.sentence, each.next_step) for each in diagnose(reading)] == [
+        ("rows_unused", "warning", "chats: 3 rows cannot be used", "Correct these rows."),
+        ("run_warning", "warning", "so it says", ""),
+        ("columns_unused", "info", "chats: topic is not used", "Map a column."),
+    ]
+
+
 def test_a_finding_has_a_title_also_when_its_kind_is_of_a_newer_version() -> None:
     assert finding_title("overfitting") == "Possible overfitting"
     assert finding_title("some_new_kind") == "Some new kind"

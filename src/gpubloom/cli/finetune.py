@@ -65,6 +65,16 @@ def finetune(
             rich_help_panel=SETTINGS,
         ),
     ] = None,
+    mix: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mix",
+            metavar="FILE[=WEIGHT]",
+            help="One more dataset file to train on; can be repeated. WEIGHT says how often an epoch trains "
+            "each of its examples. [default: 1]",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
     eval_path: Annotated[
         str | None,
         typer.Option(
@@ -111,6 +121,7 @@ def finetune(
             "data.kind": "examples",
             "data.train_path": data,
             "data.eval_path": eval_path,
+            "data.mix": [_mixed(text) for text in mix or []] or None,
             "method": method,
             "epochs": epochs,
             "batch_size": batch_size,
@@ -128,6 +139,18 @@ def finetune(
         start(flags, assignments or [], config, run_dir, console, usual)
     except ValueError as problem:
         refuse(problem)
+
+
+def _mixed(text: str) -> dict[str, Any]:
+    """FILE or FILE=WEIGHT."""
+    path, equals, weight = text.rpartition("=")
+    if not equals:
+        return {"path": text}
+    try:
+        return {"path": path, "weight": float(weight)}
+    except ValueError:
+        # A name may have this sign too.
+        return {"path": text}
 
 
 def folder_of(named: str, console: "Console") -> Path:

@@ -46,7 +46,8 @@ def epoch_data(config: "TrainConfig") -> "EpochData":
     estimated = estimate_tokens(config.data)
     if config.data.kind != "examples" or config.data.train_path is None or "://" in config.data.train_path:
         return estimated
-    if Path(config.data.train_path).stat().st_size > _COUNTED_BYTES:
+    paths = [config.data.train_path, *(each.path for each in config.data.mix)]
+    if sum(Path(path).stat().st_size for path in paths) > _COUNTED_BYTES:
         return estimated
     train = preflight_of(config).train
     return CountedData(train.sequences, train.tokens, config.context_length)
@@ -78,6 +79,9 @@ def show_findings(config: "TrainConfig", console: "Console") -> None:
 def _lines(found: "Preflight", config: "TrainConfig", steps: int) -> list[str]:
     train, held = found.train, found.eval
     lines = [_file_line(found.train_file)]
+    if found.mixed_files:
+        trained = (found.train_file, *found.mixed_files)
+        lines = [f"{_file_line(file)} {_share(file, train.tokens)}" for file in trained]
     if found.eval_file is not None:
         lines.append(_file_line(found.eval_file))
     held_out = "none" if held is None else f"{held.examples:,} examples, {held.tokens:,} tokens"
@@ -91,6 +95,13 @@ def _lines(found: "Preflight", config: "TrainConfig", steps: int) -> list[str]:
         *(["", "Findings"] if found.findings else []),
         *(f"{_SIGNS[finding.severity]} {finding.text}" for finding in found.findings),
     ]
+
+
+def _share(file: "FilePreflight", tokens: int) -> str:
+    return (
+        f"Weight {file.weight:g}: {file.train_examples:,} examples per epoch, "
+        f"{file.train_tokens / tokens:.1%} of the tokens."
+    )
 
 
 def _file_line(file: "FilePreflight") -> str:

@@ -55,6 +55,8 @@ def build_config(
     fields = _with_data(said, folder) if fill_in_data else said
     for name in ("train_path", "eval_path"):
         _make_absolute(fields.get("data"), name, folder)
+    for each in (fields.get("data") or {}).get("mix") or []:
+        _make_absolute(each, "path", folder)
     _make_absolute((fields.get("data") or {}).get("tokenizer"), "path", folder)
     _make_absolute(fields.get("checkpoint"), "directory", folder)
     _make_absolute(fields.get("model"), "path", folder)

@@ -6,7 +6,7 @@ runs in threads of its own, which need no lock of Python's while the next rows a
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from gpubloom.datasets.rows import Row
 from gpubloom.datasets.shaping import FIELDS, Format, Mapping, to_example
 from gpubloom.datasets.source import Source
 from gpubloom.errors import InputError
+from gpubloom.traincard.findings import Finding
 
 # Large: a batch costs the tokenizer as much again as some hundred rows.
 _BATCH_ROWS = 2_048
@@ -41,9 +42,43 @@ class ExampleFile:
     format: Format | None = None
     columns: dict[str, str] = field(default_factory=dict)
     encoding: str | None = None
+    # How often an epoch trains each of its examples; below 1, the share of them that it trains.
+    weight: float = 1.0
+    # What its owner calls it.
+    name: str | None = None
+
+    @property
+    def title(self) -> str:
+        return self.name or self.path.name
 
     def open(self) -> Source:
         return Source.open(self.path, encoding=self.encoding)
+
+    def repeats(self, digest: bytes) -> int:
+        """How often an epoch trains the example with this digest."""
+        whole = int(self.weight)
+        return whole + (_PART.draw(digest) < int((self.weight - whole) * 2**64))
+
+
+# Which examples belong to a part of a file does not depend on which ones are held out.
+_PART = Split(seed=1)
+
+
+class MixedFile(Protocol):
+    """The fields of one more file of a run's data config."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def format(self) -> Format | None: ...
+    @property
+    def columns(self) -> dict[str, str]: ...
+    @property
+    def encoding(self) -> str | None: ...
 
 
 class DataSettings(Protocol):
@@ -54,11 +89,19 @@ class DataSettings(Protocol):
     @property
     def eval_path(self) -> str | None: ...
     @property
+    def name(self) -> str | None: ...
+    @property
+    def eval_name(self) -> str | None: ...
+    @property
     def format(self) -> Format | None: ...
     @property
     def columns(self) -> dict[str, str]: ...
     @property
     def encoding(self) -> str | None: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def mix(self) -> Sequence[MixedFile]: ...
     @property
     def eval_format(self) -> Format | None: ...
     @property
@@ -87,18 +130,29 @@ class ReadingOptions:
         return cls(context_length, config.train_on, config.too_long, config.eval_fraction)
 
 
-def example_files(config: DataSettings) -> tuple[ExampleFile, ExampleFile | None]:
-    """The file of examples that a config trains on, and the one that it evaluates on."""
+def example_files(config: DataSettings) -> tuple[tuple[ExampleFile, ...], ExampleFile | None]:
+    """The files of examples that a config trains on, and the one that it evaluates on."""
     assert config.train_path is not None
-    train = ExampleFile(Path(config.train_path), config.format, config.columns, config.encoding)
+    first = ExampleFile(
+        Path(config.train_path), config.format, config.columns, config.encoding, config.weight, config.name
+    )
+    mixed = (
+        ExampleFile(Path(each.path), each.format, each.columns, each.encoding, each.weight, each.name)
+        for each in config.mix
+    )
+    train = (first, *mixed)
     if config.eval_path is None:
         return train, None
     if config.eval_format is None and not config.eval_columns:
-        return train, replace(
-            train, path=Path(config.eval_path), encoding=config.eval_encoding or config.encoding
-        )
+        encoding = config.eval_encoding or config.encoding
+        path, name = Path(config.eval_path), config.eval_name
+        return train, replace(first, path=path, encoding=encoding, weight=1.0, name=name)
     evaluation = ExampleFile(
-        Path(config.eval_path), config.eval_format, config.eval_columns, config.eval_encoding
+        Path(config.eval_path),
+        config.eval_format,
+        config.eval_columns,
+        config.eval_encoding,
+        name=config.eval_name,
     )
     return train, evaluation
 
@@ -112,8 +166,8 @@ class PreparedExample:
     trained: tuple[bool, ...]
 
 
-# Called with the side and the example, in the order of the file.
-Take = Callable[[SplitName, PreparedExample], None]
+# Called with the side, the example and how often an epoch has it, in the order of the files.
+Take = Callable[[SplitName, PreparedExample, int], None]
 
 
 @dataclass
@@ -130,25 +184,34 @@ class FileCounts:
     tokens_lost: int = 0
     long_row_names: list[str] = field(default_factory=list)
     unused_columns: tuple[str, ...] = ()
+    weight: float = 1.0
+    # What an epoch trains of the file, repetitions included.
+    trained_examples: int = 0
+    trained_tokens: int = 0
 
 
 @dataclass(frozen=True)
 class ReadExamples:
     """What is known about the examples besides their tokens."""
 
-    train: FileCounts
+    train: tuple[FileCounts, ...]
     eval: FileCounts | None
+    # Different rows on each side: repetitions of a weight do not count.
     sides: dict[SplitName, int]
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     # The token that closes what the model writes, where all conversations agree on one.
     turn_end: int | None
     has_conversations: bool
 
 
 def read_examples(
-    train: ExampleFile, evaluation: ExampleFile | None, options: ReadingOptions, model: ModelFiles, take: Take
+    train: Sequence[ExampleFile],
+    evaluation: ExampleFile | None,
+    options: ReadingOptions,
+    model: ModelFiles,
+    take: Take,
 ) -> ReadExamples:
-    """Reads both files once. Raises InputError when nothing of them can be trained on."""
+    """Reads every file once. Raises InputError when nothing of them can be trained on."""
     return _Reading(options, model, take).run(train, evaluation)
 
 
@@ -162,7 +225,7 @@ def mapping_of(source: Source, file: ExampleFile) -> Mapping:
         if found.mapping is None or not found.is_sure:
             raise InputError(
                 "format_uncertain",
-                f"The format of {source.path.name} could not be detected. {found.reason} "
+                f"The format of {file.title} could not be detected. {found.reason} "
                 "Set data.columns, such as prompt: question and completion: answer.",
             )
         return found.mapping
@@ -179,7 +242,7 @@ def mapping_of(source: Source, file: ExampleFile) -> Mapping:
         if missing := [name for name in needed if name not in present]:
             raise InputError(
                 "missing_column",
-                f"{source.path.name} has no column {', '.join(missing)}, which the format {file.format} "
+                f"{file.title} has no column {', '.join(missing)}, which the format {file.format} "
                 "requires: set data.columns to name the column of each field.",
             )
     if unknown := set(columns) - {*needed, *optional}:
@@ -202,6 +265,10 @@ class _Waiting:
     rendered: Rendered
 
 
+# An example, the file that it is of, and what happened to the rows of that file.
+_Chosen = tuple[ExampleFile, FileCounts, PreparedExample]
+
+
 class _Reading:
     """One pass over the files."""
 
@@ -212,19 +279,38 @@ class _Reading:
         self._take = take
         self._ends: Counter[int] = Counter()
         self._conversations = 0
-        self._notes: list[str] = []
+        self._findings: list[Finding] = []
         self._sides: dict[SplitName, int] = {"train": 0, "eval": 0}
 
-    def run(self, train: ExampleFile, evaluation: ExampleFile | None) -> ReadExamples:
+    def run(self, train: Sequence[ExampleFile], evaluation: ExampleFile | None) -> ReadExamples:
         alone = evaluation is None
-        trained = self._read(train, Split(self._options.eval_fraction) if alone else Split(), "train")
-        evaluated = None if evaluation is None else self._read(evaluation, Split(), "eval")
+        # One split of all files: equal examples of two files stay on one side.
+        chooser: SideChooser[_Chosen] = SideChooser(Split(self._options.eval_fraction) if alone else Split())
+        trained = tuple(self._read(file, chooser, "train") for file in train)
+        self._give(chooser.rest(), "train")
+        for file, counts in zip(train, trained, strict=True):
+            if not counts.trained_examples and file.weight < 1:
+                raise InputError(
+                    "weight_too_small",
+                    f"With the weight {file.weight:g}, no example of {file.title} is trained. Raise its "
+                    "weight, or leave the dataset out.",
+                )
+        evaluated = None
+        if evaluation is not None:
+            held: SideChooser[_Chosen] = SideChooser(Split())
+            evaluated = self._read(evaluation, held, "eval")
+            self._give(held.rest(), "eval")
         if self._conversations and self._model.template.note is not None:
-            self._notes.append(self._model.template.note)
+            self._findings.append(template_finding(self._model.template.note))
         if alone and self._options.eval_fraction > 0 and not self._sides["eval"]:
-            self._notes.append(
-                f"{trained.name}: there are too few examples for an eval split, so the run is not evaluated; "
-                "set data.eval_path to a file to evaluate on"
+            self._findings.append(
+                Finding(
+                    "not_evaluated",
+                    "warning",
+                    f"{trained[0].name}: there are too few examples for an eval split, so the run is not "
+                    "evaluated.",
+                    next_step="Choose a validation dataset (data.eval_path).",
+                )
             )
         end, times = self._ends.most_common(1)[0] if self._ends else (None, 0)
         agreed = end is not None and times >= _AGREEMENT * self._conversations
@@ -232,36 +318,40 @@ class _Reading:
             trained,
             evaluated,
             dict(self._sides),
-            tuple(self._notes),
+            tuple(self._findings),
             end if agreed else None,
             self._conversations > 0,
         )
 
-    def _read(self, file: ExampleFile, split: Split, side: SplitName) -> FileCounts:
+    def _give(self, chosen: Iterable[tuple[SplitName, _Chosen]], side: SplitName) -> None:
+        for drawn, (file, counts, example) in chosen:
+            # A file of its own has one side.
+            of = drawn if side == "train" else side
+            times = file.repeats(example.digest) if of == "train" else 1
+            if not times:
+                continue
+            self._sides[of] += 1
+            if of == "train":
+                counts.trained_examples += times
+                counts.trained_tokens += times * len(example.ids)
+            self._take(of, example, times)
+
+    def _read(self, file: ExampleFile, chooser: SideChooser[_Chosen], side: SplitName) -> FileCounts:
         source = file.open()
         mapping = mapping_of(source, file)
-        counts, columns = FileCounts(source.path.name), ColumnCounter()
-        chooser: SideChooser[PreparedExample] = SideChooser(split)
-
-        def give(chosen: Iterator[tuple[SplitName, PreparedExample]]) -> None:
-            for drawn, example in chosen:
-                # A file of its own has one side.
-                of = drawn if side == "train" else side
-                self._sides[of] += 1
-                self._take(of, example)
-
+        counts, columns = FileCounts(file.title, weight=file.weight), ColumnCounter()
         for batch, encoded in self._encoded(self._batches(source, mapping, counts, columns)):
             for each, tokens in zip(batch, encoded, strict=True):
                 if (fitting := self._fitting(each, tokens, counts)) is not None:
                     counts.used += 1
-                    give(chooser.add(each.digest, fitting))
-        give(chooser.rest())
+                    self._give(chooser.add(each.digest, (file, counts, fitting)), side)
         counts.unused_columns = unused_columns(columns.filled_names, mapping.columns)
-        self._notes += _notes(counts, self._limit, cut=self._options.too_long == "cut")
+        self._findings += _findings(counts, self._limit, cut=self._options.too_long == "cut")
         if not counts.used:
             raise InputError(
                 "no_examples",
-                f"{source.path} contains no example that can be used for training. {self._why(counts)}",
+                f"{file.name or source.path} contains no example that can be used for training. "
+                f"{self._why(counts)}",
             )
         return counts
 
@@ -347,27 +437,60 @@ class _Reading:
         return PreparedExample(each.digest, ids, trained)
 
 
-def _notes(counts: FileCounts, limit: int, *, cut: bool) -> list[str]:
-    notes = []
+def template_finding(note: str) -> Finding:
+    """That conversations are written with another template than one of the model."""
+    return Finding(
+        "template_replaced",
+        "warning",
+        note,
+        next_step="Choose a chat template, or a model that was trained with one.",
+    )
+
+
+def _findings(counts: FileCounts, limit: int, *, cut: bool) -> list[Finding]:
+    """What a person should know about the rows of a file that is read."""
+    found = []
     problems, name = counts.problems, counts.name
     for refused, what in (
         (problems.rows_refused, "cannot be used"),
         (problems.remarks, "are used, but need a check"),
     ):
         if refused:
-            first = [each for each in problems.first if each.fatal == (what == "cannot be used")]
+            fatal = what == "cannot be used"
+            first = [each for each in problems.first if each.fatal == fatal]
             named = "; ".join(f"{each.where} {each.reason}" for each in first[:_NAMED])
             more = " …" if refused > _NAMED else ""
-            notes.append(f"{name}: {refused:,} of {counts.rows:,} rows {what}: {named}{more}")
+            found.append(
+                Finding(
+                    "rows_unused" if fatal else "rows_to_check",
+                    "warning",
+                    f"{name}: {refused:,} of {counts.rows:,} rows {what}: {named}{more}",
+                    next_step="Check the columns of the dataset, and correct or remove these rows."
+                    if fatal
+                    else "Look at these rows in the preview of the dataset.",
+                )
+            )
     if counts.too_long:
         row_names = ", ".join(counts.long_row_names) + (
             " …" if counts.too_long > len(counts.long_row_names) else ""
         )
         what = "were truncated" if cut else "were skipped"
-        notes.append(
-            f"{name}: {counts.too_long:,} examples are longer than {limit:,} tokens and {what} "
-            f"({counts.tokens_lost:,} tokens removed; {row_names})"
+        found.append(
+            Finding(
+                "rows_truncated",
+                "warning",
+                f"{name}: {counts.too_long:,} examples are longer than {limit:,} tokens and {what} "
+                f"({counts.tokens_lost:,} tokens removed; {row_names})",
+                next_step="Raise the max sequence length, or split the long rows.",
+            )
         )
     if counts.unused_columns:
-        notes.append(f"{name}: these columns are not used: {', '.join(counts.unused_columns)}")
-    return notes
+        found.append(
+            Finding(
+                "columns_unused",
+                "info",
+                f"{name}: these columns are not used: {', '.join(counts.unused_columns)}",
+                next_step="Map a column to a field if the model should see it.",
+            )
+        )
+    return found

@@ -6,6 +6,7 @@ what it packs with. Everything that a person should know before a run becomes a 
 
 import math
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from gpubloom.datasets.example_reader import (
     ReadExamples,
     ReadingOptions,
     read_examples,
+    template_finding,
 )
 from gpubloom.datasets.model_files import ModelFiles
 from gpubloom.datasets.packing import best_fit, sequence_length
@@ -55,6 +57,10 @@ class FilePreflight:
     tokens_removed: int
     unused_columns: tuple[str, ...]
     problems: tuple[Problem, ...]
+    # How often an epoch trains an example of the file, and what it trains of the file in all.
+    weight: float
+    train_examples: int
+    train_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,8 @@ class Preflight:
     eval: SideCounts | None
     train_file: FilePreflight
     eval_file: FilePreflight | None
+    # Further files that are trained together with the first.
+    mixed_files: tuple[FilePreflight, ...]
     # Every sequence has this many positions.
     sequence_length: int
     truncated_share: float
@@ -90,17 +98,21 @@ class RopeScaling:
 class _Side:
     lengths: "array[int]" = field(default_factory=lambda: array("I"))
     trained: int = 0
+    rows: int = 0
     digests: set[bytes] = field(default_factory=set)
 
-    def add(self, example: PreparedExample) -> None:
-        self.lengths.append(len(example.ids))
+    def add(self, example: PreparedExample, times: int) -> None:
+        self.rows += 1
         # The first token has nothing before it to be predicted from.
-        self.trained += sum(example.trained[1:])
+        trained = sum(example.trained[1:])
+        for _ in range(times):
+            self.lengths.append(len(example.ids))
+            self.trained += trained
         self.digests.add(example.digest)
 
 
 def preflight(
-    train: ExampleFile,
+    train: Sequence[ExampleFile],
     evaluation: ExampleFile | None,
     options: ReadingOptions,
     model: ModelFiles,
@@ -108,9 +120,11 @@ def preflight(
     packing: bool = True,
     rope: RopeScaling | None = None,
 ) -> Preflight:
-    """Reads both files once. Raises InputError where a run could not start with them, and why."""
+    """Reads every file once. Raises InputError where a run could not start with them, and why."""
     sides: dict[SplitName, _Side] = {"train": _Side(), "eval": _Side()}
-    read = read_examples(train, evaluation, options, model, lambda side, example: sides[side].add(example))
+    read = read_examples(
+        train, evaluation, options, model, lambda side, example, times: sides[side].add(example, times)
+    )
     limit, length, counts = options.context_length, 0, {}
     for name, side in sides.items():
         if side.lengths:
@@ -119,15 +133,16 @@ def preflight(
             counts[name] = SideCounts(
                 len(side.lengths), sum(side.lengths), side.trained, len(rows), max(side.lengths)
             )
-    duplicates = sum(len(side.lengths) - len(side.digests) for side in sides.values())
+    duplicates = sum(side.rows - len(side.digests) for side in sides.values())
     overlap = len(sides["train"].digests & sides["eval"].digests)
-    files = [each for each in (read.train, read.eval) if each is not None]
+    files = _files(read)
     shares = sum(each.used + (each.too_long if options.too_long == "skip" else 0) for each in files)
     return Preflight(
         train=counts["train"],
         eval=counts.get("eval"),
-        train_file=_file(read.train, options),
+        train_file=_file(read.train[0], options),
         eval_file=None if read.eval is None else _file(read.eval, options),
+        mixed_files=tuple(_file(each, options) for each in read.train[1:]),
         sequence_length=length,
         truncated_share=sum(each.too_long for each in files) / max(1, shares),
         duplicates=duplicates,
@@ -156,7 +171,14 @@ def _file(counts: FileCounts, options: ReadingOptions) -> FilePreflight:
         tokens_removed=counts.tokens_lost,
         unused_columns=counts.unused_columns,
         problems=tuple(counts.problems.first[:_SHOWN_PROBLEMS]),
+        weight=counts.weight,
+        train_examples=counts.trained_examples,
+        train_tokens=counts.trained_tokens,
     )
+
+
+def _files(read: ReadExamples) -> list[FileCounts]:
+    return [*read.train, *([] if read.eval is None else [read.eval])]
 
 
 def _context_findings(
@@ -194,17 +216,10 @@ def _context_findings(
 def _findings(
     read: ReadExamples, options: ReadingOptions, model: ModelFiles, duplicates: int, overlap: int
 ) -> list[Finding]:
-    files = [each for each in (read.train, read.eval) if each is not None]
+    files = _files(read)
     found = [finding for each in files for finding in _file_findings(each, options)]
     if model.template.note is not None and read.has_conversations:
-        found.append(
-            Finding(
-                "template_replaced",
-                "warning",
-                model.template.note,
-                next_step="Choose a chat template, or a model that was trained with one.",
-            )
-        )
+        found.append(template_finding(model.template.note))
     used = sum(each.used for each in files)
     if duplicates:
         found.append(

@@ -45,6 +45,39 @@ class TokenizerConfig(Part):
 ExampleFormat = Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages", "oasst"]
 
 
+class MixedDataset(Part):
+    """One more file of examples that is trained together with train_path."""
+
+    path: str = Field(min_length=1, title="File", description="A file of examples.")
+    name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        title="Dataset name",
+        description="What the file is called in messages about it; its file name unless it is set.",
+    )
+    weight: float = Field(
+        1.0,
+        gt=0,
+        le=limits.MAX_DATASET_WEIGHT,
+        title="Weight",
+        description="How often an epoch trains each example of this file; 0.5 trains half of them.",
+    )
+    format: ExampleFormat | None = Field(
+        None, title="Format", description="Format of the file; detected unless it is set."
+    )
+    columns: dict[str, str] = Field(
+        {}, title="Columns", description="Which column of the file holds each field of the format."
+    )
+    encoding: str | None = Field(
+        None,
+        min_length=1,
+        max_length=40,
+        title="Encoding",
+        description="Text encoding of the file; detected unless it is set.",
+    )
+
+
 class DataConfig(Part):
     """Training data: text (a file, a folder, a glob, .bin token files) or one file of examples."""
 
@@ -61,11 +94,25 @@ class DataConfig(Part):
         description="With kind text: a file, a folder, a glob pattern or .bin token files. With kind "
         "examples: one file.",
     )
+    name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        title="Dataset name",
+        description="What train_path is called in messages about it; its file name unless it is set.",
+    )
     eval_path: str | None = Field(
         None,
         min_length=1,
         title="Evaluation data",
         description="Data for evaluation only; without it, eval_fraction of the training data is held out.",
+    )
+    eval_name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        title="Evaluation dataset name",
+        description="What eval_path is called in messages about it; its file name unless it is set.",
     )
     eval_format: ExampleFormat | None = Field(
         None, title="Evaluation format", description="Format of eval_path, where it differs from format."
@@ -95,6 +142,21 @@ class DataConfig(Part):
         max_length=40,
         title="Encoding",
         description="Text encoding of the file of examples; detected unless it is set.",
+    )
+    weight: float = Field(
+        1.0,
+        gt=0,
+        le=limits.MAX_DATASET_WEIGHT,
+        title="Weight",
+        description="How often an epoch trains each example of train_path; 0.5 trains half of them. For use "
+        "with mix.",
+    )
+    mix: list[MixedDataset] = Field(
+        [],
+        max_length=limits.MAX_MIXED_DATASETS,
+        title="Mixed datasets",
+        description="More files of examples to train on, each with a weight. The eval split is taken from "
+        "all of them.",
     )
     chat_template: Literal["model", "chatml", "alpaca", "plain"] = Field(
         "model",
@@ -155,8 +217,9 @@ class DataConfig(Part):
             return self
         defaults = type(self).model_construct()
         of_examples = (
-            *("format", "columns", "encoding", "eval_format", "eval_columns", "eval_encoding"),
-            *("chat_template", "train_on", "packing", "too_long"),
+            *("name", "format", "columns", "encoding"),
+            *("eval_name", "eval_format", "eval_columns", "eval_encoding"),
+            *("chat_template", "train_on", "packing", "too_long", "weight", "mix"),
         )
         said = [name for name in of_examples if getattr(self, name) != getattr(defaults, name)]
         if said:

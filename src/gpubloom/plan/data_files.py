@@ -57,10 +57,16 @@ def estimate_tokens(data: DataConfig) -> int | None:
     """Training tokens of one epoch, roughly; None without a path, and for an address: nobody has looked."""
     if data.train_path is None or "://" in data.train_path:
         return None
-    files = find_files(data.train_path)
+    tokens = data.weight * _tokens_at(data.train_path, data)
+    tokens += sum(each.weight * _tokens_at(each.path, data) for each in data.mix)
+    return int(tokens if data.eval_path else tokens * (1 - data.eval_fraction))
+
+
+def _tokens_at(path: str, data: DataConfig) -> float:
+    files = find_files(path)
     # Said before a process with torch is started to find it out.
     if not any(file.stat().st_size for file in files):
-        raise InputError("data_empty", f"{data.train_path} is empty: there is nothing to train on.")
+        raise InputError("data_empty", f"{path} is empty: there is nothing to train on.")
     tokens = 0.0
     for file in files:
         size = file.stat().st_size
@@ -70,7 +76,7 @@ def estimate_tokens(data: DataConfig) -> int | None:
             tokens += size / {"uint16": 2, "uint32": 4}[data.token_dtype]
         else:
             tokens += size if data.tokenizer.kind == "bytes" else size / _BYTES_PER_BPE_TOKEN
-    return int(tokens if data.eval_path else tokens * (1 - data.eval_fraction))
+    return tokens
 
 
 def _hidden(file: Path, root: Path) -> bool:

@@ -22,6 +22,9 @@ MAX_WEIGHT_DECAY = 1_000
 MAX_CLIP_NORM = 1_000_000
 # Something has to be left to train on.
 MAX_EVAL_FRACTION = 0.5
+MAX_MIXED_DATASETS = 20
+# Each example of a dataset is kept as often as it is trained in an epoch.
+MAX_DATASET_WEIGHT = 100
 MAX_PROMPTS = 1_000
 # Answered again and again while a run trains.
 MAX_SAMPLE_PROMPTS = 8

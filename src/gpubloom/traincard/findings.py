@@ -33,6 +33,7 @@ TITLES: dict[str, str] = {
     "rope_scaled": "Positions are stretched",
     "rows_duplicated": "Duplicate rows",
     "eval_overlap": "Training rows in the validation data",
+    "rows_to_check": "Rows to check",
     "columns_unused": "Columns not used",
     "template_replaced": "Chat template replaced",
     "few_steps": "Few steps",
@@ -42,6 +43,18 @@ TITLES: dict[str, str] = {
     "run_error": "Error",
 }
 
+# About the data of a run: they hold as long as the run is there.
+OF_DATA = frozenset(
+    {
+        "rows_unused",
+        "rows_rejected",
+        "rows_truncated",
+        "rows_to_check",
+        "columns_unused",
+        "template_replaced",
+        "not_evaluated",
+    }
+)
 # A run with one of these has no best step: what looks best is an accident, or a step on a wrong way.
 WITHOUT_BEST = frozenset({"diverging", "few_rows_used", "overfitting"})
 _NO_BEST = "No checkpoint of this run is marked as best."

@@ -49,6 +49,8 @@ class LogLine:
     attempt: int
     level: str
     line: str
+    # What the line means as a finding: kind, severity, next_step.
+    finding: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -258,7 +260,9 @@ class Reading:
         elif event.kind == "log":
             level = str(event.fields.get("level", "info"))
             line = str(event.fields.get("line", ""))
-            self.log.append(LogLine(event.t, event.rank, event.attempt, level, line))
+            meant = event.fields.get("finding")
+            finding = meant if isinstance(meant, dict) else None
+            self.log.append(LogLine(event.t, event.rank, event.attempt, level, line, finding))
             if level in {"warning", "error"} and len(self.warnings) < _WARNINGS:
                 self.warnings.setdefault(line, self.log[-1])
             self.log_total += 1

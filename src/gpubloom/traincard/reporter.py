@@ -22,6 +22,7 @@ from gpubloom.traincard import what_ran as ran
 from gpubloom.traincard.control import Control, ControlFile
 from gpubloom.traincard.event_queue import DROPPABLE, EventQueue
 from gpubloom.traincard.failure import error_fields, error_text
+from gpubloom.traincard.findings import Finding
 from gpubloom.traincard.layout import RunFiles, find_job_dir, find_rank, find_run_dir, find_world_size
 from gpubloom.traincard.lock import RunInUseError, RunLock
 from gpubloom.traincard.number_encoding import PLAIN_TYPES, keep
@@ -289,6 +290,11 @@ class Reporter:
     def log(self, line: str, level: str = "info") -> None:
         """Records a line for the log: level info, warning or error."""
         self.event("log", {"line": line, "level": level})
+
+    def finding(self, finding: Finding) -> None:
+        """Records something that a person should know, as a warning of the log that says what to do."""
+        said = {"kind": finding.kind, "severity": finding.severity, "next_step": finding.next_step}
+        self.event("log", {"line": finding.sentence, "level": "warning", "finding": said})
 
     def system(self, values: Mapping[str, Any]) -> None:
         """Records the state of the machine; nested names are joined with a slash."""

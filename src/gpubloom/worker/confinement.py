@@ -114,6 +114,7 @@ def input_paths(config: Mapping[str, Any]) -> list[Path]:
     )
     tokenizer = data.get("tokenizer") or {}
     named += [data.get("train_path"), data.get("eval_path"), tokenizer.get("path"), config.get("data_path")]
+    named += [each.get("path") for each in data.get("mix") or []]
     found = [Path(each).expanduser() for each in named if each]
     return [_fixed_part(path) for path in found if path.is_absolute()]
 

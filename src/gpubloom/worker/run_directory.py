@@ -79,6 +79,11 @@ def stage_inputs(run_dir: Path, config: dict[str, Any]) -> dict[str, Any]:
         # What has an address, the machine fetches itself.
         if data.get(name) and not is_remote(str(data[name])):
             data[name] = _bring(run_dir, name.removesuffix("_path"), str(data[name]))
+    if data.get("mix"):
+        data["mix"] = [
+            {**each, "path": _bring(run_dir, f"mix-{number}", str(each["path"]))}
+            for number, each in enumerate(data["mix"], 1)
+        ]
     if tokenizer:
         data["tokenizer"] = tokenizer
     return {**config, "data": data, **({"model": model} if model else {})}

@@ -107,3 +107,36 @@ def test_a_validation_dataset_is_read_its_own_way_and_cannot_be_deleted_while_a_
     assert ada.delete(f"/api/datasets/{held.id}").status_code == 409
     both = {**body, "config": {**CONFIG, "data": {"eval_path": "x.jsonl"}}}
     assert ada.post("/api/preflight", json=both).json()["errors"][0]["field"] == "config.data.eval_path"
+
+
+@on_sqlite
+def test_datasets_are_mixed_with_weights_and_kept_while_a_job_needs_them(
+    installation: Installation, member: User, ada: Browser, tmp_path: Path
+) -> None:
+    rows = [{"q": f"Question {n}?", "completion": f"Answer {n}."} for n in range(20)]
+    ids = bring(installation, member, rows, tmp_path)
+    mapping = {"format": "alpaca", "columns": {"instruction": "frage", "output": "antwort"}}
+    more = add_dataset(installation, member, name="identity", report={"mapping": mapping, "examples": 4})
+    file = installation.home / "datasets" / str(more.id) / "data.jsonl"
+    pairs = [{"frage": f"Who are you, {n}?", "antwort": "Bloom.", "topic": "x"} for n in range(4)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    config = {**CONFIG, "data": {"eval_fraction": 0}}
+    body = {"config": config, **ids, "mix": [{"dataset_id": str(more.id), "weight": 5}]}
+    answer = ada.post("/api/preflight", json=body)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert found["train"]["examples"] == 40
+    (mixed,) = found["mixed_files"]
+    assert (mixed["name"], mixed["train_examples"], mixed["weight"]) == ("identity", 20, 5)
+    unused = next(each for each in found["findings"] if each["kind"] == "columns_unused")
+    assert "identity" in unused["sentence"]
+    created = ada.post("/api/jobs", json={**body, "project": {"name": "P"}})
+    assert created.status_code == 201, created.text
+    job = created.json()
+    assert job["mix"] == [{"dataset_id": str(more.id), "name": "identity", "weight": 5}]
+    assert job["plan"]["steps"] == found["steps"]
+    assert ada.delete(f"/api/datasets/{more.id}").status_code == 409
+    twice = {**body, "mix": [{"dataset_id": ids["dataset_id"]}]}
+    assert ada.post("/api/preflight", json=twice).json()["errors"][0]["field"] == "mix.0.dataset_id"
+    alone = {"config": config, "model_id": ids["model_id"], "mix": body["mix"]}
+    assert ada.post("/api/preflight", json=alone).json()["errors"][0]["field"] == "mix"

@@ -140,6 +140,7 @@ export const NewJob = {
   "project_id": {"type":"string"},
   "dataset_id": {"type":"string"},
   "eval_dataset_id": {"type":"string"},
+  "mix": {"type":"array","maxItems":20,"default":[],"items":{"type":"object"}},
   "model_id": {"type":"string"},
   "gpu_type": {"type":"string","minLength":1,"maxLength":64},
   "host_memory": {"type":"integer","exclusiveMinimum":0,"maximum":1000000},

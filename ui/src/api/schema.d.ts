@@ -3953,6 +3953,12 @@ export interface components {
              */
             evalDatasetId?: string | null;
             /**
+             * Mix
+             * @description More of your datasets to train on together with `dataset_id`, each with a weight. The weight of `dataset_id` itself is data.weight of the config.
+             * @default []
+             */
+            mix?: components["schemas"]["MixedDatasetIn"][];
+            /**
              * Modelid
              * @description One of your models, instead of model.path.
              */
@@ -4996,10 +5002,20 @@ export interface components {
              */
             train_path?: string | null;
             /**
+             * Dataset name
+             * @description What train_path is called in messages about it; its file name unless it is set.
+             */
+            name?: string | null;
+            /**
              * Evaluation data
              * @description Data for evaluation only; without it, eval_fraction of the training data is held out.
              */
             eval_path?: string | null;
+            /**
+             * Evaluation dataset name
+             * @description What eval_path is called in messages about it; its file name unless it is set.
+             */
+            eval_name?: string | null;
             /**
              * Evaluation format
              * @description Format of eval_path, where it differs from format.
@@ -5036,6 +5052,18 @@ export interface components {
              * @description Text encoding of the file of examples; detected unless it is set.
              */
             encoding?: string | null;
+            /**
+             * Weight
+             * @description How often an epoch trains each example of train_path; 0.5 trains half of them. For use with mix.
+             * @default 1
+             */
+            weight?: number;
+            /**
+             * Mixed datasets
+             * @description More files of examples to train on, each with a weight. The eval split is taken from all of them.
+             * @default []
+             */
+            mix?: components["schemas"]["MixedDataset-Input"][];
             /**
              * Chat template
              * @description How conversations are written; every export of the run gets the template that it was trained with.
@@ -5102,10 +5130,20 @@ export interface components {
              */
             train_path: string | null;
             /**
+             * Dataset name
+             * @description What train_path is called in messages about it; its file name unless it is set.
+             */
+            name: string | null;
+            /**
              * Evaluation data
              * @description Data for evaluation only; without it, eval_fraction of the training data is held out.
              */
             eval_path: string | null;
+            /**
+             * Evaluation dataset name
+             * @description What eval_path is called in messages about it; its file name unless it is set.
+             */
+            eval_name: string | null;
             /**
              * Evaluation format
              * @description Format of eval_path, where it differs from format.
@@ -5142,6 +5180,18 @@ export interface components {
              * @description Text encoding of the file of examples; detected unless it is set.
              */
             encoding: string | null;
+            /**
+             * Weight
+             * @description How often an epoch trains each example of train_path; 0.5 trains half of them. For use with mix.
+             * @default 1
+             */
+            weight: number;
+            /**
+             * Mixed datasets
+             * @description More files of examples to train on, each with a weight. The eval split is taken from all of them.
+             * @default []
+             */
+            mix: components["schemas"]["MixedDataset-Output"][];
             /**
              * Chat template
              * @description How conversations are written; every export of the run gets the template that it was trained with.
@@ -6131,6 +6181,18 @@ export interface components {
             unused_columns: string[];
             /** Problems */
             problems: components["schemas"]["RowProblemOut"][];
+            /**
+             * Weight
+             * @description How often an epoch trains each example of the dataset.
+             */
+            weight: number;
+            /**
+             * Train Examples
+             * @description Examples of the dataset that an epoch trains.
+             */
+            train_examples: number;
+            /** Train Tokens */
+            train_tokens: number;
         };
         /**
          * FindLearningRateTask
@@ -6738,6 +6800,8 @@ export interface components {
             eval_dataset_id: string | null;
             /** Eval Dataset Name */
             eval_dataset_name: string | null;
+            /** Mix */
+            mix: components["schemas"]["MixedDatasetOut"][];
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -7433,6 +7497,118 @@ export interface components {
             items: components["schemas"]["MetricRow"][];
         };
         /**
+         * MixedDataset
+         * @description One more file of examples that is trained together with train_path.
+         */
+        "MixedDataset-Input": {
+            /**
+             * File
+             * @description A file of examples.
+             */
+            path: string;
+            /**
+             * Dataset name
+             * @description What the file is called in messages about it; its file name unless it is set.
+             */
+            name?: string | null;
+            /**
+             * Weight
+             * @description How often an epoch trains each example of this file; 0.5 trains half of them.
+             * @default 1
+             */
+            weight?: number;
+            /**
+             * Format
+             * @description Format of the file; detected unless it is set.
+             */
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Columns
+             * @description Which column of the file holds each field of the format.
+             * @default {}
+             */
+            columns?: {
+                [key: string]: string;
+            };
+            /**
+             * Encoding
+             * @description Text encoding of the file; detected unless it is set.
+             */
+            encoding?: string | null;
+        };
+        /**
+         * MixedDataset
+         * @description One more file of examples that is trained together with train_path.
+         */
+        "MixedDataset-Output": {
+            /**
+             * File
+             * @description A file of examples.
+             */
+            path: string;
+            /**
+             * Dataset name
+             * @description What the file is called in messages about it; its file name unless it is set.
+             */
+            name: string | null;
+            /**
+             * Weight
+             * @description How often an epoch trains each example of this file; 0.5 trains half of them.
+             * @default 1
+             */
+            weight: number;
+            /**
+             * Format
+             * @description Format of the file; detected unless it is set.
+             */
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages" | "oasst") | null;
+            /**
+             * Columns
+             * @description Which column of the file holds each field of the format.
+             * @default {}
+             */
+            columns: {
+                [key: string]: string;
+            };
+            /**
+             * Encoding
+             * @description Text encoding of the file; detected unless it is set.
+             */
+            encoding: string | null;
+        };
+        /**
+         * MixedDatasetIn
+         * @description One more dataset to train on together with `dataset_id`.
+         */
+        MixedDatasetIn: {
+            /**
+             * Dataset Id
+             * Format: uuid
+             */
+            dataset_id: string;
+            /**
+             * Weight
+             * @description How often an epoch trains each example of the dataset; 0.5 trains half of them.
+             * @default 1
+             */
+            weight?: number;
+        };
+        /**
+         * MixedDatasetOut
+         * @description A dataset that a job trains on together with `dataset_id`. The name is None once it is deleted.
+         */
+        MixedDatasetOut: {
+            /**
+             * Dataset Id
+             * Format: uuid
+             */
+            dataset_id: string;
+            /** Name */
+            name: string | null;
+            /** Weight */
+            weight: number;
+        };
+        /**
          * MlJobStatus
          * @description The state of a script job. `logs`: newest lines. `estimated_total`: likely total cost, if known.
          */
@@ -8116,6 +8292,12 @@ export interface components {
              * @description One of your datasets to evaluate on, instead of an eval split of the data.
              */
             eval_dataset_id?: string | null;
+            /**
+             * Mix
+             * @description More of your datasets to train on together with `dataset_id`, each with a weight. The weight of `dataset_id` itself is data.weight of the config.
+             * @default []
+             */
+            mix?: components["schemas"]["MixedDatasetIn"][];
             /**
              * Model Id
              * @description One of your models, instead of model.path.
@@ -9008,6 +9190,12 @@ export interface components {
              */
             eval_dataset_id?: string | null;
             /**
+             * Mix
+             * @description More of your datasets to train on together with `dataset_id`, each with a weight. The weight of `dataset_id` itself is data.weight of the config.
+             * @default []
+             */
+            mix?: components["schemas"]["MixedDatasetIn"][];
+            /**
              * Model Id
              * @description One of your models, instead of model.path.
              */
@@ -9057,6 +9245,11 @@ export interface components {
             eval: components["schemas"]["SideCountsOut"] | null;
             train_file: components["schemas"]["FilePreflightOut"];
             eval_file: components["schemas"]["FilePreflightOut"] | null;
+            /**
+             * Mixed Files
+             * @description Datasets that are trained together with the first.
+             */
+            mixed_files: components["schemas"]["FilePreflightOut"][];
             /** Sequence Length */
             sequence_length: number;
             /** Truncated Share */
@@ -9561,6 +9754,8 @@ export interface components {
             eval_dataset_id: string | null;
             /** Eval Dataset Name */
             eval_dataset_name: string | null;
+            /** Mix */
+            mix: components["schemas"]["MixedDatasetOut"][];
             /** Model Id */
             model_id: string | null;
             /** Model Name */
@@ -11913,6 +12108,8 @@ export interface components {
              *       "kind": "text",
              *       "eval_columns": {},
              *       "columns": {},
+             *       "weight": 1,
+             *       "mix": [],
              *       "chat_template": "model",
              *       "train_on": "completions",
              *       "packing": true,
@@ -12110,6 +12307,8 @@ export interface components {
              *       "kind": "text",
              *       "eval_columns": {},
              *       "columns": {},
+             *       "weight": 1,
+             *       "mix": [],
              *       "chat_template": "model",
              *       "train_on": "completions",
              *       "packing": true,

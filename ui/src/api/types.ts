@@ -52,6 +52,7 @@ export type NewJob = Schemas["NewJob"];
 export type PlanRequest = Schemas["PlanRequest"];
 export type PlanAnswer = Schemas["PlanAnswer"];
 export type Preflight = Schemas["PreflightOut"];
+export type FilePreflight = Schemas["FilePreflightOut"];
 export type NearestFit = Schemas["NearestFit"];
 export type MachinePlan = Schemas["MachinePlan"];
 export type MemoryNeeds = Schemas["Needs"];

@@ -6,7 +6,7 @@ import { cn } from "./class-names";
 
 // 16px on a phone: anything smaller makes iOS zoom into the field.
 const inputClass =
-  "w-full rounded-control border border-line-strong bg-rail px-3 text-text transition-[border-color,box-shadow] duration-150 placeholder:text-faint hover:border-white/25 focus-visible:border-violet-bright focus-visible:ring-3 focus-visible:ring-violet/35 focus-visible:outline-none aria-invalid:border-danger-soft aria-invalid:focus-visible:ring-danger/30 disabled:opacity-60 max-sm:text-[16px]";
+  "w-full rounded-control border border-line-strong bg-rail px-3 text-text transition-[border-color,box-shadow] duration-150 placeholder:text-faint placeholder:italic hover:border-white/25 focus-visible:border-violet-bright focus-visible:ring-3 focus-visible:ring-violet/35 focus-visible:outline-none aria-invalid:border-danger-soft aria-invalid:focus-visible:ring-danger/30 disabled:opacity-60 max-sm:text-[16px]";
 
 export function Input({ className, ...rest }: ComponentProps<"input">) {
   return <input className={cn(inputClass, "h-9.5 max-sm:h-11", className)} {...rest} />;

@@ -12,12 +12,14 @@ type FieldProps = {
   help?: ReactNode;
   error?: string;
   optional?: boolean;
+  /** Stands at the right of the label. */
+  note?: string;
   className?: string;
   children: (control: ControlProps) => ReactNode;
 };
 
 /** Label, control, help and error, tied together for those who cannot see that they are. */
-export function Field({ label, help, error, optional, className, children }: FieldProps) {
+export function Field({ label, help, error, optional, note, className, children }: FieldProps) {
   const id = useId();
   const described = [error && `${id}-error`, help && `${id}-help`].filter(Boolean).join(" ");
   return (
@@ -25,6 +27,7 @@ export function Field({ label, help, error, optional, className, children }: Fie
       <label htmlFor={id} className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
         {label}{" "}
         {optional && <span className="text-faint">optional</span>}
+        {note && <span className="whitespace-nowrap text-faint max-sm:hidden">{note}</span>}
       </label>
       {children({ id, "aria-invalid": error ? true : undefined, "aria-describedby": described || undefined })}
       {error && (
@@ -47,12 +50,13 @@ type Bound = {
   error?: string;
   help?: ReactNode;
   optional?: boolean;
+  note?: string;
   fieldClassName?: string;
 };
 
-export function TextField({ registration, label, error, help, optional, fieldClassName, ...rest }: Bound & ComponentProps<"input">) {
+export function TextField({ registration, label, error, help, optional, note, fieldClassName, ...rest }: Bound & ComponentProps<"input">) {
   return (
-    <Field label={label} error={error} help={help} optional={optional} className={fieldClassName}>
+    <Field label={label} error={error} help={help} optional={optional} note={note} className={fieldClassName}>
       {(control) => <Input {...rest} {...registration} {...control} />}
     </Field>
   );

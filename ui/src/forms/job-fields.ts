@@ -101,6 +101,7 @@ export const CONFIG_GROUPS = {
     field("lora.targets", { when: withAdapters }),
   ],
   examples: [field("data.chat_template"), field("data.train_on"), field("data.packing"), field("data.too_long"), field("data.eval_fraction")],
+  mix: [field("data.weight")],
   backend: [field("backend")],
   training: [field("epochs"), field("learning_rate"), field("batch_size"), field("max_steps")],
   optimizer: [

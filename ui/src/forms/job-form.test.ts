@@ -209,11 +209,15 @@ describe("starting a job", () => {
 
 const config = { epochs: 3, data: { train_path: "/data/a.jsonl", tokenizer: { kind: "file", path: "/models/m/tokenizer.json" } }, model: { path: "/models/m", preset: null } };
 
-const given = { requested_config: config, dataset_id: null, eval_dataset_id: null, model_id: null, gpu_type: null, host_memory: null };
+const given = { requested_config: config, dataset_id: null, mix: [], eval_dataset_id: null, model_id: null, gpu_type: null, host_memory: null };
 
 it("starts a job like another one with what was set for it", () => {
   expect(likeJob(given)).toEqual({ config });
   expect(likeJob({ ...given, requested_config: { memory: "stream" }, gpu_type: "H200", host_memory: 512 })).toEqual({ config: { memory: { mode: "stream" } }, gpu_type: "H200", host_memory: 512 });
+});
+
+it("mixes the same datasets with the same weights", () => {
+  expect(likeJob({ ...given, dataset_id: "d1", mix: [{ dataset_id: "d2", name: "more", weight: 0.5 }] }).mix).toEqual([{ dataset_id: "d2", weight: "0.5" }]);
 });
 
 it("names what was given by id by its id, and no path with it", () => {

@@ -110,6 +110,9 @@ export function parseConfig(text: string): ParsedJson {
 export const NEW_PROJECT = "new";
 export const OTHER_GPU = "other";
 
+/** A dataset that is mixed in; an empty weight is the default. */
+export type MixedValues = { dataset_id: string; weight: string };
+
 export type JobFormValues = {
   name: string;
   /** An id, or NEW_PROJECT. */
@@ -117,6 +120,8 @@ export type JobFormValues = {
   projectName: string;
   /** Ids of one's own; "" where the config names paths instead. */
   dataset_id: string;
+  /** More datasets that are trained together with the first. */
+  mix: MixedValues[];
   /** "" where a part of the dataset is held out. */
   eval_dataset_id: string;
   model_id: string;
@@ -127,14 +132,15 @@ export type JobFormValues = {
   config: ConfigValues;
 };
 
-type Start = { config?: Json; projectName?: string; dataset_id?: string; eval_dataset_id?: string; model_id?: string; gpu_type?: string; host_memory?: number };
+type Start = { config?: Json; projectName?: string; dataset_id?: string; mix?: MixedValues[]; eval_dataset_id?: string; model_id?: string; gpu_type?: string; host_memory?: number };
 
 /** A new form starts empty: what nobody types is not sent, and the server's defaults hold. */
-export const startingValues = (project: string, { config = {}, projectName = "", dataset_id = "", eval_dataset_id = "", model_id = "", gpu_type, host_memory }: Start = {}): JobFormValues => ({
+export const startingValues = (project: string, { config = {}, projectName = "", dataset_id = "", mix = [], eval_dataset_id = "", model_id = "", gpu_type, host_memory }: Start = {}): JobFormValues => ({
   name: "",
   project,
   projectName,
   dataset_id,
+  mix,
   eval_dataset_id,
   model_id,
   gpu: gpu_type ? OTHER_GPU : "",
@@ -149,6 +155,7 @@ export const jobRules = z
     project: z.string(),
     projectName: textRule(ProjectSchema.name),
     dataset_id: z.string(),
+    mix: z.array(z.object({ dataset_id: z.string(), weight: z.string() })),
     eval_dataset_id: z.string(),
     model_id: z.string(),
     gpu: z.string(),
@@ -162,6 +169,13 @@ export const jobRules = z
     if (values.gpu === OTHER_GPU && values.otherGpu === "") say("otherGpu", "Enter a GPU name, such as H200.");
     const memory = numberMistake(values.host_memory, JobSchema.host_memory);
     if (memory) say("host_memory", memory);
+    values.mix.forEach(({ dataset_id, weight }, index) => {
+      const chosen = [values.dataset_id, ...values.mix.slice(0, index).map((each) => each.dataset_id)];
+      if (dataset_id === "") say(`mix.${index}.dataset_id`, "Choose a dataset, or remove this line.");
+      else if (chosen.includes(dataset_id)) say(`mix.${index}.dataset_id`, "This dataset is chosen twice. Choose it once and raise its weight.");
+      const mistake = numberMistake(weight, CONFIG_SCHEMA["data.weight"]);
+      if (mistake) say(`mix.${index}.weight`, mistake);
+    });
     for (const field of CONFIG_FIELDS) {
       if ((field.kind !== "whole" && field.kind !== "decimal") || !applies(field, values.config)) continue;
       const typed = String(valueAt(values.config, field.path) ?? "");
@@ -176,8 +190,9 @@ export const jobRules = z
 export const gpuTypeOf = ({ gpu, otherGpu }: Pick<JobFormValues, "gpu" | "otherGpu">) => (gpu === OTHER_GPU ? otherGpu.trim() : gpu) || null;
 
 /** What is given by id. A config that names paths instead says nothing about them. */
-export const idsOf = ({ dataset_id, eval_dataset_id, model_id }: Pick<JobFormValues, "dataset_id" | "eval_dataset_id" | "model_id">) => ({
+export const idsOf = ({ dataset_id, mix, eval_dataset_id, model_id }: Pick<JobFormValues, "dataset_id" | "mix" | "eval_dataset_id" | "model_id">) => ({
   ...(dataset_id && { dataset_id }),
+  ...(mix.length > 0 && { mix: mix.filter((each) => each.dataset_id !== "").map((each) => ({ dataset_id: each.dataset_id, ...(parseNumber(each.weight) !== null && { weight: parseNumber(each.weight) as number }) })) }),
   ...(eval_dataset_id && { eval_dataset_id }),
   ...(model_id && { model_id }),
 });
@@ -225,7 +240,7 @@ export function jobFailure(error: unknown, gpu: string): JobFailure {
   if (!(error instanceof ApiProblem) || error.fieldErrors.length === 0) return { fields: [], others: [sentenceOf(error)] };
   const failure: JobFailure = { fields: [], others: [] };
   for (const { field, message } of error.fieldErrors) {
-    const path = field === "gpu_type" ? (gpu === OTHER_GPU ? "otherGpu" : "gpu") : FORM_FIELDS[field];
+    const path = field === "gpu_type" ? (gpu === OTHER_GPU ? "otherGpu" : "gpu") : /^mix\.\d+\./.test(field) ? field : FORM_FIELDS[field];
     const isConfig = CONFIG_FIELDS.some((known) => `config.${known.path}` === field);
     if (path || isConfig) failure.fields.push({ path: path ?? field, message });
     // A person cannot correct the path; the sentence is enough.
@@ -234,10 +249,10 @@ export function jobFailure(error: unknown, gpu: string): JobFailure {
   return failure;
 }
 
-type Like = { config: Json; dataset_id?: string; eval_dataset_id?: string; model_id?: string; gpu_type?: string; host_memory?: number };
+type Like = { config: Json; dataset_id?: string; mix?: MixedValues[]; eval_dataset_id?: string; model_id?: string; gpu_type?: string; host_memory?: number };
 
 /** What a form for a job like another one starts with: what somebody set, and no default. What was given by id is named by id again, not by its path. */
-export function likeJob(job: Pick<Job, "requested_config" | "dataset_id" | "eval_dataset_id" | "model_id" | "gpu_type" | "host_memory">): Like {
+export function likeJob(job: Pick<Job, "requested_config" | "dataset_id" | "mix" | "eval_dataset_id" | "model_id" | "gpu_type" | "host_memory">): Like {
   let config = spelledOut(job.requested_config as Json);
   if (job.dataset_id) config = withValue(config, "data.train_path", undefined);
   if (job.eval_dataset_id) config = withValue(config, "data.eval_path", undefined);
@@ -248,5 +263,6 @@ export function likeJob(job: Pick<Job, "requested_config" | "dataset_id" | "eval
     if (typeof tokenizer === "string" && tokenizer.startsWith(folder)) config = withValue(config, "data.tokenizer", undefined);
     config = withValue(config, "model.path", undefined);
   }
-  return { config, dataset_id: job.dataset_id ?? undefined, eval_dataset_id: job.eval_dataset_id ?? undefined, model_id: job.model_id ?? undefined, gpu_type: job.gpu_type ?? undefined, host_memory: job.host_memory ?? undefined };
+  const mix = job.mix.length > 0 ? job.mix.map(({ dataset_id, weight }) => ({ dataset_id, weight: String(weight) })) : undefined;
+  return { config, dataset_id: job.dataset_id ?? undefined, mix, eval_dataset_id: job.eval_dataset_id ?? undefined, model_id: job.model_id ?? undefined, gpu_type: job.gpu_type ?? undefined, host_memory: job.host_memory ?? undefined };
 }

@@ -18,6 +18,7 @@ from gpubloom.engine.data.tokenizer import Tokenizer
 from gpubloom.errors import InputError
 from gpubloom.plan import DataConfig, find_files
 from gpubloom.traincard import Reporter
+from gpubloom.traincard.findings import Finding
 
 _SNIFFED_BYTES = 8_192
 
@@ -93,7 +94,7 @@ class Dataset:
     train: Rows
     eval: Rows | None
     tokenizer: Tokenizer
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     # The token that closes what the model writes in a conversation, where it is a special one.
     turn_end: int | None = None
     # Of a file of examples: rows that became examples, to train or to evaluate on, and rows that there are.
@@ -125,7 +126,7 @@ class Dataset:
             train=Windows(train, context_length),
             eval=Windows(evaluation, context_length) if len(evaluation) else None,
             tokenizer=tokenizer,
-            notes=notes,
+            findings=tuple(Finding("run_warning", "warning", note) for note in notes),
         )
 
     @classmethod
@@ -135,25 +136,30 @@ class Dataset:
 
         tokenizer = Tokenizer.create(config.tokenizer, ())
         found = open_examples(config, context_length, cache)
-        if found.findings.template is not None:
-            tokenizer = tokenizer.with_template(found.findings.template)
-        end = found.findings.turn_end
+        if found.facts.template is not None:
+            tokenizer = tokenizer.with_template(found.facts.template)
+        end = found.facts.turn_end
         return cls(
             train=found.train,
             eval=found.eval,
             tokenizer=tokenizer,
-            notes=found.findings.notes,
+            findings=found.facts.findings,
             turn_end=end if end is not None and tokenizer.is_special(end) else None,
-            rows_used=found.findings.rows_used,
-            rows_total=found.findings.rows_total,
+            rows_used=found.facts.rows_used,
+            rows_total=found.facts.rows_total,
         )
 
     def report(self, reporter: Reporter) -> None:
         """Tells what was read and what a person should know about it, before a model is loaded for it."""
         if self.rows_total is not None:
             reporter.describe({"rows_used": self.rows_used, "rows_total": self.rows_total})
-        for note in self.notes:
-            reporter.log(note, level="warning")
+        for finding in self.findings:
+            reporter.finding(finding)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The findings as sentences."""
+        return tuple(finding.sentence for finding in self.findings)
 
     @property
     def vocab_size(self) -> int:

@@ -24,23 +24,24 @@ from gpubloom.datasets import ModelFiles, ReadingOptions, example_files, read_ex
 from gpubloom.engine.data.packing import Examples, PackedRows, pack
 from gpubloom.engine.shards.atomic_folder import complete_or_absent
 from gpubloom.plan import DataConfig
+from gpubloom.traincard.findings import Finding
 
 _INDEX = "examples.json"
 _TOKENS, _TRAINED, _LENGTHS = np.dtype("<u4"), np.dtype(np.bool_), np.dtype("<u4")
 
 Sides = dict[str, Examples]
-_VERSION = 4
+_VERSION = 6
 _TEMPLATE_FILES = ("tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 
 
 @dataclass(frozen=True)
-class Findings:
+class ReadFacts:
     """What is known about the examples besides their tokens."""
 
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     # The token that closes what the model writes, where all conversations agree on one.
     turn_end: int | None
-    # Of the file that is trained on: rows that became examples, and rows that there are.
+    # Of the files that are trained on: rows that became examples, and rows that there are.
     rows_used: int
     rows_total: int
     # The chat template of the conversations, where the model folder does not have this one.
@@ -54,15 +55,15 @@ class ExampleWriter:
         self._files = [(folder / f"{side}.{name}").open("wb") for name in ("tokens", "trained", "lengths")]
         self.count = 0
 
-    def add(self, ids: Sequence[int], trained: Sequence[bool]) -> None:
+    def add(self, ids: Sequence[int], trained: Sequence[bool], times: int = 1) -> None:
         columns: list[npt.NDArray[Any]] = [
             np.asarray(ids, dtype=_TOKENS),
             np.asarray(trained, dtype=_TRAINED),
             np.asarray([len(ids)], dtype=_LENGTHS),
         ]
         for file, column in zip(self._files, columns, strict=True):
-            file.write(column.tobytes())
-        self.count += 1
+            file.write(column.tobytes() * times)
+        self.count += times
 
     def __enter__(self) -> "ExampleWriter":
         return self
@@ -74,7 +75,9 @@ class ExampleWriter:
             file.close()
 
 
-def kept_examples(folder: Path | None, key: str, make: Callable[[Path], Findings]) -> tuple[Sides, Findings]:
+def kept_examples(
+    folder: Path | None, key: str, make: Callable[[Path], ReadFacts]
+) -> tuple[Sides, ReadFacts]:
     """The examples of a folder, made there unless they are. Without a folder, nothing stays behind."""
     if folder is None:
         with TemporaryDirectory(prefix="bloom-examples-") as temporary:
@@ -90,12 +93,12 @@ def kept_examples(folder: Path | None, key: str, make: Callable[[Path], Findings
     return _read(folder), found
 
 
-def _index(folder: Path, key: str) -> Findings | None:
+def _index(folder: Path, key: str) -> ReadFacts | None:
     try:
         said = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
         if said.pop("key") != key:
             return None
-        return Findings(**{**said, "notes": tuple(said["notes"])})
+        return ReadFacts(**{**said, "findings": tuple(Finding(**each) for each in said["findings"])})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -118,11 +121,11 @@ def _side(folder: Path, side: str) -> Examples:
 
 @dataclass(frozen=True)
 class OpenedExamples:
-    """Both sides of a file of examples, packed into rows of one length."""
+    """Both sides of files of examples, packed into rows of one length."""
 
     train: PackedRows
     eval: PackedRows | None
-    findings: Findings
+    facts: ReadFacts
 
 
 def open_examples(config: DataConfig, context_length: int, cache: Path | None = None) -> OpenedExamples:
@@ -132,11 +135,11 @@ def open_examples(config: DataConfig, context_length: int, cache: Path | None = 
     assert config.tokenizer.path is not None, "the config refuses examples without a tokenizer"
     tokenizer = Path(config.tokenizer.path)
     # Said before anything is hashed.
-    for file in (train, evaluation):
+    for file in (*train, evaluation):
         if file is not None:
             file.open()
 
-    def make(folder: Path) -> Findings:
+    def make(folder: Path) -> ReadFacts:
         model = ModelFiles.load(tokenizer, config.template_name)
         with ExitStack() as stack:
             writers = {side: stack.enter_context(ExampleWriter(folder, side)) for side in ("train", "eval")}
@@ -145,16 +148,17 @@ def open_examples(config: DataConfig, context_length: int, cache: Path | None = 
                 evaluation,
                 options,
                 model,
-                lambda side, example: writers[side].add(example.ids, example.trained),
+                lambda side, example, times: writers[side].add(example.ids, example.trained, times),
             )
         is_new = config.template_name is not None or model.template.is_fallback
         template = model.template.source if is_new and read.has_conversations else None
-        return Findings(read.notes, read.turn_end, read.train.used, read.train.rows, template)
+        used, rows = sum(file.used for file in read.train), sum(file.rows for file in read.train)
+        return ReadFacts(read.findings, read.turn_end, used, rows, template)
 
     tokenizer_files = (tokenizer.with_name(name) for name in _TEMPLATE_FILES)
-    data_files = [file.path for file in (train, evaluation) if file is not None]
+    data_files = [file.path for file in (*train, evaluation) if file is not None]
     key = _key(config, context_length, [*data_files, tokenizer, *tokenizer_files])
-    sides, findings = kept_examples(cache, key, make)
+    sides, facts = kept_examples(cache, key, make)
     rows = {
         side: pack(examples, context_length, together=config.packing)
         for side, examples in sides.items()
@@ -166,7 +170,7 @@ def open_examples(config: DataConfig, context_length: int, cache: Path | None = 
         replace(rows[side], length=longest) if side in rows else None for side in ("train", "eval")
     )
     assert packed_train is not None
-    return OpenedExamples(packed_train, packed_eval, findings)
+    return OpenedExamples(packed_train, packed_eval, facts)
 
 
 def _key(config: DataConfig, context_length: int, files: list[Path]) -> str:
@@ -174,7 +178,7 @@ def _key(config: DataConfig, context_length: int, files: list[Path]) -> str:
     asked = config.model_dump(
         include={
             *("format", "columns", "encoding", "eval_format", "eval_columns", "eval_encoding"),
-            *("chat_template", "train_on", "too_long", "eval_fraction"),
+            *("chat_template", "train_on", "too_long", "eval_fraction", "weight", "mix"),
         }
     )
     digest = hashlib.blake2b(json.dumps([_VERSION, context_length, asked], sort_keys=True).encode())

@@ -23,12 +23,20 @@ _MOST_UNUSED = 1_000
 
 
 def _file(said: dict[str, Any]) -> ExampleFile:
-    return ExampleFile(Path(said["path"]), said["format"], said["columns"], said["encoding"])
+    return ExampleFile(
+        Path(said["path"]), said["format"], said["columns"], said["encoding"], said["weight"], said["name"]
+    )
+
+
+def named_files(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every file of a request, the first to train on first."""
+    files = request["files"]
+    return [*files["train"], *([files["eval"]] if files["eval"] else [])]
 
 
 def _confine(request: dict[str, Any]) -> None:
     tokenizer = Path(request["tokenizer"])
-    folders = [Path(file["path"]).parent for file in request["files"].values() if file]
+    folders = [Path(file["path"]).parent for file in named_files(request)]
     confine_reader(
         [*folders, *with_links(tokenizer.parent)],
         limits=Limits(request["cpu_seconds"], memory_bytes=_MEMORY_BYTES),
@@ -46,7 +54,7 @@ def main() -> None:
         end_process_after(TEMPLATE_CPU_SECONDS)
         files = request["files"]
         found = preflight(
-            _file(files["train"]),
+            [_file(file) for file in files["train"]],
             _file(files["eval"]) if files["eval"] else None,
             ReadingOptions(**request["options"]),
             ModelFiles.load(Path(request["tokenizer"]), request["template"]),
@@ -67,10 +75,8 @@ def _shown(found: Preflight, request: dict[str, Any]) -> dict[str, Any]:
     fields["findings"] = [finding.as_dict() for finding in found.findings]
     for finding in fields["findings"]:
         finding["sentence"] = _named(finding["sentence"], request)[:_LONGEST_SENTENCE]
-    for side in ("train", "eval"):
-        file = fields[f"{side}_file"]
+    for file in (fields["train_file"], *fields["mixed_files"], fields["eval_file"]):
         if file is not None:
-            file["name"] = request["files"][side]["name"]
             file["unused_columns"] = [name[:500] for name in file["unused_columns"][:_MOST_UNUSED]]
             for problem in file["problems"]:
                 problem["reason"] = problem["reason"][:_LONGEST_SENTENCE]
@@ -79,9 +85,11 @@ def _shown(found: Preflight, request: dict[str, Any]) -> dict[str, Any]:
 
 def _named(sentence: str, request: dict[str, Any]) -> str:
     """People know files by other names, and paths of this machine are nobody's business."""
-    for file in filter(None, request["files"].values()):
-        path = Path(file["path"])
-        sentence = sentence.replace(str(path), file["name"]).replace(path.name, file["name"])
+    files = named_files(request)
+    for file in files:
+        sentence = sentence.replace(file["path"], file["name"])
+    if len(files) == 1:
+        sentence = sentence.replace(Path(files[0]["path"]).name, files[0]["name"])
     return sentence.replace(str(Path(request["tokenizer"]).parent), "the model")
 
 

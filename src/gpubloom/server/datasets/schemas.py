@@ -364,6 +364,9 @@ class FilePreflightOut(Schema):
     tokens_removed: int
     unused_columns: list[str]
     problems: list[RowProblemOut]
+    weight: Annotated[float, Field(description="How often an epoch trains each example of the dataset.")]
+    train_examples: Annotated[int, Field(description="Examples of the dataset that an epoch trains.")]
+    train_tokens: int
 
 
 class PreflightOut(Schema):
@@ -373,6 +376,9 @@ class PreflightOut(Schema):
     eval: SideCountsOut | None
     train_file: FilePreflightOut
     eval_file: FilePreflightOut | None
+    mixed_files: Annotated[
+        list[FilePreflightOut], Field(description="Datasets that are trained together with the first.")
+    ]
     sequence_length: int
     truncated_share: float
     duplicates: Annotated[int, Field(description="Examples that repeat an earlier one of their dataset.")]

@@ -74,6 +74,7 @@ def job_of(run: Run, run_dir: Path, reading: Reading) -> JobOut:
         dataset_name=None,
         eval_dataset_id=None,
         eval_dataset_name=None,
+        mix=[],
         model_id=None,
         model_name=None,
         project_id=UUID(run.project_id or str(USER_ID)),

@@ -4,14 +4,14 @@ Their paths are internal to the server and no user could name them. They are add
 check of a config's paths accepts exactly these paths.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import or_, select
+from sqlalchemy import String, cast, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
@@ -28,6 +28,15 @@ from gpubloom.server.storage.service import StoredKind
 
 
 @dataclass(frozen=True)
+class MixedInput:
+    """One more dataset to train on."""
+
+    dataset: Dataset
+    path: str
+    weight: float
+
+
+@dataclass(frozen=True)
 class Inputs:
     """What was given by id; nothing, when paths were named instead."""
 
@@ -39,6 +48,7 @@ class Inputs:
     eval_path: str | None = None
     # The same as plain text, of a dataset that was made from documents.
     text_path: str | None = None
+    mix: tuple[MixedInput, ...] = ()
 
     def put_into(self, config: dict[str, Any]) -> dict[str, Any]:
         """The config with the paths of what was given, and the dataset's mapping unless it says otherwise."""
@@ -49,6 +59,8 @@ class Inputs:
             filled["data"] = self._data(self.dataset, filled.get("data"), pretrained)
         if self.eval_dataset is not None:
             filled["data"] = self._eval_data(self.eval_dataset, filled.get("data"))
+        if self.mix:
+            filled["data"] = self._mixed_data(filled.get("data"))
         if self.model is not None:
             filled["model"] = _with_path(filled.get("model"), "model", "path", self.model_path)
         return filled
@@ -62,27 +74,43 @@ class Inputs:
             return data
         if not isinstance(data, dict) or data.get("kind", "examples") != "examples":
             return data
-        # As inspected: what the preview marked is what is trained.
-        mapping = (dataset.report or {}).get("mapping") or {
-            "format": dataset.format,
-            "columns": dataset.columns,
-        }
-        return {"kind": "examples", **mapping, "encoding": dataset.encoding, **data}
+        found = {"kind": "examples", "name": dataset.name, **_mapping(dataset)}
+        return {**found, "encoding": dataset.encoding, **data}
 
     def _eval_data(self, dataset: Dataset, data: Any) -> Any:
         data = _with_path(data, "data", "eval_path", self.eval_path, "eval_dataset_id")
         if not isinstance(data, dict) or data.get("kind") != "examples":
             return data
-        mapping = (dataset.report or {}).get("mapping") or {
-            "format": dataset.format,
-            "columns": dataset.columns,
-        }
+        mapping = _mapping(dataset)
         return {
+            "eval_name": dataset.name,
             "eval_format": mapping["format"],
             "eval_columns": mapping["columns"],
             "eval_encoding": dataset.encoding,
             **data,
         }
+
+    def _mixed_data(self, data: Any) -> Any:
+        if self.dataset is None:
+            raise InvalidInput.for_field(
+                "mix", "Send dataset_id: the datasets of mix are trained together with it.", code="no_data"
+            )
+        return _with_path(
+            data,
+            "data",
+            "mix",
+            [
+                {
+                    "path": each.path,
+                    "name": each.dataset.name,
+                    "weight": each.weight,
+                    **_mapping(each.dataset),
+                    "encoding": each.dataset.encoding,
+                }
+                for each in self.mix
+            ],
+            "mix",
+        )
 
     def name_of(self, path: str) -> str | None:
         """What its owner calls the dataset with this path."""
@@ -90,11 +118,12 @@ class Inputs:
             return self.dataset.name
         if self.eval_dataset is not None and path == self.eval_path:
             return self.eval_dataset.name
-        return None
+        return next((each.dataset.name for each in self.mix if each.path == path), None)
 
     def include(self, path: str) -> bool:
         """Whether a path of the config is one that was put there, or the tokenizer that comes with it."""
         own = [self.dataset_path, self.text_path, self.eval_path, self.model_path]
+        own += [each.path for each in self.mix]
         if self.model_path is not None:
             own.append(str(Path(self.model_path) / "tokenizer.json"))
         return path in own
@@ -103,11 +132,16 @@ class Inputs:
 NO_INPUTS = Inputs()
 
 
+def _mapping(dataset: Dataset) -> dict[str, Any]:
+    """Format and columns as inspected: what the preview marked is what is trained."""
+    return (dataset.report or {}).get("mapping") or {"format": dataset.format, "columns": dataset.columns}
+
+
 def _kind(data: Any) -> Any:
     return data.get("kind", "text") if isinstance(data, dict) else "text"
 
 
-def _with_path(part: Any, name: str, field: str, path: str | None, by_id: str | None = None) -> Any:
+def _with_path(part: Any, name: str, field: str, path: Any, by_id: str | None = None) -> Any:
     if part is None:
         part = {}
     if not isinstance(part, dict):
@@ -130,6 +164,7 @@ async def find_inputs(
     dataset_id: UUID | None,
     model_id: UUID | None,
     eval_dataset_id: UUID | None = None,
+    mix: Sequence[tuple[UUID, float]] = (),
 ) -> Inputs:
     """The user's own dataset and model, ready for use. Those of other users are not found."""
     dataset = dataset_path = text_path = model = model_path = None
@@ -148,7 +183,20 @@ async def find_inputs(
         with _as_field("eval_dataset_id"):
             held = await get_ready_dataset(session, principal, eval_dataset_id)
         held_path = str(dataset_file(settings, held))
-    return Inputs(dataset, dataset_path, model, model_path, held, held_path, text_path)
+    mixed = []
+    for number, (mixed_id, weight) in enumerate(mix):
+        with _as_field(f"mix.{number}.dataset_id"):
+            more = await get_ready_dataset(session, principal, mixed_id)
+        mixed.append(MixedInput(more, str(dataset_file(settings, more)), weight))
+    ids = [dataset_id, *(each.dataset.id for each in mixed)]
+    for number, each in enumerate(mixed):
+        if each.dataset.id in ids[: number + 1]:
+            raise InvalidInput.for_field(
+                f"mix.{number}.dataset_id",
+                f"{each.dataset.name} is chosen twice. Choose it once and raise its weight.",
+                code="contradictory_fields",
+            )
+    return Inputs(dataset, dataset_path, model, model_path, held, held_path, text_path, tuple(mixed))
 
 
 @contextmanager
@@ -168,6 +216,9 @@ async def find_use(session: AsyncSession, kind: StoredKind, row_id: UUID) -> str
         else (TrainingJob.model_id,)
     )
     refers = or_(*(column == row_id for column in columns))
+    if kind == "dataset":
+        # Mixed datasets are in the config by their paths, and a path holds the id.
+        refers = or_(refers, cast(TrainingJob.config, String).contains(f"/{row_id}/"))
     name = await session.scalar(
         select(TrainingJob.name).where(refers, TrainingJob.status.not_in(ENDED)).limit(1)
     )

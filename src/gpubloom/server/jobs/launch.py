@@ -190,6 +190,10 @@ def read_config(
         if config.data.train_path == demo["data"]["train_path"]
         else readable("data.train_path", config.data.train_path),
         "eval_path": readable("data.eval_path", config.data.eval_path),
+        "mix": [
+            each.model_copy(update={"path": readable(f"data.mix.{number}.path", each.path)})
+            for number, each in enumerate(config.data.mix)
+        ],
         "tokenizer": tokenizer.model_copy(update={"path": readable("data.tokenizer.path", tokenizer.path)}),
     }
     return config.model_copy(
@@ -218,7 +222,7 @@ def defaults_for(config: TrainConfig, requested: dict[str, Any]) -> dict[str, An
     """What the job would use for every field that was not requested; without the server's own paths."""
     fields = config.model_dump(mode="json", exclude={"version", "name"})
     fields["model"]["context_length"] = config.context_length
-    for part, names in {"data": ("train_path", "eval_path", "tokenizer"), "model": ("path",)}.items():
+    for part, names in {"data": ("train_path", "eval_path", "mix", "tokenizer"), "model": ("path",)}.items():
         for name in names:
             fields[part].pop(name)
     return _not_in(fields, TrainConfig.own_names(requested))
@@ -249,6 +253,8 @@ async def check_files(config: TrainConfig, settings: Settings, inputs: Inputs = 
 
     await anyio.to_thread.run_sync(check, "data.train_path", config.data.train_path)
     await anyio.to_thread.run_sync(check, "data.eval_path", config.data.eval_path)
+    for number, each in enumerate(config.data.mix):
+        await anyio.to_thread.run_sync(check, f"data.mix.{number}.path", each.path)
     folder, tokenizer = config.model.path, config.data.tokenizer.path
     await anyio.to_thread.run_sync(check, "model.path", folder)
     # A model's own tokenizer is part of its folder, which may also lack one.

@@ -147,7 +147,7 @@ async def _on_requested_machine(
     if not refusal.errors or refusal.errors[0].code not in _STILL_PLANNED:
         return None
     asked = body.model_copy(
-        update={"config": _without_data(body.config), "dataset_id": None, "eval_dataset_id": None}
+        update={"config": _without_data(body.config), "dataset_id": None, "eval_dataset_id": None, "mix": []}
     )
     model_only = replace(project, data_path=None, dataset_id=None)
     try:
@@ -257,6 +257,7 @@ async def _inputs(
         dataset_id=dataset_id,
         model_id=body.model_id,
         eval_dataset_id=body.eval_dataset_id,
+        mix=[(each.dataset_id, each.weight) for each in body.mix],
     )
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import anyio.to_thread
 
-from gpubloom.datasets import ReadingOptions, example_files
+from gpubloom.datasets import ExampleFile, ReadingOptions, example_files
 from gpubloom.datasets.remote_data import is_remote
 from gpubloom.plan import CountedData, TrainConfig
 from gpubloom.server.datasets.files import datasets_folder
+from gpubloom.server.datasets.preflight_process import named_files
 from gpubloom.server.jobs.inputs import Inputs
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.settings import Settings
@@ -23,7 +24,7 @@ from gpubloom.server.storage import children
 
 MODULE = "gpubloom.server.datasets.preflight_process"
 _SECONDS = 300
-_VERSION = 2
+_VERSION = 3
 _KEPT = 20
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 
@@ -42,20 +43,22 @@ def _request(settings: Settings, config: TrainConfig, inputs: Inputs) -> dict[st
         )
     train, evaluation = example_files(data)
     options = ReadingOptions.of(data, config.context_length)
-    files = {
-        side: None
-        if file is None
-        else {
+
+    def described(file: ExampleFile) -> dict[str, Any]:
+        return {
             "path": str(file.path),
-            "name": inputs.name_of(str(file.path)) or file.path.name,
+            "name": inputs.name_of(str(file.path)) or file.title,
             "format": file.format,
             "columns": file.columns,
             "encoding": file.encoding,
+            "weight": file.weight,
         }
-        for side, file in (("train", train), ("eval", evaluation))
-    }
+
     return {
-        "files": files,
+        "files": {
+            "train": [described(file) for file in train],
+            "eval": None if evaluation is None else described(evaluation),
+        },
         "options": {name: getattr(options, name) for name in ReadingOptions.__dataclass_fields__},
         "packing": data.packing,
         "tokenizer": data.tokenizer.path,
@@ -68,10 +71,11 @@ def _request(settings: Settings, config: TrainConfig, inputs: Inputs) -> dict[st
 
 def _stored_at(settings: Settings, request: dict[str, Any]) -> Path | None:
     """Where this very pre-flight is kept; None where the data is no uploaded dataset."""
-    folder = Path(request["files"]["train"]["path"]).parent
+    files = named_files(request)
+    folder = Path(files[0]["path"]).parent
     if folder.parent != datasets_folder(settings):
         return None
-    paths = [Path(file["path"]) for file in request["files"].values() if file]
+    paths = [Path(file["path"]) for file in files]
     paths += [Path(request["tokenizer"]).with_name(name) for name in _TOKENIZER_FILES]
     states = []
     for path in paths:

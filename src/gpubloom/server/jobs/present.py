@@ -2,6 +2,7 @@
 
 from pathlib import PurePath
 from typing import Any, TypeVar
+from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -12,7 +13,7 @@ from gpubloom.scripts.task import ScriptTask, script_task
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.files import has_files, has_model
 from gpubloom.server.jobs.listing import queue_position
-from gpubloom.server.jobs.schemas import Branch, CamelJob, JobOffer, JobOut, LiveSettings
+from gpubloom.server.jobs.schemas import Branch, CamelJob, JobOffer, JobOut, LiveSettings, MixedDatasetOut
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS
 from gpubloom.server.jobs.summary import read_run_report, read_summary
 from gpubloom.server.jobs.tables import TrainingJob
@@ -60,6 +61,7 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         dataset_name=None if dataset is None else dataset.name,
         eval_dataset_id=job.eval_dataset_id,
         eval_dataset_name=None if held is None else held.name,
+        mix=await _mix(session, config),
         model_id=job.model_id,
         model_name=None if model is None else model.name,
         project_id=job.project_id,
@@ -99,6 +101,24 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         created_at=job.created_at,
         updated_at=job.updated_at,
     )
+
+
+async def _mix(session: AsyncSession, config: TrainConfig | None) -> list[MixedDatasetOut]:
+    """The datasets that are mixed into the data, by the ids in their paths."""
+    found = []
+    for each in [] if config is None else config.data.mix:
+        try:
+            dataset_id = UUID(PurePath(each.path).parent.name)
+        except ValueError:
+            # A path that somebody named, which belongs to no dataset.
+            continue
+        dataset = await session.get(Dataset, dataset_id)
+        found.append(
+            MixedDatasetOut(
+                dataset_id=dataset_id, name=None if dataset is None else dataset.name, weight=each.weight
+            )
+        )
+    return found
 
 
 def failed_on_data(job: TrainingJob) -> bool:

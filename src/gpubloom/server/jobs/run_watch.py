@@ -20,6 +20,7 @@ from gpubloom.server.jobs.summary import Processes, storable
 from gpubloom.server.schema import Finding
 from gpubloom.traincard import Reading, RunEvent
 from gpubloom.traincard.diagnosis import diagnose
+from gpubloom.traincard.findings import OF_DATA
 from gpubloom.traincard.number_encoding import plain
 from gpubloom.traincard.reading import search_log
 from gpubloom.traincard.snapshot import elapsed_seconds, rank_section
@@ -29,9 +30,14 @@ LOOK_EVERY_SECONDS = 5.0
 # A job's page shows so many; the run directory holds all.
 _MOST_RANKS = 128
 _MOST_NODES = 32
-_OF_ENDED_RUNS = frozenset(
-    {"diverging", "few_rows_used", "overfitting", "no_learning", "run_warning", "run_error"}
-)
+_OF_ENDED_RUNS = OF_DATA | {
+    "diverging",
+    "few_rows_used",
+    "overfitting",
+    "no_learning",
+    "run_warning",
+    "run_error",
+}
 _LONGEST_LINE = 4_000
 # Readings of runs that somebody sends or looks at; each is a few megabytes at most.
 _MOST_WATCHED = 64

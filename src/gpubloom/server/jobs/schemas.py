@@ -17,6 +17,25 @@ from gpubloom.server.projects.schemas import CamelProjectIn, ProjectIn
 from gpubloom.server.schema import CAMEL_CASE, Line, MetricNumber, Schema, Span, Writable, described_as
 from gpubloom.server.storage.run_stores import StoreOut
 
+DatasetWeight = Annotated[float, Field(gt=0, le=limits.MAX_DATASET_WEIGHT, allow_inf_nan=False)]
+
+
+class MixedDatasetIn(Schema):
+    """One more dataset to train on together with `dataset_id`."""
+
+    dataset_id: UUID
+    weight: DatasetWeight = Field(
+        1.0, description="How often an epoch trains each example of the dataset; 0.5 trains half of them."
+    )
+
+
+class MixedDatasetOut(Schema):
+    """A dataset that a job trains on together with `dataset_id`. The name is None once it is deleted."""
+
+    dataset_id: UUID
+    name: str | None
+    weight: float
+
 
 class PlanRequest(Writable):
     """A training config and the machine that should run it."""
@@ -33,6 +52,11 @@ class PlanRequest(Writable):
     dataset_id: UUID | None = Field(None, description="One of your datasets, instead of a data path.")
     eval_dataset_id: UUID | None = Field(
         None, description="One of your datasets to evaluate on, instead of an eval split of the data."
+    )
+    mix: Annotated[list[MixedDatasetIn], Field(max_length=limits.MAX_MIXED_DATASETS)] = Field(
+        [],
+        description="More of your datasets to train on together with `dataset_id`, each with a weight. The "
+        "weight of `dataset_id` itself is data.weight of the config.",
     )
     model_id: UUID | None = Field(None, description="One of your models, instead of model.path.")
     gpu_type: Annotated[Line, Field(min_length=1, max_length=64)] | None = Field(
@@ -317,6 +341,7 @@ class JobOut(Schema):
     dataset_name: str | None
     eval_dataset_id: UUID | None
     eval_dataset_name: str | None
+    mix: list[MixedDatasetOut]
     model_id: UUID | None
     model_name: str | None
     project_id: UUID

@@ -150,6 +150,7 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
             "dataset_name": None,
             "eval_dataset_id": None,
             "eval_dataset_name": None,
+            "mix": [],
             "model_id": None,
             "error_message": None,
         }

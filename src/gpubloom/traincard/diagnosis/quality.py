@@ -5,10 +5,11 @@ They also hold for a run that has ended: a run that completed is not a run that 
 
 import math
 from collections.abc import Iterator
+from typing import get_args
 
 from gpubloom.traincard.diagnosis.rules import Limits
-from gpubloom.traincard.findings import Finding
-from gpubloom.traincard.reading import Reading
+from gpubloom.traincard.findings import OF_DATA, Finding, Severity
+from gpubloom.traincard.reading import LogLine, Reading
 
 _FEW_ROWS = 0.5
 # Of the lowest eval loss: an evaluation is noisy.
@@ -34,6 +35,9 @@ def few_rows_used(reading: Reading, now: float, limits: Limits) -> Iterator[Find
 def logged_warnings(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
     """Each warning and error of the run's log, once."""
     for line in reading.warnings.values():
+        if (known := _of_data(line)) is not None:
+            yield known
+            continue
         is_error = line.level == "error"
         yield Finding(
             "run_error" if is_error else "run_warning",
@@ -42,6 +46,15 @@ def logged_warnings(reading: Reading, now: float, limits: Limits) -> Iterator[Fi
             {"attempt": line.attempt},
             line.t,
         )
+
+
+def _of_data(line: LogLine) -> Finding | None:
+    """What the trainer says of its data, with its kind, severity and next step; None of any other line."""
+    said = line.finding or {}
+    kind, severity, next_step = said.get("kind"), said.get("severity"), said.get("next_step")
+    if kind not in OF_DATA or severity not in get_args(Severity) or not isinstance(next_step, str):
+        return None
+    return Finding(kind, severity, line.line, {"attempt": line.attempt}, line.t, next_step)
 
 
 def overfitting(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:

@@ -67,7 +67,7 @@ export function DatasetsPage() {
               return (
                 <div className="rounded-card border-2 border-dashed border-line-strong">
                   <EmptyState icon={FileUp} title="Drop a dataset file here." action={<div className="flex flex-wrap justify-center gap-2">{actions}</div>}>
-                    Supported files: .jsonl, .json, .csv, .tsv, .txt and .parquet, of any size. Documents (PDF, Word, Markdown, HTML) become training text. The format (chat messages, prompt and completion, plain text) is detected automatically, and a preview shows what a model learns from each row.
+                    Supported files: .jsonl, .json, .csv, .tsv, .txt and .parquet, of any size; text files also as .gz, .zst or .zip. Documents (PDF, Word, Markdown, HTML) become training text. The format (chat messages, prompt and completion, plain text) is detected automatically, and a preview shows what a model learns from each row.
                   </EmptyState>
                 </div>
               );

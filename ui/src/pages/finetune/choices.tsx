@@ -1,24 +1,27 @@
 /** Choice of the base model and of the dataset. */
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
+import { Plus, X } from "lucide-react";
 import { useState } from "react";
-import { useFormContext, useWatch } from "react-hook-form";
+import { useFieldArray, useFormContext, useWatch } from "react-hook-form";
 import { datasetsQuery } from "@/api/datasets";
 import { addModel, catalogueQuery, modelsQuery } from "@/api/models";
 import { sentenceOf } from "@/api/problem";
+import { NewJob } from "@/api/request-fields";
 import type { CatalogueModel, Dataset, Model } from "@/api/types";
 import { Button } from "@/components/button";
 import { ProgressBar } from "@/components/figures";
 import { ChooseFiles } from "@/uploads/file-input";
-import { GroupedSelect, Select } from "@/components/input";
+import { GroupedSelect, Input, Select } from "@/components/input";
 import { Notice } from "@/components/notice";
 import { toastFailure } from "@/components/toasts";
 import { Field } from "@/forms/field";
+import { CONFIG_GROUPS } from "@/forms/job-fields";
 import type { JobFormValues } from "@/forms/job-form";
 import { FORMAT_NAMES } from "@/pages/datasets/format-card";
 import { AddModelButton } from "@/pages/models/add-model-dialog";
 import { FindingsList } from "@/pages/models/findings-list";
-import { useFieldError } from "@/pages/new-job/config-fields";
+import { OneField, useFieldError } from "@/pages/new-job/config-fields";
 import { bytesText, counted, countText, parametersText } from "@/text/numbers";
 import { sendDatasets } from "@/uploads/chosen-files";
 import { FROM_HUB } from "./finetune-rules";
@@ -101,7 +104,7 @@ export const LISTED = { limit: 200 };
 
 /** The examples to learn from: a dataset that is here, or a file that is sent from here. */
 export function DataChoice() {
-  const { register, setValue } = useFormContext<JobFormValues>();
+  const { register, setValue, getValues } = useFormContext<JobFormValues>();
   const dataset_id = useWatch<JobFormValues, "dataset_id">({ name: "dataset_id" });
   const eval_dataset_id = useWatch<JobFormValues, "eval_dataset_id">({ name: "eval_dataset_id" });
   const error = useFieldError();
@@ -112,7 +115,10 @@ export function DataChoice() {
 
   async function send(files: File[]) {
     const [first] = await sendDatasets(files.slice(0, 1));
-    if (first) setValue("dataset_id", first.id, { shouldDirty: true, shouldValidate: true });
+    if (!first) return;
+    // Whoever has just added a line for another dataset means that one.
+    const empty = getValues("mix").findIndex((each) => each.dataset_id === "");
+    setValue(getValues("dataset_id") !== "" && empty >= 0 ? `mix.${empty}.dataset_id` : "dataset_id", first.id, { shouldDirty: true, shouldValidate: true });
   }
 
   return (
@@ -122,6 +128,7 @@ export function DataChoice() {
       </Field>
       {chosen && (chosen.status === "inspecting" || chosen.status === "fetching") && <ProgressBar value={chosen.progress} label={`Progress of ${chosen.name}`} />}
       {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}
+      <MixFields options={options} />
       <Field label="Validation dataset" optional error={error("eval_dataset_id")} help={eval_dataset_id ? undefined : "Without one, a part of the dataset is held out."}>
         {(control) => <Select value={eval_dataset_id} options={[["", "Hold out a part"], ...options.slice(1)]} {...register("eval_dataset_id")} {...control} />}
       </Field>
@@ -129,6 +136,46 @@ export function DataChoice() {
         <ChooseFiles text="Upload a file" onChoose={(files) => void send(files)} />
       </div>
     </div>
+  );
+}
+
+const [WEIGHT] = CONFIG_GROUPS.mix;
+const WEIGHT_HELP = "How often an epoch trains each example: 2 trains them twice, 0.5 trains half of them.";
+
+/** More datasets that are trained together with the first, each with a weight. */
+function MixFields({ options }: { options: readonly (readonly [string, string])[] }) {
+  const { register, setValue } = useFormContext<JobFormValues>();
+  const { fields, append, remove } = useFieldArray<JobFormValues, "mix">({ name: "mix" });
+  const mix = useWatch<JobFormValues, "mix">({ name: "mix" });
+  const error = useFieldError();
+
+  function drop(index: number) {
+    remove(index);
+    // A weight compares datasets: alone it would only change the length of an epoch.
+    if (fields.length === 1) setValue(`config.${WEIGHT.path}` as keyof JobFormValues, "");
+  }
+
+  return (
+    <>
+      {fields.length > 0 && <OneField field={WEIGHT} help={WEIGHT_HELP} />}
+      {fields.map(({ id }, index) => (
+        <fieldset key={id} aria-label={`Mixed dataset ${index + 1}`} className="grid grid-cols-[1fr_5rem_auto] items-start gap-2">
+          <Field label={`Dataset ${index + 2}`} error={error(`mix.${index}.dataset_id`)}>
+            {(control) => <Select value={mix[index]?.dataset_id ?? ""} options={options} {...register(`mix.${index}.dataset_id`)} {...control} />}
+          </Field>
+          <Field label="Weight" error={error(`mix.${index}.weight`)}>
+            {(control) => <Input inputMode="decimal" autoComplete="off" placeholder="1" {...register(`mix.${index}.weight`)} {...control} />}
+          </Field>
+          <Button variant="ghost" size="icon" className="mt-5.5" aria-label={`Remove dataset ${index + 2}`} onClick={() => drop(index)}>
+            <X aria-hidden />
+          </Button>
+        </fieldset>
+      ))}
+      <Button variant="ghost" size="small" className="self-start" disabled={fields.length >= NewJob.mix.maxItems} onClick={() => append({ dataset_id: "", weight: "" })}>
+        <Plus aria-hidden />
+        Mix in another dataset
+      </Button>
+    </>
   );
 }
 

@@ -30,18 +30,20 @@ function Finetune({ like }: { like?: Job }) {
   const search = { project: like?.project_id ?? fromAddress.project, dataset: start.dataset_id ?? fromAddress.dataset ?? ofProject, model: start.model_id ?? fromAddress.model };
   const models = useQuery(modelsQuery);
   const datasets = useQuery(datasetsQuery(LISTED));
-  const find = (values: Pick<JobFormValues, "model_id" | "dataset_id">) => ({
-    model: models.data?.items.find(({ id }) => id === values.model_id),
-    dataset: datasets.data?.items.find(({ id }) => id === values.dataset_id),
-  });
+  const find = (values: Pick<JobFormValues, "model_id" | "dataset_id" | "mix" | "eval_dataset_id">) => {
+    const known = datasets.data?.items ?? [];
+    return {
+      model: models.data?.items.find(({ id }) => id === values.model_id),
+      dataset: known.find(({ id }) => id === values.dataset_id),
+      mixed: known.filter(({ id }) => values.mix.some((each) => each.dataset_id === id)),
+      held: known.find(({ id }) => id === values.eval_dataset_id),
+    };
+  };
   const job = useJobForm({
     values: startingValues(search.project ?? NEW_PROJECT, { ...start, projectName: "Fine-tuning", dataset_id: search.dataset, model_id: search.model }),
     config: start.config,
     rules: finetuneRules,
-    missing: (current) => {
-      const { model, dataset } = find(current);
-      return whatIsMissing(current, model, dataset);
-    },
+    missing: (current) => whatIsMissing(current, find(current)),
     usualName: (current) => {
       const { model, dataset } = find(current);
       return usualName(model, dataset);
@@ -68,10 +70,10 @@ function Finetune({ like }: { like?: Job }) {
           <DataChoice />
         </div>
       </Card>
+      <PreflightCard request={job.request} complete={complete} missing={job.missing} />
       <ConfigTabs job={job}>
         <FinetuneFields request={job.request} complete={complete} finder={<RateFinder ready={complete} bodyOf={job.bodyOf} />} />
       </ConfigTabs>
-      <PreflightCard request={job.request} complete={complete} missing={job.missing} />
       <JobCard form={job.form} inProject={false} usualName={usualName(model, dataset) ?? "names of model and dataset"} />
     </JobFrame>
   );

@@ -19,15 +19,24 @@ export const finetuneRules = jobRules.superRefine(({ dataset_id, model_id }, con
   if (dataset_id === "") say("dataset_id", "Choose a dataset.");
 });
 
+/** What a dataset lacks before there is anything to plan. `called`: how the form calls it. */
+function whatDatasetLacks({ status, report }: Dataset, called: string): string | null {
+  if (status === "failed") return `Choose another ${called}: this dataset cannot be used.`;
+  if (status !== "ready") return `Wait until the ${called} is ready.`;
+  return report && report.mapping === null ? `Assign the columns on the page of the ${called}.` : null;
+}
+
+type Chosen = { model?: Model; dataset?: Dataset; mixed?: Dataset[]; held?: Dataset };
+
 /** What has to happen before there is anything to plan. */
-export function whatIsMissing({ dataset_id, model_id }: Pick<JobFormValues, "dataset_id" | "model_id">, model: Model | undefined, dataset: Dataset | undefined): string | null {
+export function whatIsMissing({ dataset_id, mix, model_id }: Pick<JobFormValues, "dataset_id" | "mix" | "model_id">, { model, dataset, mixed = [], held }: Chosen): string | null {
   if (model_id === "") return "Choose a model.";
   if (model_id.startsWith(FROM_HUB)) return "Download the model.";
   if (model && model.status !== "ready") return model.status === "failed" ? "Choose another model: this model cannot be used." : "Wait until the model is ready.";
   if (dataset_id === "") return "Choose a dataset.";
-  if (dataset && dataset.status !== "ready") return dataset.status === "failed" ? "Choose another dataset: this dataset cannot be used." : "Wait until the dataset is ready.";
-  if (dataset?.report && dataset.report.mapping === null) return "Assign the columns on the dataset’s page.";
-  return null;
+  if (mix.some((each) => each.dataset_id === "")) return "Choose the dataset to mix in.";
+  const called = [...(dataset ? [[dataset, "dataset"] as const] : []), ...mixed.map((each) => [each, "dataset to mix in"] as const), ...(held ? [[held, "validation dataset"] as const] : [])];
+  return called.map(([each, name]) => whatDatasetLacks(each, name)).find((sentence) => sentence !== null) ?? null;
 }
 
 export const usualName = (model: Pick<Model, "name"> | undefined, dataset: Pick<Dataset, "name"> | undefined) =>

@@ -39,6 +39,15 @@ describe("the form for fine-tuning", () => {
     expect(JSON.stringify(body)).not.toContain("path");
   });
 
+  it("sends more datasets with the weights that were typed", () => {
+    const mix = [
+      { dataset_id: "d2", weight: "" },
+      { dataset_id: "d3", weight: "0.5" },
+    ];
+    expect(newJobBody({ ...begin({ dataset_id: "d1", model_id: "m1" }), mix }, changed({}), null)).toMatchObject({ dataset_id: "d1", mix: [{ dataset_id: "d2" }, { dataset_id: "d3", weight: 0.5 }] });
+    expect(messages({ model_id: "m1", dataset_id: "d1", mix: [{ dataset_id: "d1", weight: "0" }] })).toEqual([expect.stringContaining("chosen twice"), expect.stringContaining("0")]);
+  });
+
   it("asks for a model that is here, and for data", () => {
     expect(messages({})).toEqual(["Choose a model.", "Choose a dataset."]);
     expect(messages({ model_id: "hub:Qwen/Qwen2.5-0.5B", dataset_id: "d1" })).toEqual(["Download this model first."]);
@@ -50,15 +59,18 @@ const model = (status: string) => ({ status }) as Model;
 const dataset = (status: string, mapping: object | null = {}) => ({ status, report: { mapping } }) as unknown as Dataset;
 
 describe("what is missing before there can be a plan", () => {
-  const chosen = { model_id: "m1", dataset_id: "d1" };
+  const chosen = { model_id: "m1", dataset_id: "d1", mix: [] };
 
   it("is said one thing at a time", () => {
-    expect(whatIsMissing({ model_id: "", dataset_id: "" }, undefined, undefined)).toBe("Choose a model.");
-    expect(whatIsMissing({ model_id: "hub:a/b", dataset_id: "d1" }, undefined, undefined)).toBe("Download the model.");
-    expect(whatIsMissing(chosen, model("fetching"), dataset("ready"))).toBe("Wait until the model is ready.");
-    expect(whatIsMissing(chosen, model("ready"), dataset("inspecting"))).toBe("Wait until the dataset is ready.");
-    expect(whatIsMissing(chosen, model("ready"), dataset("ready", null))).toContain("Assign the columns");
-    expect(whatIsMissing(chosen, model("ready"), dataset("ready"))).toBeNull();
+    expect(whatIsMissing({ ...chosen, model_id: "", dataset_id: "" }, {})).toBe("Choose a model.");
+    expect(whatIsMissing({ ...chosen, model_id: "hub:a/b" }, {})).toBe("Download the model.");
+    expect(whatIsMissing(chosen, { model: model("fetching"), dataset: dataset("ready") })).toBe("Wait until the model is ready.");
+    expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("inspecting") })).toBe("Wait until the dataset is ready.");
+    expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("ready", null) })).toContain("Assign the columns");
+    expect(whatIsMissing({ ...chosen, mix: [{ dataset_id: "", weight: "" }] }, { model: model("ready"), dataset: dataset("ready") })).toBe("Choose the dataset to mix in.");
+    expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("ready"), mixed: [dataset("inspecting")] })).toBe("Wait until the dataset to mix in is ready.");
+    expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("ready"), held: dataset("failed") })).toContain("Choose another validation dataset");
+    expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("ready") })).toBeNull();
   });
 });
 

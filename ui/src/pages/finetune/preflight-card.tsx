@@ -3,12 +3,12 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { preflightQuery } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
-import type { PlanRequest, Preflight } from "@/api/types";
+import type { FilePreflight, PlanRequest, Preflight } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { Facts } from "@/components/figures";
 import { SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { counted, countText, shareText } from "@/text/numbers";
+import { counted, countText, settingText, shareText } from "@/text/numbers";
 
 const PAUSE = 800;
 
@@ -50,8 +50,10 @@ export function PreflightCard({ request, complete, missing }: PreflightCardProps
 
 function Counts({ found }: { found: Preflight }) {
   const { train, train_file: file, eval: held, eval_file: evalFile } = found;
+  const files = [file, ...found.mixed_files];
+  const sum = (count: (file: FilePreflight) => number) => countText(files.reduce((all, each) => all + count(each), 0));
   const facts: (readonly [string, string])[] = [
-    ["Rows used", `${countText(file.used)} of ${countText(file.rows)}`],
+    ["Rows used", `${sum(({ used }) => used)} of ${sum(({ rows }) => rows)}`],
     ["Steps", countText(found.steps)],
     ["Training tokens", `${countText(train.tokens)}, ${countText(train.trained_tokens)} in the loss`],
     ["Sequences", `${countText(train.sequences)} of ${counted(found.sequence_length, "token")}`],
@@ -63,6 +65,12 @@ function Counts({ found }: { found: Preflight }) {
   return (
     <div className="grid gap-3.5">
       <Facts facts={facts} />
+      {files.length > 1 && (
+        <section aria-label="Mix" className="text-sm">
+          <h3 className="mb-1.5 text-xs text-dim">What an epoch trains</h3>
+          <Facts facts={files.map(({ name, weight, train_examples, train_tokens }) => [name, `${counted(train_examples, "example")} (weight ${settingText(weight)}), ${shareText(train_tokens / train.tokens)} of the tokens`] as const)} />
+        </section>
+      )}
       {found.findings.length > 0 ? (
         <ul aria-label="Findings" className="grid gap-2">
           {found.findings.map(({ kind, severity, title, sentence, next_step }) => (

@@ -13,7 +13,7 @@ import { ExtendDialog, SettingsDialog, ShareDialog } from "./job-dialogs";
 import { MoveDialog } from "./move-dialog";
 import { useTuneFurther } from "./tune-further";
 
-type JobAction = "save" | "settings" | "pause" | "resume" | "cancel" | "extend" | "delete" | "download" | "share" | "playground" | "move" | "again" | "base";
+type JobAction = "save" | "settings" | "pause" | "resume" | "cancel" | "extend" | "delete" | "download" | "share" | "playground" | "move" | "again" | "base" | "export";
 
 /** The actions that each state of a job allows. The server has the same table and decides. */
 const ACTIONS: Record<JobStatus, JobAction[]> = {
@@ -24,7 +24,7 @@ const ACTIONS: Record<JobStatus, JobAction[]> = {
   paused: ["delete", "cancel", "share", "settings", "move", "resume"],
   cancelling: ["share"],
   cancelled: ["delete", "share", "again", "move", "resume"],
-  completed: ["delete", "share", "again", "extend", "download", "playground", "base"],
+  completed: ["delete", "share", "again", "extend", "download", "export", "playground", "base"],
   failed: ["delete", "share", "move", "resume", "again"],
 };
 
@@ -49,13 +49,13 @@ export function primaryOf(job: Pick<Job, "status" | "has_model" | "kind" | "task
 }
 
 /** A person's own script takes no commands but to stop, and its result is not a model for the playground. */
-const NOT_OF_SCRIPTS: readonly JobAction[] = ["save", "settings", "extend", "playground", "again", "base"];
+const NOT_OF_SCRIPTS: readonly JobAction[] = ["export", "save", "settings", "extend", "playground", "again", "base"];
 
 /** A run that was sent from another machine is controlled there. */
 const OF_SENT_RUNS: readonly JobAction[] = ["cancel", "delete", "share"];
 
 /** What needs a finished model. */
-const OF_MODELS: readonly JobAction[] = ["download", "playground", "base"];
+const OF_MODELS: readonly JobAction[] = ["export", "download", "playground", "base"];
 
 export function actionsFor(job: Pick<Job, "status" | "has_model" | "kind" | "task"> & { config?: Job["config"] }): JobAction[] {
   const possible = ACTIONS[job.status].filter((action) => (job.has_model || !OF_MODELS.includes(action)) && (action !== "base" || job.config?.method === "full"));
@@ -79,6 +79,7 @@ const TEXTS: Record<JobAction, string> = {
   move: "Move to another machine",
   again: "Duplicate and edit",
   base: "Fine-tune this model",
+  export: "Export",
 };
 
 type Direct = "save" | "pause" | "resume";
@@ -138,12 +139,12 @@ export function ActionButtons({ job }: { job: Job }) {
   );
 }
 
-const MENU_ORDER: readonly JobAction[] = ["resume", "pause", "save", "settings", "playground", "download", "base", "extend", "again", "move", "share", "cancel", "delete"];
+const MENU_ORDER: readonly JobAction[] = ["resume", "pause", "save", "settings", "playground", "download", "export", "base", "extend", "again", "move", "share", "cancel", "delete"];
 
 const ICONS: Partial<Record<JobAction, LucideIcon>> = { pause: Pause, resume: Play, cancel: Ban, playground: MessagesSquare, download: Download, again: CopyPlus, share: Share2 };
 
-type LinkAction = "download" | "playground" | "again";
-const isLink = (action: JobAction): action is LinkAction => action === "download" || action === "playground" || action === "again";
+type LinkAction = "download" | "playground" | "again" | "export";
+const isLink = (action: JobAction): action is LinkAction => action === "download" || action === "playground" || action === "again" || action === "export";
 
 function PrimaryButton({ action, job, pending, onChoose }: { action: JobAction; job: Job; pending: boolean; onChoose: () => void }) {
   const Icon = ICONS[action];
@@ -177,6 +178,13 @@ function ActionLink({ action, job, children, ...rest }: { action: LinkAction; jo
   if (action === "playground") {
     return (
       <Link to="/playground" search={{ job: job.id }} {...rest}>
+        {children}
+      </Link>
+    );
+  }
+  if (action === "export") {
+    return (
+      <Link to="." search={{ tab: "checkpoints" }} {...rest}>
         {children}
       </Link>
     );

@@ -19,7 +19,7 @@ import { z } from "@/forms/zod";
 import { bytesText, countText, metricText } from "@/text/numbers";
 import type { Subject } from "./checkpoints-card";
 import { linesOf, Marked } from "./evaluation-card";
-import { FileTable } from "./result-cards";
+import { FoldedFiles } from "./result-cards";
 import { TaskCard } from "./task-card";
 import { TuneFurtherButton } from "./tune-further";
 import { methodOf } from "./tuning-card";
@@ -231,7 +231,7 @@ function Files({ task }: { task: Job }) {
     <Loaded query={files} skeleton={<SkeletonRows rows={2} />}>
       {({ items, archive_size: archiveSize }) => (
         <div>
-          <FileTable label="Exported files" files={items} addressOf={(path) => modelFileAddress(task.id, path)} />
+          <FoldedFiles label="Exported files" files={items} addressOf={(path) => modelFileAddress(task.id, path)} />
           <Button asChild className="mt-3" variant="primary">
             <a href={archiveAddress(task.id)} download>
               <Download aria-hidden />

@@ -178,9 +178,9 @@ function TabContent({ tab, job, store, findings }: TabContentProps) {
       return (
         <div className="grid gap-3.5">
           <CheckpointsCard job={job} />
-          {job.kind === "train" && <LineageCard job={job} />}
           {job.kind === "train" && <ExportCard job={job} />}
           {job.kind === "train" && job.status === "completed" && job.has_model && <ModelCard job={job} />}
+          {job.kind === "train" && <LineageCard job={job} />}
           {job.offer && <StoredArtifactsCard job={job} />}
         </div>
       );

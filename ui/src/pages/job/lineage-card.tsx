@@ -78,7 +78,8 @@ function useLineage(job: Job): Node[] {
   const inner = job.branch
     ? [{ key: "branch", icon: GitBranch, text: parent.data ? <JobName job={parent.data} /> : "A deleted run", note: `branched at step ${countText(job.branch.step)}`, children: [run] }]
     : [run];
-  const data = [job.dataset_name, job.model_name].filter(Boolean).join(" and ");
+  const datasets = [job.dataset_name, ...job.mix.map(({ name }) => name)].filter(Boolean).join(", ");
+  const data = [datasets, job.model_name].filter(Boolean).join(" and ");
   return data === "" ? inner : [{ key: "data", icon: Database, text: data, children: inner }];
 }
 

@@ -77,6 +77,16 @@ export function FileTable({ label, files, addressOf }: FileTableProps) {
   );
 }
 
+/** Files behind a line with their number: people download the archive, and a long list would push the rest down. */
+export function FoldedFiles(props: FileTableProps) {
+  return (
+    <details>
+      <summary className="cursor-pointer text-sm text-dim hover:text-text">{counted(props.files.length, "file")}</summary>
+      <FileTable {...props} />
+    </details>
+  );
+}
+
 /** The finished model: as one archive, or file by file. */
 export function ModelCard({ job }: { job: Job }) {
   const files = useQuery(modelFilesQuery(job.id));
@@ -86,7 +96,7 @@ export function ModelCard({ job }: { job: Job }) {
       <Loaded query={files} skeleton={<SkeletonRows rows={3} />}>
         {({ items, archive_size: archiveSize }) => (
           <>
-            <FileTable label="Model files" files={items} addressOf={(path) => modelFileAddress(job.id, path)} />
+            <FoldedFiles label="Model files" files={items} addressOf={(path) => modelFileAddress(job.id, path)} />
             <Button asChild className="mt-3">
               <a href={archiveAddress(job.id)} download>
                 <Download aria-hidden />

@@ -64,7 +64,7 @@ export function TaskCard({ job, kind, title, icon, invitation, action, possible,
           const current = loaded.find((task) => task.id === chosen) ?? loaded[0];
           if (!current) {
             return (
-              <EmptyState icon={icon} title={invitation.title} action={possible && start("primary")} small={!possible}>
+              <EmptyState icon={icon} title={invitation.title} action={possible && start("primary")} small>
                 {possible ? invitation.text : "The final model is available when the run is finished. Until then, use a checkpoint of this run."}
               </EmptyState>
             );

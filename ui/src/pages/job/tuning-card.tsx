@@ -26,13 +26,20 @@ export function tuningFacts(job: Job): [string, string][] {
   const add = (name: string, value: string | null) => value !== null && value !== "" && rows.push([name, value]);
   const path = config?.model.path ?? null;
   add("Base model", job.model_name ?? (path && lastPart(path)));
-  add("Dataset", job.dataset_name ?? null);
+  add(job.mix.length > 0 ? "Datasets" : "Dataset", datasetsText(job));
   add("Method", config && methodWords(config));
   add("Share of trained tokens", shareText(summary));
   add("Tokens seen", numberText(lastValue(summary, "train/tokens_seen") ?? null));
   const backend = config?.backend ?? null;
   add("Backend", backend === null || backend === ConfigSchema.backend.default ? null : choiceText("backend", backend));
   return rows;
+}
+
+/** The datasets, with their weights where there are several. */
+function datasetsText({ dataset_name, mix, config }: Job): string | null {
+  if (mix.length === 0) return dataset_name;
+  const all = [{ name: dataset_name, weight: config?.data.weight ?? 1 }, ...mix];
+  return all.map(({ name, weight }) => `${name ?? "a deleted dataset"} (weight ${settingText(weight)})`).join(", ");
 }
 
 const numberText = (value: number | null) => (value === null ? null : countText(value));

@@ -52,12 +52,13 @@ type OneFieldProps = { field: ConfigField; help?: ReactNode; placeholder?: strin
 export function OneField({ field, help, placeholder, fieldClassName, options = field.options }: OneFieldProps) {
   const bound = useBound(field);
   const usual = useDefault(field);
+  const values = useConfigValues();
   const described = { ...bound, help: help ?? field.help, fieldClassName };
   if (options) return <SelectField {...described} options={options.map(([value, text]) => [value, text] as const)} />;
   if (field.kind === "lines") return <TextareaField {...described} rows={3} help={<>{described.help} Enter one per line; \n is a line break.</>} fieldClassName={cn("sm:col-span-2", fieldClassName)} placeholder={placeholder} />;
   // A numeric keyboard cannot type a word.
   const inputMode = field.schema.word ? undefined : field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
-  return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? usual} />;
+  return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? usual} note={usual && isSet(field, values) ? `default: ${usual}` : undefined} />;
 }
 
 /** The same for a choice whose alternatives each need a line. */
