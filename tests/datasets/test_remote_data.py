@@ -81,6 +81,29 @@ def test_a_dataset_of_the_hub_becomes_a_folder(hub: SimpleNamespace, tmp_path: P
     assert files == {"data/one.jsonl", "data/two.jsonl"}
 
 
+def test_more_files_than_the_limit_are_refused_instead_of_left_out(
+    hub: SimpleNamespace,
+    server: S3Server,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gpubloom.datasets.remote_data._MOST_FILES", 1)
+    for name in ("one", "two"):
+        path = server.folder / "bucket" / "many" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(ROWS)
+    secrets = {
+        "HF_TOKEN": TOKEN,
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
+    }
+    for address in ("hf://datasets/ann/poems", "s3://bucket/many/"):
+        with pytest.raises(FetchProblem) as problem:
+            fetch_data(address, tmp_path, secrets)
+        assert problem.value.code == "too_many_files"
+
+
 @pytest.mark.parametrize(
     ("address", "secrets", "code"),
     [

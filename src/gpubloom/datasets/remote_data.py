@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -74,6 +75,11 @@ class _Source:
 
     def missing(self) -> FetchProblem:
         return FetchProblem("data_not_found", f"There is no data at {self.address}. Check the address.")
+
+    def too_many(self) -> FetchProblem:
+        return FetchProblem(
+            "too_many_files", f"{self.address} has more than {_MOST_FILES} files. Name a folder in it."
+        )
 
 
 def is_remote(path: str | None) -> bool:
@@ -169,15 +175,13 @@ def _hub_files(source: _Source, address: str) -> Iterator[str]:
             raise FetchProblem(
                 "no_network", f"The files at {source.address} cannot be listed: {problem}."
             ) from None
-        entries = json.loads(content) if len(content) <= _LARGEST_LIST else []
-        for entry in entries:
+        if len(content) > _LARGEST_LIST:
+            raise source.too_many()
+        for entry in json.loads(content):
             if entry.get("type") == "file":
                 found += 1
                 if found > _MOST_FILES:
-                    raise FetchProblem(
-                        "too_many_files",
-                        f"{source.address} has more than {_MOST_FILES} files. Name a folder in it.",
-                    )
+                    raise source.too_many()
                 yield str(entry["path"])
         following = _NEXT.search(link)
         address = following[1] if following else ""
@@ -197,6 +201,8 @@ def _from_bucket(source: _Source, base: Path) -> Path:
         sizes = _objects(obstore, store, key)
         if not sizes:
             raise source.missing()
+        if len(sizes) > _MOST_FILES:
+            raise source.too_many()
         must_have_room(base, sum(sizes.values()), source.address)
         for name in sizes:
             # An object with the very key is a file; below a prefix, names are those from there on.
@@ -229,8 +235,9 @@ def _objects(obstore: Any, store: Any, key: str) -> dict[str, int]:
         except FileNotFoundError:
             pass
     prefix = f"{key}/" if key else None
-    found = [entry for chunk in obstore.list(store, prefix=prefix) for entry in chunk]
-    return {str(entry["path"]): int(entry["size"]) for entry in found[:_MOST_FILES]}
+    found = (entry for chunk in obstore.list(store, prefix=prefix) for entry in chunk)
+    # One more than may be, so that the caller sees that there are too many.
+    return {str(entry["path"]): int(entry["size"]) for entry in islice(found, _MOST_FILES + 1)}
 
 
 def _open_bucket(source: _Source) -> Any:

@@ -140,3 +140,16 @@ def test_datasets_are_mixed_with_weights_and_kept_while_a_job_needs_them(
     assert ada.post("/api/preflight", json=twice).json()["errors"][0]["field"] == "mix.0.dataset_id"
     alone = {"config": config, "model_id": ids["model_id"], "mix": body["mix"]}
     assert ada.post("/api/preflight", json=alone).json()["errors"][0]["field"] == "mix"
+
+
+@on_sqlite
+def test_examples_with_an_address_are_planned_without_a_preflight(
+    installation: Installation, member: User, ada: Browser, tmp_path: Path
+) -> None:
+    bringing = bring(installation, member, [{"q": "Why?", "completion": "So."}], tmp_path)
+    data = {"train_path": "https://data.example.org/chats.jsonl", "kind": "examples", "format": "messages"}
+    body = {"config": {**CONFIG, "data": data}, "model_id": bringing["model_id"]}
+    planned = ada.post("/api/plan", json=body).json()
+    assert planned["plan"] is not None, planned
+    refused = ada.post("/api/preflight", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (422, "preflight_needs_examples")

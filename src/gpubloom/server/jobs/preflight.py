@@ -140,7 +140,10 @@ async def run_preflight(settings: Settings, config: TrainConfig, inputs: Inputs)
 
 async def counted_data(settings: Settings, config: TrainConfig, inputs: Inputs) -> CountedData | None:
     """What an earlier pre-flight of this very job counted, for its plan."""
-    if config.data.kind != "examples" or config.data.tokenizer.path is None:
+    data = config.data
+    if data.kind != "examples" or data.tokenizer.path is None:
+        return None
+    if is_remote(data.train_path) or is_remote(data.eval_path):
         return None
 
     def find() -> dict[str, Any] | None:
