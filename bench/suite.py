@@ -45,6 +45,7 @@ from gpubloom.plan import TokenizerConfig, TrainConfig
 TEXT_BYTES = 500_000
 ROWS = 16
 VOCABULARY = 257
+_PRODUCT = 512
 
 
 def main() -> None:
@@ -109,6 +110,10 @@ def _step() -> Iterator[Row]:
     best = {name: min(found) for name, found in times.items()}
     yield Row("step: tiny, not compiled", tokens / best["engine"], "tokens/s", higher=True)
     yield Row("step: times the plain loop", best["plain"] / best["engine"], "", higher=True)
+    # What matrix products alone would allow, at the rate of a large one.
+    left, right = (torch.randn(_PRODUCT, _PRODUCT) for _ in range(2))
+    rate = 2 * _PRODUCT**3 / _fastest(lambda: torch.mm(left, right), 10)
+    yield Row("step: limit by matrix products", rate / (6 * shape.parameters), "tokens/s", higher=True)
 
 
 def _sums() -> Iterator[Row]:

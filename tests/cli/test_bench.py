@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
-from gpubloom.plan import TrainConfig, detect_hardware, plan_on
+from gpubloom.cli.bench import limit_seconds
+from gpubloom.plan import TrainConfig, costs, detect_hardware, plan_on
+from gpubloom.plan.machine_file import with_measured
 from gpubloom.plan.speedups import Speedup, device_name, find_speedup, read_speedups, store_speedup
 
 HARDWARE = detect_hardware()
@@ -66,6 +68,16 @@ def test_a_measurement_is_made_here_and_kept_in_the_home(tmp_path: Path) -> None
     assert found["baseline"] == "PEFT with checkpointing"
     (kept,) = read_speedups(tmp_path)
     assert kept.model_dump(mode="json") == found
+    # Later plans know the speed of this machine.
+    assert with_measured(HARDWARE, tmp_path).calibration.host_adam_bytes_per_s is not None
+
+
+def test_the_limit_is_the_time_of_the_matrix_products_alone() -> None:
+    machine = HARDWARE.model_copy(update={"cpu_flops": 1e9 / costs.CPU_EFFICIENCY, "cpu_bf16": False})
+    found = _measured(parameters=1_000_000, batch_size=2, context_length=50, method="full")
+    assert limit_seconds(found, machine, on_gpu=False) == pytest.approx(0.6)
+    adapters = found.model_copy(update={"method": "lora"})
+    assert limit_seconds(adapters, machine, on_gpu=False) == pytest.approx(0.4)
 
 
 def test_without_peft_it_says_what_to_install_and_keeps_nothing(

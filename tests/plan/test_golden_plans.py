@@ -16,6 +16,8 @@ from gpubloom.plan import (
     plan,
     plan_on,
 )
+from gpubloom.plan.planner import predict
+from gpubloom.plan.timing import SECOND_BACKWARD
 from tests.effort import calls_of
 from tests.errors import raises
 from tests.plan.machines import H200, LARGE_H200, TWO_3060, config_of, planned, teraflops
@@ -192,3 +194,30 @@ def test_the_settings_that_fit_are_those_of_the_field_and_each_of_them_fits() ->
     assert any("model.preset" in each.changes for each in offered)
     for each in offered:
         assert within_limits(each.plan), each.title
+
+
+def test_130b_fits_with_gradients_computed_twice_and_the_plan_says_what_that_costs() -> None:
+    machine, shape = Hardware.parse(LARGE_H200), named_shape("130b")
+    with raises(DoesNotFit, code="does_not_fit") as refused:
+        plan(config_of(batch_size=8), machine, shape=shape)
+    nearest = refused.value.nearest
+    assert nearest is not None
+    assert nearest.memory.gradients == "twice"
+    answer = plan(nearest, machine, shape=shape)
+    assert answer.placement is not None
+    twice = answer.placement.gradients_twice
+    assert within_limits(answer)
+    assert 0 < twice < len(answer.placement.layers)
+    assert {(layer.state, layer.keep) for layer in answer.placement.layers[-twice:]} == {("host", False)}
+    (again,) = (phase for phase in answer.phases if phase.name == SECOND_BACKWARD)
+    assert 0 < again.seconds < 0.2 * answer.step_seconds
+    assert f"{again.seconds:.2f} s of each step" in answer.limits[-1]
+    # As few as will do.
+    fewer = answer.placement.model_copy(update={"gradients_twice": twice - 1})
+    assert not within_limits(predict(nearest, machine, fewer, shape=shape))
+
+
+def test_gradients_are_computed_once_wherever_they_fit() -> None:
+    asked = {"batch_size": 8, "memory": {"gradients": "twice"}}
+    for shape, machine in (("7b", H200), ("14b", H200), ("120b", LARGE_H200)):
+        assert planned(shape, machine, **asked) == planned(shape, machine, batch_size=8)

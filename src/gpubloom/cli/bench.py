@@ -1,7 +1,8 @@
 """`bloom models bench`: measures the engine beside PEFT on this machine, and keeps the result.
 
-The measurement runs in a child process. The form, the job page and `bloom plan` show it for runs with the
-same method and precision and a model of about the same size.
+The measurements run in child processes. The form, the job page and `bloom plan` show the speed-up for runs
+with the same method and precision and a model of about the same size. The speed of the machine itself is
+measured too, as by `bloom plan --measure`: it is the limit beside both figures, and later plans use it.
 """
 
 import importlib.util
@@ -16,6 +17,7 @@ from gpubloom.cli.output import refuse
 from gpubloom.errors import InputError, read_error_line
 
 if TYPE_CHECKING:
+    from gpubloom.plan import Hardware
     from gpubloom.plan.speedups import Speedup
 
 _NEEDED = ("transformers", "peft")
@@ -51,8 +53,10 @@ def bench(
     Trains models with random weights: the engine and PEFT with gradient checkpointing, in turns. The result
     is the median of all rounds. It is kept and shown for similar runs. Use a quiet machine.
     """
+    from gpubloom.cli.plan import measured_now
     from gpubloom.hub.fetching import default_home
     from gpubloom.plan import detect_hardware
+    from gpubloom.plan.machine_file import store_measured
     from gpubloom.plan.speedups import store_speedup
 
     try:
@@ -70,14 +74,29 @@ def bench(
             }
         )
         kept = store_speedup(default_home(), found)
+        machine = measured_now()
+        store_measured(default_home(), machine)
     except (ValueError, OSError) as problem:
         refuse(problem)
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
         return
-    for line in _lines(found):
+    limit = limit_seconds(found, machine, on_gpu=on_gpu)
+    for line in _lines(found, limit):
         typer.echo(line)
-    typer.echo(f"Saved in {kept}.")
+    typer.echo(f"Saved in {kept}, and the speed of this machine for later plans beside it.")
+
+
+def limit_seconds(found: "Speedup", machine: "Hardware", *, on_gpu: bool) -> float:
+    """A step of matrix products alone, all at the speed that was measured for large ones."""
+    from gpubloom.plan import costs
+    from gpubloom.plan.hardware import rates_of
+
+    rate = rates_of(machine, machine.gpus[0] if on_gpu else None, found.precision).matrix
+    # Frozen weights need no gradient of their own.
+    products = (6 if found.method == "full" else 4) * found.parameters
+    tokens = found.batch_size * found.context_length
+    return products * tokens / (rate if on_gpu else rate * costs.CPU_EFFICIENCY)
 
 
 def _known(method: str) -> str:
@@ -114,9 +133,13 @@ def _measure(options: dict[str, Any]) -> "Speedup":
     raise InputError("measuring_failed", f"The measurement failed: {said[-1]}")
 
 
-def _lines(found: "Speedup") -> list[str]:
+def _lines(found: "Speedup", limit: float) -> list[str]:
     tokens = found.batch_size * found.context_length
-    sides = (("GPU Bloom", found.step_seconds), (found.baseline, found.baseline_step_seconds))
+    sides = (
+        ("GPU Bloom", found.step_seconds),
+        (found.baseline, found.baseline_step_seconds),
+        ("limit by matrix products, about", limit),
+    )
     width = max(len(name) for name, _ in sides)
     return [
         f"{found.model}, {found.method}, {found.precision}, {found.batch_size} × {found.context_length} "

@@ -134,14 +134,15 @@ def _machine(described: str | None, *, measure: bool) -> "Hardware":
         return Hardware.parse(described)
     if not measure:
         return measured_hardware(default_home())
-    found = _measured()
+    found = measured_now()
     # What cannot be kept is measured again next time.
     with contextlib.suppress(OSError):
         store_measured(default_home(), found)
     return found
 
 
-def _measured() -> "Hardware":
+def measured_now() -> "Hardware":
+    """This machine, measured by a child process."""
     from gpubloom.cli.child_process import child_environment, must_have_torch
     from gpubloom.plan import Hardware
 

@@ -160,6 +160,14 @@ class MemoryConfig(Part):
         json_schema_extra=shown(empty="all available"),
     )
 
+    gradients: Literal["once", "twice"] = Field(
+        "once",
+        title="Gradients",
+        description="If the run does not fit in host memory otherwise, the last layers compute their "
+        "gradients twice instead of storing them; steps are slower, the result is the same.",
+        json_schema_extra=shown(choices={"once": "Computed once", "twice": "Twice, if memory is short"}),
+    )
+
 
 class LoraConfig(Part):
     """Low-rank adapters on frozen weights, for method lora and qlora."""

@@ -15,6 +15,10 @@ EVALUATION_TOKENS = 2_048
 RECORDED_EVALUATION_TOKENS = 512
 
 
+# Buffers in host memory for gradients that are computed again for the update.
+PASSING_GRADIENTS = 2
+
+
 class Residency(NamedTuple):
     """A placement in sums: all that memory and time depend on. Elements are trained ones, of layers only."""
 
@@ -38,6 +42,8 @@ class Residency(NamedTuple):
     ends_on_host: bool
     first_waits: bool  # whether the first layer is updated by the host
     graph: bool = False  # whether a step is recorded
+    twice: int = 0  # layers at the end whose gradients are computed twice
+    twice_state: int = 0  # their elements
 
 
 def residency_of(placement: Placement, work: Work, recompute: tuple[float, ...]) -> Residency:
@@ -84,6 +90,8 @@ def residency_of(placement: Placement, work: Work, recompute: tuple[float, ...])
         ends_on_host=placement.embedding.state != "device",
         first_waits=placement.layers[0].state == "host",
         graph=placement.cuda_graph,
+        twice=placement.gradients_twice,
+        twice_state=sum(work.trained[work.count - placement.gradients_twice :]),
     )
 
 
@@ -144,7 +152,9 @@ def host_bytes(work: Work, at: Residency) -> Bytes:
     weights = (4 + work.host_copy) * elements
     if not work.full:
         weights += at.streamed_weights + at.filled_weights
-    gradients = 0 if at.share and work.host_copy else c * on_host
+    gradients = 0 if at.share and work.host_copy else c * (on_host - at.twice_state)
+    if at.twice:
+        gradients += PASSING_GRADIENTS * c * max(work.trained)
     inputs = at.recomputed * work.input_bytes if at.offload else 0
     overhead = costs.HOST_OVERHEAD_WITH_GPU_BYTES if work.on_gpu else 0
     return Bytes(weights, gradients, moments, inputs, overhead)
@@ -163,6 +173,8 @@ def activation_bytes(work: Work, at: Residency) -> int:
     layers = min(at.recomputed, costs.OFFLOAD_BUFFERS) if at.offload else at.recomputed
     # The loss is over when the backward pass begins: only the larger of the two counts.
     passing = max(work.working, loss_bytes(work, at.chunk))
+    # The loss's gradient waits for the second backward pass.
+    layers += 1 if at.twice else 0
     total = at.kept + (layers + 2) * work.input_bytes + passing + work.masks + work.update_buffers
     if at.graph:
         # The memory of a recording is its own: evaluations need more beside it.

@@ -25,7 +25,7 @@ from gpubloom.plan.steps import EpochData
 # The largest single GPU that is commonly rented: the machine to ask for when this one is too small.
 _LARGE_GPU = "H200"
 _GPU_COUNTS = (2, 4, 8)
-_MOST_SETTINGS = 4
+_MOST_SETTINGS = 5
 # Beyond this no machine is sold.
 _MOST_HOST_GB = 8_192
 # Slower than this nobody trains: a CPU with the memory of a large GPU server is no help.
@@ -69,7 +69,7 @@ def nearest_fits(
     *,
     tokens_per_epoch: EpochData = None,
     shape: DecoderShape | None = None,
-    at_most: int = 7,
+    at_most: int = 8,
 ) -> tuple[NearestFit, ...]:
     """The changes that make a run fit, the smallest first; none if it fits, or nothing helps."""
     try:

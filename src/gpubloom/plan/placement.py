@@ -72,6 +72,13 @@ class Placement(_Value):
         description="The gradient of a host block reuses the memory of its compute copy, which the step no "
         "longer needs. For fp16 only: in bf16 that copy is a half of the master.",
     )
+    gradients_twice: int = Field(
+        0,
+        ge=0,
+        description="Number of layers at the end that compute their gradient for the norm and again for the "
+        "update, so that host memory need not hold it. Their state is in host memory, and their activations "
+        "are recomputed.",
+    )
     cuda_graph: bool = Field(
         False,
         description="The kernels of a step are recorded once and started together. Needs every block on the "

@@ -20,7 +20,7 @@ from gpubloom.plan.memory import Bytes, device_bytes, host_bytes, residency_of
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.refusal import DoesNotFit, refuse
 from gpubloom.plan.request import PlanRequest, Precision
-from gpubloom.plan.search import placement, search
+from gpubloom.plan.search import placement, search, search_twice
 from gpubloom.plan.sharded import (
     may_shard,
     search_sharded,
@@ -30,7 +30,7 @@ from gpubloom.plan.sharded import (
 )
 from gpubloom.plan.speedups import Speedup
 from gpubloom.plan.steps import CountedData, EpochData, steps_of
-from gpubloom.plan.timing import Lanes, bottleneck, phases
+from gpubloom.plan.timing import SECOND_BACKWARD, Lanes, bottleneck, phases
 from gpubloom.plan.workload import Work
 
 _HELP = {
@@ -73,6 +73,11 @@ def placement_sentence(placement: Placement, work: Work) -> str:
         extras.append("Layer inputs are offloaded to host memory.")
     if placement.share_gradients:
         extras.append("Gradients reuse the host memory of the compute copies.")
+    if placement.gradients_twice:
+        extras.append(
+            f"The last {placement.gradients_twice} layers compute their gradients twice, for the gradient "
+            "norm and for the update, so host memory need not hold them."
+        )
     return " ".join([text[0].upper() + text[1:] + ".", *extras])
 
 
@@ -191,6 +196,8 @@ def plan(
     asked = PlanRequest.of(config, hardware, shape)
     if config.executor != "sharded":
         found = search(asked.timed, asked.limits, config.memory.mode)
+        if found is None and config.memory.gradients == "twice":
+            found = search_twice(asked.timed, asked.limits, config.memory.mode)
         if found is not None:
             chosen = with_few_launches(asked, placement(asked.timed.work, found))
             return _answer(asked, chosen, tokens_per_epoch)
@@ -253,11 +260,22 @@ def _answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: EpochDat
         step_seconds=step,
         phases=tuple(_phase(lanes) for lanes in found),
         limited_by=limited_by,
-        limits=advice(limited_by, placement, work),
+        limits=(*advice(limited_by, placement, work), *_cost_of_twice(found, placement)),
         steps=steps,
         seconds=None if steps is None else steps * step,
         compiled_from_step=compiled_from_step(asked.config, step, on_gpu=gpu is not None),
         assumptions=_assumptions(asked, tokens_per_epoch),
+    )
+
+
+def _cost_of_twice(found: tuple[Lanes, ...], placement: Placement) -> tuple[str, ...]:
+    again = sum(phase.seconds for phase in found if phase.name == SECOND_BACKWARD)
+    if not again:
+        return ()
+    step = sum(phase.seconds for phase in found)
+    return (
+        f"Computing the gradients of {placement.gradients_twice} layers twice takes {again:.2f} s of each "
+        f"step ({again / step:.0%}); more host memory or a smaller optimizer.state avoids this.",
     )
 
 

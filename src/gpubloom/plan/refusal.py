@@ -12,7 +12,7 @@ from gpubloom.plan.memory import Bytes
 from gpubloom.plan.model_config import ModelConfig
 from gpubloom.plan.optimizer_config import OptimizerConfig, OptimizerState
 from gpubloom.plan.request import PlanRequest
-from gpubloom.plan.search import Need, least_need, possible
+from gpubloom.plan.search import Need, least_need, possible, search_twice
 from gpubloom.plan.shapes import PRESETS
 from gpubloom.plan.sharded import least_sharded, may_shard, search_sharded
 
@@ -134,6 +134,8 @@ def _changes(asked: PlanRequest, need: Need) -> Iterator[Changes]:
             yield {**base, "batch_size": batch}
         if not base:
             yield from _budgets(asked, need)
+        if config.method == "full" and asked.gpu is not None and config.memory.gradients == "once":
+            yield {**base, "memory.gradients": "twice"}
         yield from _smaller_states(asked, base)
         yield from ({**base, **shorter} for shorter in _shorter(config))
     if asked.brings_weights and config.method != "qlora":
@@ -227,8 +229,12 @@ def can_run(config: TrainConfig, hardware: Hardware, shape: DecoderShape | None)
         trial = PlanRequest.of(config, hardware, shape)
     except ValueError:
         return False
-    if config.executor != "sharded" and possible(trial.timed, trial.limits, config.memory.mode):
-        return True
+    mode = config.memory.mode
+    if config.executor != "sharded":
+        if possible(trial.timed, trial.limits, mode):
+            return True
+        if config.memory.gradients == "twice" and search_twice(trial.timed, trial.limits, mode) is not None:
+            return True
     return may_shard(config) and search_sharded(trial) is not None
 
 

@@ -44,6 +44,7 @@ class Candidate(NamedTuple):
     offload: bool = False
     share: bool = False
     ends_on_host: bool = False
+    twice: int = 0
 
 
 def fits(timed: Timed, at: Residency, limits: MemoryLimits) -> bool:
@@ -100,6 +101,8 @@ def residency(timed: Timed, at: Candidate) -> Residency:
         share=at.share,
         ends_on_host=at.ends_on_host,
         first_waits=work.full and at.resident == 0 and 0 not in _linked(work, at),
+        twice=at.twice,
+        twice_state=trained[count] - trained[count - at.twice],
     )
 
 
@@ -135,6 +138,7 @@ def placement(work: Work, at: Candidate) -> Placement:
         offload_inputs=at.offload and first_kept > 0,
         loss_chunk_tokens=at.chunk,
         share_gradients=at.share,
+        gradients_twice=at.twice,
     )
 
 
@@ -168,6 +172,18 @@ def search(timed: Timed, limits: MemoryLimits, mode: str) -> Candidate | None:
     for share, ends_on_host in _last_resorts(timed.work, mode):
         start = Candidate(0, share=share, ends_on_host=ends_on_host)
         if found := _Search(timed, limits, mode, start).run():
+            return found
+    return None
+
+
+def search_twice(timed: Timed, limits: MemoryLimits, mode: str) -> Candidate | None:
+    """The same, where the last layers may compute their gradients twice: as few of them as fit."""
+    work = timed.work
+    if not work.full or not work.on_gpu or work.needs_gpu_updates or mode == "resident":
+        return None
+    for ends_on_host in (False, True):
+        start = Candidate(0, ends_on_host=ends_on_host)
+        if found := _Search(timed, limits, mode, start).run_twice():
             return found
     return None
 
@@ -218,6 +234,28 @@ class _Search:
     def run(self) -> Candidate | None:
         for common in self._settings():
             self._over_residents(common)
+        return self._best
+
+    def run_twice(self) -> Candidate | None:
+        """No layer keeps its activations or holds its weights: it is host memory that is short."""
+        for common in self._settings():
+            for resident in self._residents(common):
+                at = common._replace(resident=resident)
+                if (common.cast and resident == 0) or not self._fits(at, host=False):
+                    continue
+                least, most = 1, self._timed.work.count - resident
+                if most < 1 or not self._fits(at._replace(twice=most)):
+                    continue
+                while least < most:
+                    middle = (least + most) // 2
+                    if self._fits(at._replace(twice=middle)):
+                        most = middle
+                    else:
+                        least = middle + 1
+                at = at._replace(twice=least)
+                seconds = sum(phase.seconds for phase in phases(self._timed, residency(self._timed, at)))
+                if seconds < self._seconds:
+                    self._best, self._seconds = at, seconds
         return self._best
 
     def frugal(self, *, fewest: bool = False) -> Candidate | None:

@@ -15,6 +15,9 @@ Limit = Literal[
 ]
 
 
+SECOND_BACKWARD = "second backward"
+
+
 class Lanes(NamedTuple):
     """Seconds that each part is busy within one phase; the phase lasts as long as the longest of them."""
 
@@ -33,7 +36,7 @@ class Lanes(NamedTuple):
 
 
 def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
-    """Forward, loss, backward, update."""
+    """Forward, loss, backward, for some layers backward again, update."""
     work, rates, sums = timed.work, timed.rates, timed.sums
     c, inputs = work.compute_bytes, at.recomputed * work.input_bytes if at.offload else 0
     on_host = at.host_state + (work.ends if work.full and at.ends_on_host else 0)
@@ -59,7 +62,7 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
         # The first layer has nothing to hide behind: its update, then its weights.
         waiting=_first_layer(timed) if at.first_waits and work.on_gpu else 0.0,
     )
-    up, down = at.streamed_weights + inputs, c * on_host
+    up, down = at.streamed_weights + inputs, c * (on_host - at.twice_state)
     backward = Lanes(
         "backward",
         compute=sums.backward_total + at.recompute_seconds + casting,
@@ -77,7 +80,21 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     # Where all is on the device, nobody waits for the norm.
     waiting = costs.STEP_SECONDS if work.on_gpu and (on_host or at.link_state) else 0.0
     update = moved / rates.memory + muon * at.device_state + waiting + rates.cpu_step
-    return forward, Lanes("loss", loss), backward, Lanes("update", update)
+    again = (_second_backward(timed, at, slow),) if at.twice else ()
+    return forward, Lanes("loss", loss), backward, *again, Lanes("update", update)
+
+
+def _second_backward(timed: Timed, at: Residency, slow: float) -> Lanes:
+    """The last layers again, whose gradients nobody kept."""
+    work, sums, first = timed.work, timed.sums, timed.work.count - at.twice
+    up = sums.weights[-1] - sums.weights[first] + (at.twice * work.input_bytes if at.offload else 0)
+    down = work.compute_bytes * at.twice_state
+    return Lanes(
+        SECOND_BACKWARD,
+        compute=sum(timed.backward[first:]) + sums.recompute[-1] - sums.recompute[first],
+        link=_link(timed, up, down) * slow,
+        host_memory=_host_memory(timed, up + down),
+    )
 
 
 def update_bytes(work: Work, elements: int, moments: int) -> int:

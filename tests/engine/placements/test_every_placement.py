@@ -5,10 +5,12 @@ import pytest
 from tests.engine.placements.training import (
     CLIP_NORM,
     FEW,
+    HOST,
     PLACEMENTS,
     REFERENCE,
     Outcome,
     Trained,
+    cycled,
 )
 
 FAMILIES = (
@@ -52,3 +54,13 @@ def test_every_family_learns_the_same_bits_under_every_kind_of_placement(name: s
         trained.outcome(placement).assert_same(reference, placement)
     other = Trained.family(name, accumulation=3 - accumulation)
     other.outcome("mixed otherwise", steps=5).assert_same(other.outcome(REFERENCE, steps=5), "the other sum")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_gradients_that_are_computed_twice_share_the_memory_of_two(precision: str) -> None:
+    trained = Trained.own(tied=False, precision=precision)
+    executor = trained.executor(cycled(HOST, gradients_twice=3)(trained.model))
+    layers = executor.stores[1:4]
+    assert len({store.gradient.data_ptr() for store in layers}) == 2
+    everything = trained.outcome(cycled(HOST, gradients_twice=3)(trained.model))
+    everything.assert_same(trained.outcome(cycled(HOST)(trained.model)), "kept gradients")

@@ -64,6 +64,10 @@ PLACEMENTS = {
     "link with its ends": cycled(LINK, ends=LINK),
     "weights at hand, states in host memory": cycled(FILLED, FILLED_KEPT),
     "cast": cycled(CAST, slots=2),
+    "gradients of the last layers twice": cycled(HOST, gradients_twice=2),
+    "the same with inputs and ends in host memory": cycled(
+        HOST, ends=FILLED, slots=2, offload_inputs=True, gradients_twice=2
+    ),
     "mixed": cycled(HOST, LINK, KEPT, slots=2, ends=FILLED),
     "mixed otherwise": cycled(LINK_KEPT, CAST, HOST, ends=BlockPlacement(state="link")),
 }

@@ -7424,6 +7424,13 @@ export interface components {
              * @description The run uses at most this much host memory (1 GB = 10^9 bytes); set it to leave memory for other programs.
              */
             host_budget_gb?: number | null;
+            /**
+             * Gradients
+             * @description If the run does not fit in host memory otherwise, the last layers compute their gradients twice instead of storing them; steps are slower, the result is the same.
+             * @default once
+             * @enum {string}
+             */
+            gradients?: "once" | "twice";
         };
         /**
          * MemoryConfig
@@ -7447,6 +7454,13 @@ export interface components {
              * @description The run uses at most this much host memory (1 GB = 10^9 bytes); set it to leave memory for other programs.
              */
             host_budget_gb: number | null;
+            /**
+             * Gradients
+             * @description If the run does not fit in host memory otherwise, the last layers compute their gradients twice instead of storing them; steps are slower, the result is the same.
+             * @default once
+             * @enum {string}
+             */
+            gradients: "once" | "twice";
         };
         /**
          * Message
@@ -9039,6 +9053,12 @@ export interface components {
              * @default false
              */
             share_gradients?: boolean;
+            /**
+             * Gradients Twice
+             * @description So many of the last layers compute their gradient for the norm, and again for the update, so that host memory need not hold it. Their state is in host memory, and their activations are recomputed.
+             * @default 0
+             */
+            gradients_twice?: number;
             /**
              * Cuda Graph
              * @description The kernels of a step are recorded once and started together. Needs every block on the device.
@@ -12068,7 +12088,8 @@ export interface components {
             deterministic?: boolean;
             /**
              * @default {
-             *       "mode": "auto"
+             *       "mode": "auto",
+             *       "gradients": "once"
              *     }
              */
             memory?: components["schemas"]["MemoryConfig-Input"];
@@ -12267,7 +12288,8 @@ export interface components {
             deterministic: boolean;
             /**
              * @default {
-             *       "mode": "auto"
+             *       "mode": "auto",
+             *       "gradients": "once"
              *     }
              */
             memory: components["schemas"]["MemoryConfig-Output"];

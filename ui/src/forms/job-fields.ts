@@ -118,6 +118,7 @@ export const CONFIG_GROUPS = {
     field("memory.mode"),
     field("memory.gpu_budget_gb"),
     field("memory.host_budget_gb"),
+    field("memory.gradients", { when: (values) => byEngine(values) && !withAdapters(values) }),
     field("precision"),
     field("compile"),
     field("deterministic", { when: byEngine }),

@@ -8,6 +8,7 @@ Shape letters: A micro-batches, B rows, T positions, D hidden size, N positions 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -49,7 +50,7 @@ from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
 from gpubloom.engine.optimizer.block_update import BlockUpdate
 from gpubloom.engine.optimizer.host import AdamWStep
 from gpubloom.plan import OptimizerConfig
-from gpubloom.plan.memory import EVALUATION_TOKENS, RECORDED_EVALUATION_TOKENS
+from gpubloom.plan.memory import EVALUATION_TOKENS, PASSING_GRADIENTS, RECORDED_EVALUATION_TOKENS
 from gpubloom.plan.optimizer_config import OptimizerName
 from gpubloom.plan.placement import Placement
 
@@ -64,6 +65,7 @@ class LayerInputs:
         self._arriving: dict[int, Mark] = {}
         self._away: dict[int, list[Tensor]] = {}
         self._stored: list[int] = []
+        self._again: dict[int, list[Tensor]] = {}
 
     def put(self, layer: int, inputs: Sequence[Tensor]) -> None:
         if not self._offload:
@@ -83,8 +85,10 @@ class LayerInputs:
         self._arriving[layer] = lane.mark()
         self._stored.append(layer)
 
-    def take(self, layer: int) -> list[Tensor]:
+    def take(self, layer: int, *, is_needed_again: bool = False) -> list[Tensor]:
         """A layer's inputs, once; in the reverse order of `put`."""
+        if not self._offload and is_needed_again:
+            self._again[layer] = list(self._here[layer])
         if self._offload:
             self._fetch(layer)
             self._stored.remove(layer)
@@ -92,6 +96,16 @@ class LayerInputs:
             if self._stored:
                 self._fetch(self._stored[-1])
         return self._here.pop(layer)
+
+    def take_again(self, layer: int) -> list[Tensor]:
+        """The inputs of a layer that were taken with `is_needed_again`."""
+        if self._offload:
+            # They are still in host memory: that is written in the next forward pass.
+            self._arriving[layer] = self._device.copy_out.mark()
+            self._fetch(layer)
+            self._device.compute.wait(self._arriving.pop(layer))
+            return self._here.pop(layer)
+        return self._again.pop(layer)
 
     def _fetch(self, layer: int) -> None:
         if layer in self._here:
@@ -108,6 +122,14 @@ class LayerInputs:
                 self._device.compute.borrows(each)
         self._here[layer] = found
         self._arriving[layer] = lane.mark()
+
+
+@dataclass(frozen=True)
+class _SecondBackward:
+    """What the last layers need to compute their gradients again: the loss's gradient, and their tables."""
+
+    grad_ABTD: list[Tensor]
+    tables: dict[int, list[Tables]]
 
 
 class BlockExecutor:
@@ -137,16 +159,23 @@ class BlockExecutor:
         self.stores = make_stores(model, source, placement, self.device, compute.dtype, optimizer, options)
         self._updates = Updates(self.stores, self.device, self._update, self.timeline)
         self.weights = WeightFlow(self.stores, self.device, self._updates, self.timeline, placement.slots)
+        self._layers = range(1, 1 + len(placement.layers))
+        self._twice = self._layers[len(self._layers) - placement.gradients_twice :]
+        assert all(
+            (block.state, block.keep) == ("host", False)
+            for block in placement.layers[len(self._layers) - len(self._twice) :]
+        ), "gradients that are computed twice are those of recomputed layers in host memory"
+        self._second_backward: _SecondBackward | None = None
         self.gradients = GradientFlow(
             self.stores,
             self.device,
             self.timeline,
             several=options.accumulation > 1 or options.group.size > 1,
             group=options.group,
+            measured_only=frozenset(self._twice),
         )
         self._inputs = LayerInputs(self.device, offload=placement.offload_inputs)
         self._scale = LossScale(compute)
-        self._layers = range(1, 1 + len(placement.layers))
         self._head = 0 if model.tied else len(self.stores) - 1
         self._use_functions(compiled=options.compiled)
         # Stays when training changes over to layers that were compiled aside: batches may have other shapes.
@@ -192,6 +221,9 @@ class BlockExecutor:
         head_sum = self._open(self._head)
         loss, grad_ABTD = self._loss(x_ABTD, targets_ABT, head_sum)
         del x_ABTD
+        if self._twice:
+            tables_again = {index: by_layer[index] for index in self._twice}
+            self._second_backward = _SecondBackward(list(grad_ABTD), tables_again)
         for index in reversed(self._layers):
             grad_ABTD = self._backward(index, grad_ABTD, by_layer[index], kept)
         self._embedding_backward(tokens_ABT, tables, grad_ABTD, head_sum if self.model.tied else None)
@@ -211,7 +243,8 @@ class BlockExecutor:
         if self._scale.accepts(norm):
             self.updates += 1
             step = adamw_step(self._optimizer, lr, self._weight_decay, self.updates)
-            self._updates.order(step, scale)
+            order_later = self._updates.order(step, scale, frozenset(self._twice))
+            self._compute_gradients_again(order_later)
             self.weights.forget()
             if self.device.is_gpu and self.updates <= WARM_UP:
                 release_torch_pinned()
@@ -220,6 +253,24 @@ class BlockExecutor:
             self.settle()
             self.weights_changed()
         return norm
+
+    def _compute_gradients_again(self, order: Callable[[int], None]) -> None:
+        """The norm is known: gradients that nobody kept go from here to their updates.
+
+        From the last layer down, so that each layer still has the weights of this step.
+        """
+        again, self._second_backward = self._second_backward, None
+        if again is None:
+            return
+        self.weights.begin(list(reversed(self._twice)))
+        grad_ABTD, self.gradients.measured_only = again.grad_ABTD, frozenset()
+        for index in reversed(self._twice):
+            if index + PASSING_GRADIENTS in self._twice:
+                # Its gradient is in the memory that this one needs.
+                self._updates.wait(index + PASSING_GRADIENTS)
+            grad_ABTD = self._backward(index, grad_ABTD, again.tables[index], {}, again=True)
+            order(index)
+        self.gradients.measured_only = frozenset(self._twice)
 
     def _clip_and_update(self, step: AdamWStep) -> Tensor:
         """All on the device, and without loss scaling."""
@@ -449,13 +500,19 @@ class BlockExecutor:
         grad_ABTD: list[Tensor],
         tables: Sequence[Tables],
         kept: dict[int, list[Kept]],
+        *,
+        again: bool = False,
     ) -> list[Tensor]:
         store = self.stores[index]
         functions = self._layer_functions[store.spec.kind]
         total = self._open(index)
         with self.weights.use(index) as bound, self.timeline.span(self.device.compute, "backward", index):
             activations = kept.pop(index, None)
-            inputs = [] if activations is not None else self._inputs.take(index)
+            inputs: list[Tensor] = []
+            if again:
+                inputs = self._inputs.take_again(index)
+            elif activations is None:
+                inputs = self._inputs.take(index, is_needed_again=index in self._twice)
             for number, table in enumerate(tables):
                 grad_BTD, grad_ABTD[number] = grad_ABTD[number], None  # type: ignore[call-overload]
                 if activations is not None:

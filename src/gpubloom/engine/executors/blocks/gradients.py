@@ -51,8 +51,11 @@ class GradientFlow:
         *,
         several: bool,
         group: Group = ALONE,
+        measured_only: frozenset[int] = frozenset(),
     ) -> None:
+        """`measured_only`: blocks whose gradient is computed again when the norm is known."""
         self.stores = stores
+        self.measured_only = measured_only
         self._device = device
         self._timeline = timeline
         self._several = several
@@ -86,7 +89,7 @@ class GradientFlow:
             self._unmeasured[index] = target
         else:
             self._squares[index] = torch.linalg.vector_norm(target, dtype=torch.float32).square()
-        if store.placement.state == "host":
+        if store.placement.state == "host" and index not in self.measured_only:
             self._send(index, target)
 
     def norm(self) -> Tensor:

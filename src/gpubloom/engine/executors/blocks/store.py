@@ -22,6 +22,7 @@ from gpubloom.engine.nf4 import FlatNf4, dequantize_flat, quantize
 from gpubloom.engine.optimizer.encoding import Encoding, Flat, round_into
 from gpubloom.engine.optimizer.moments import PARTS, MomentLayout, Part
 from gpubloom.plan import OptimizerConfig
+from gpubloom.plan.memory import PASSING_GRADIENTS
 from gpubloom.plan.placement import BlockPlacement, Placement
 
 Dequantize = Callable[[Tensor, Tensor, Sequence[int]], None]
@@ -40,11 +41,13 @@ class BlockStore:
         optimizer: OptimizerConfig = OptimizerConfig(),  # noqa: B008 - frozen
         dequantize: Dequantize | None = None,
         share_gradient: bool = False,
+        passing_gradient: Tensor | None = None,
     ) -> None:
         """With `dequantize`, frozen matrices are kept in four bits.
 
         With `share_gradient`, a gradient in host memory overwrites the weights there, which nobody needs
-        between the backward pass and the update.
+        between the backward pass and the update. `passing_gradient` is host memory that several blocks use
+        for their gradients in turn.
         """
         assert not spec.frozen or placement.state == "device", "adapters are small and stay on the device"
         self.spec = spec
@@ -62,7 +65,10 @@ class BlockStore:
         self._allocate_state()
         self._allocate_weights()
         shares = share_gradient and placement.state == "host" and dtype != torch.float32 and not self.is_split
-        self.gradient = self.heavy_home.view(dtype) if shares else self._allocate_gradient()
+        if passing_gradient is not None:
+            self.gradient = passing_gradient[: self.trained.length]
+        else:
+            self.gradient = self.heavy_home.view(dtype) if shares else self._allocate_gradient()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -251,7 +257,8 @@ def make_stores(
     assert len(block_placements) == len(model.blocks), "the placement belongs to another model"
     dequantize = _dequantize(device, options) if options.quantized else None
     staging: Tensor | None = None
-    stores = []
+    stores: list[BlockStore] = []
+    passing = _passing_gradients(model, placement, device, dtype)
     for spec, block_placement in zip(model.blocks, block_placements, strict=True):
         is_layer = spec.kind not in {"embedding", "head"}
         store = BlockStore(
@@ -262,6 +269,7 @@ def make_stores(
             optimizer=optimizer,
             dequantize=dequantize if is_layer else None,
             share_gradient=placement.share_gradients,
+            passing_gradient=passing.get(len(stores)),
         )
         needed = store.trained.length + store.frozen.length
         if staging is None or len(staging) < needed:
@@ -271,6 +279,19 @@ def make_stores(
         store.fill(source, staging)
         stores.append(store)
     return stores
+
+
+def _passing_gradients(
+    model: BlockModel, placement: Placement, device: Device, dtype: torch.dtype
+) -> dict[int, Tensor]:
+    """By block: the buffers that gradients use in turn which are computed again for the update."""
+    last = len(placement.layers)
+    blocks = range(1 + last - placement.gradients_twice, 1 + last)
+    if not blocks:
+        return {}
+    longest = max(Layout.of(model.blocks[index].trained).length for index in blocks)
+    buffers = [device.host(longest, dtype) for _ in range(PASSING_GRADIENTS)]
+    return {index: buffers[index % PASSING_GRADIENTS] for index in blocks}
 
 
 def _dequantize(device: Device, options: ExecutorOptions) -> Dequantize:

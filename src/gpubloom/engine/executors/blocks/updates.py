@@ -9,7 +9,7 @@ its own update is done, and nobody waits for any other.
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -96,12 +96,18 @@ class Updates:
             for _ in range(_BLOCKS_AT_ONCE):
                 threading.Thread(target=self._work, name="host-optimizer", daemon=True).start()
 
-    def order(self, step: AdamWStep, scale: Tensor) -> None:
-        """Updates all blocks with the gradients they hold, multiplied by `scale` (on the device)."""
+    def order(
+        self, step: AdamWStep, scale: Tensor, later: frozenset[int] = frozenset()
+    ) -> Callable[[int], None]:
+        """Updates all blocks with the gradients they hold, multiplied by `scale` (on the device).
+
+        What is returned orders the update of a block that is in `later`, when its gradient is there.
+        """
         device = self._device
         if all(store.placement.state == "device" for store in self._stores):
+            assert not later
             self._update_all_on_device(step, scale)
-            return
+            return lambda index: None
         scale_ready = device.compute.mark()
         device.copy_out.wait(scale_ready)
         # Pinned: a copy into any other memory would make this thread wait for the whole lane.
@@ -116,8 +122,11 @@ class Updates:
         )
         with self._optimizer.together():
             for index, store in enumerate(self._stores):
-                if store.trained.length:
+                if store.trained.length and index not in later:
                     self._order_block(index, store, order)
+        return lambda index: self._order_block(
+            index, self._stores[index], replace(order, arrived=device.copy_out.mark())
+        )
 
     def _update_all_on_device(self, step: AdamWStep, scale: Tensor) -> None:
         """Nobody else needs to know the scale, and nothing is waited for."""
