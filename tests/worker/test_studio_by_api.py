@@ -254,6 +254,7 @@ class Tab(threading.Thread):
         super().__init__(daemon=True)
         self._app, self._path = app, f"/api/jobs/{job_id}"
         self._closed = threading.Event()
+        self.connected = threading.Event()
         curves = app.get(f"{self._path}/metrics", series="train/loss", points=5_000)
         self.steps: list[int] = [int(x) for curve in curves["series"] for x in curve["x"]]
         self._position = int(curves["position"])
@@ -272,6 +273,7 @@ class Tab(threading.Thread):
         with self._app.client.stream("GET", f"{self._path}/stream", headers=headers, timeout=5) as answer:
             assert answer.status_code == 200
             self.reconnected += 1
+            self.connected.set()
             event: dict[str, str] = {}
             for line in answer.iter_lines():
                 if self._closed.is_set():
@@ -301,6 +303,9 @@ def _open_tabs(app: LiveApp, job_id: str) -> list[Tab]:
     tabs = [Tab(app, job_id) for _ in range(TABS)]
     for tab in tabs:
         tab.start()
+    # On a busy machine a tab may know all steps so far from its first answer, before its stream is open.
+    for tab in tabs:
+        assert tab.connected.wait(TIMEOUT_SECONDS), "the stream of a tab was never opened"
     return tabs
 
 
