@@ -76,7 +76,7 @@ def real_ids(installation: Installation, owner: User) -> dict[str, str]:
         RunView(
             id=uuid4(),
             user_id=owner.id,
-            name="v",
+            name=f"v{uuid4().hex}",
             view={"query": "", "columns": [], "group": [], "sort": "-created"},
         )
     )
