@@ -255,10 +255,14 @@ class Tab(threading.Thread):
         self._app, self._path = app, f"/api/jobs/{job_id}"
         self._closed = threading.Event()
         self.connected = threading.Event()
-        curves = app.get(f"{self._path}/metrics", series="train/loss", points=5_000)
-        self.steps: list[int] = [int(x) for curve in curves["series"] for x in curve["x"]]
-        self._position = int(curves["position"])
+        self.steps: list[int] = []
         self.reconnected = -1
+        self._load()
+
+    def _load(self) -> None:
+        curves = self._app.get(f"{self._path}/metrics", series="train/loss", points=5_000)
+        self._position = int(curves["position"])
+        self.steps = [int(x) for curve in curves["series"] for x in curve["x"]]
 
     def run(self) -> None:
         while not self._closed.is_set():
@@ -282,16 +286,23 @@ class Tab(threading.Thread):
                     name, _, value = line.partition(": ")
                     event[name] = value
                     continue
-                if "id" in event:
-                    self._take(event)
+                if "id" in event and not self._take(event):
+                    # It was away for too long to be told everything that it missed.
+                    self._load()
+                    return
                 event = {}
 
-    def _take(self, event: dict[str, str]) -> None:
+    def _take(self, event: dict[str, str]) -> bool:
+        """False: the curves have to be loaded again."""
+        update = json.loads(event["data"])
+        if event["event"] == "reset" or update.get("reload"):
+            return False
         assert event["event"] == "delta", event
         self._position = int(event["id"])
-        for series in json.loads(event["data"]).get("series", []):
+        for series in update.get("series", []):
             if series["name"] == "train/loss":
                 self.steps += [int(x) for x in series["x"]]
+        return True
 
     def close(self) -> None:
         self._closed.set()
