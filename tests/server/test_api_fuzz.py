@@ -4,10 +4,10 @@ An admin's browser asks, so that almost every handler is reached; limits are lif
 the handlers' place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from itertools import islice
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import schemathesis
@@ -50,48 +50,38 @@ LIKELY = {
 }
 
 
-def real_ids(installation: Installation, owner: User) -> dict[str, str]:
-    """Ids that exist, so that requests get past 'not found'."""
-    project = installation.add(
-        Project(id=uuid4(), user_id=owner.id, name="p", model_architecture="custom", model_size=1)
+def real_ids(
+    installation: Installation, owner: User, wanted: Collection[str] | None = None
+) -> dict[str, str]:
+    """Ids that exist, so that requests get past 'not found': those that are wanted, or one of everything."""
+    if wanted is None:
+        _documents(installation, owner)
+        wanted = _MAKERS.keys()
+    return {name: make(installation, owner) for name, make in _MAKERS.items() if name in wanted}
+
+
+def _a_project(installation: Installation, owner: User) -> str:
+    project = Project(id=uuid4(), user_id=owner.id, name="p", model_architecture="custom", model_size=1)
+    return str(installation.add(project).id)
+
+
+def _a_job(installation: Installation, owner: User, **fields: str) -> str:
+    project_id = UUID(_a_project(installation, owner))
+    job = TrainingJob(
+        id=uuid4(), project_id=project_id, user_id=owner.id, config={}, **{"name": "j", **fields}
     )
-    job = installation.add(
-        TrainingJob(id=uuid4(), project_id=project.id, user_id=owner.id, name="j", config={})
-    )
-    installation.add(
-        TrainingJob(
-            id=uuid4(),
-            project_id=project.id,
-            user_id=owner.id,
-            name="s",
-            kind="run",
-            target="sent",
-            config={},
-        )
-    )
-    channel = installation.add(
-        AlertChannel(id=uuid4(), user_id=owner.id, kind="email", name="c", rules=["failed"])
-    )
-    view = installation.add(
-        RunView(
-            id=uuid4(),
-            user_id=owner.id,
-            name="v",
-            view={"query": "", "columns": [], "group": [], "sort": "-created"},
-        )
-    )
-    person = installation.add_user(f"p{uuid4().hex}")
-    _documents(installation, owner)
-    return {
-        "project_id": str(project.id),
-        "job_id": str(job.id),
-        "run_id": str(job.id),
-        "channel_id": str(channel.id),
-        "view_id": str(view.id),
-        "user_id": str(person.id),
-        "dataset_id": _a_dataset(installation, owner),
-        "model_id": _a_model(installation, owner),
-    }
+    return str(installation.add(job).id)
+
+
+def _a_channel(installation: Installation, owner: User) -> str:
+    channel = AlertChannel(id=uuid4(), user_id=owner.id, kind="email", name="c", rules=["failed"])
+    return str(installation.add(channel).id)
+
+
+def _a_view(installation: Installation, owner: User) -> str:
+    shown = {"query": "", "columns": [], "group": [], "sort": "-created"}
+    view = RunView(id=uuid4(), user_id=owner.id, name=f"v{uuid4().hex}", view=shown)
+    return str(installation.add(view).id)
 
 
 def _documents(installation: Installation, owner: User) -> None:
@@ -163,6 +153,18 @@ def _a_model(installation: Installation, owner: User) -> str:
     return str(model.id)
 
 
+_MAKERS: dict[str, Callable[[Installation, User], str]] = {
+    "project_id": _a_project,
+    "job_id": _a_job,
+    "run_id": lambda installation, owner: _a_job(installation, owner, name="s", kind="run", target="sent"),
+    "channel_id": _a_channel,
+    "view_id": _a_view,
+    "user_id": lambda installation, _: str(installation.add_user(f"p{uuid4().hex}").id),
+    "dataset_id": _a_dataset,
+    "model_id": _a_model,
+}
+
+
 def ask(browser: Browser, case: schemathesis.Case) -> Response:
     """Send one generated request as a browser would."""
     if case.meta.generation.mode is schemathesis.GenerationMode.POSITIVE and isinstance(case.body, dict):
@@ -225,10 +227,12 @@ def _fuzz(
     """Ask every operation of the API, or, of several parts, the operations of one."""
     schema = schemathesis.openapi.from_dict(server.app.openapi())
     wrong: list[str] = []
+    # Lists are not empty, whichever operation is asked first.
+    real_ids(installation, owner)
     for found in islice(schema.get_all_operations(), part, None, parts):
         operation = found.ok()
         names = {parameter.name for parameter in operation.path_parameters}
-        ids = {name: value for name, value in real_ids(installation, owner).items() if name in names}
+        ids = real_ids(installation, owner, names)
         if operation.path in ENDLESS:
             ids = {}
         browser = server.signed_in(owner)

@@ -45,12 +45,12 @@ LISTS = [
 def _linked(description: dict[str, Any]) -> dict[str, Any]:
     """The description with links from these lists to every route that takes an id of theirs."""
     linked = deepcopy(description)
-    for listed, place, name in LISTS:
+    for listed, pointer, name in LISTS:
         links = linked["paths"][listed]["get"]["responses"]["200"].setdefault("links", {})
         links |= {
-            f"{name} at {place} of {operation['operationId']}": {
+            f"{name} at {pointer} of {operation['operationId']}": {
                 "operationId": operation["operationId"],
-                "parameters": {name: f"$response.body#/{place}"},
+                "parameters": {name: f"$response.body#/{pointer}"},
             }
             for path, operations in linked["paths"].items()
             for operation in operations.values()

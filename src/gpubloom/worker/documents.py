@@ -59,7 +59,7 @@ class _Parsed(_Named):
     bytes: _Count
 
 
-Said = TypeVar("Said", bound=_Answer)
+Checked = TypeVar("Checked", bound=_Answer)
 
 
 async def parse_documents(
@@ -176,7 +176,7 @@ class _Parsing:
             await child.end()
 
 
-def _checked(kind: type[Said], said: dict[str, Any]) -> Said:
+def _checked(kind: type[Checked], said: dict[str, Any]) -> Checked:
     try:
         return kind.model_validate(said)
     except ValidationError:
