@@ -38,11 +38,11 @@ _STEPS_PER_SECOND = 10_000
 _CLOSE_SECONDS = 240.0
 
 
-Found = tuple[int, int]
+Steps = tuple[int, int]
 """How far a run goes, in steps, and how many of its steps are there."""
 
 
-def read_reporter(folder: Path) -> Found:
+def read_reporter(folder: Path) -> Steps:
     """All that a card shows."""
     from gpubloom.traincard import Reading, snapshot
 
@@ -53,7 +53,7 @@ def read_reporter(folder: Path) -> Found:
     return steps, steps - reading.state.dropped["metric"]
 
 
-def read_tensorboard(folder: Path) -> Found:
+def read_tensorboard(folder: Path) -> Steps:
     accumulator = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
     # Without its usual limit of 10,000 points by series.
     found = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0})
@@ -62,7 +62,7 @@ def read_tensorboard(folder: Path) -> Found:
     return 1 + max(int(point.step) for point in points), len(points)
 
 
-def read_trackio(folder: Path) -> Found:
+def read_trackio(folder: Path) -> Steps:
     os.environ["TRACKIO_DIR"] = str(folder)
     storage = importlib.import_module("trackio.sqlite_storage").SQLiteStorage
     run = storage.get_runs("bench")[0]
@@ -71,7 +71,7 @@ def read_trackio(folder: Path) -> Found:
     return 1 + max(steps), len(steps)
 
 
-def read_wandb(folder: Path) -> Found:
+def read_wandb(folder: Path) -> Steps:
     """The package has no reader of its own files, its program uploads them. Framed as logs of LevelDB."""
     records = importlib.import_module("wandb.proto.wandb_internal_pb2")
     steps = set()
@@ -104,7 +104,7 @@ def _frames(content: bytes) -> Iterator[bytes]:
             pieces = b""
 
 
-def read_mlflow(folder: Path) -> Found:
+def read_mlflow(folder: Path) -> Steps:
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     client = importlib.import_module("mlflow").MlflowClient(folder.as_uri())
     experiment = client.get_experiment_by_name("bench")
@@ -113,7 +113,7 @@ def read_mlflow(folder: Path) -> Found:
     return 1 + max(int(point.step) for point in histories[0]), len(histories[0])
 
 
-READERS: dict[str, Callable[[Path], Found]] = {
+READERS: dict[str, Callable[[Path], Steps]] = {
     "gpubloom Reporter": read_reporter,
     "TensorBoard": read_tensorboard,
     "trackio": read_trackio,
