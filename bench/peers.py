@@ -7,7 +7,7 @@ what is not installed is named and left out. Each tracker writes and opens its r
 
     call   CPU time of the training thread for one call with 20 metrics
     all    CPU time of all threads by step, and of child processes where the tracker has some
-    bytes  on disk by point
+    bytes  on disk by point that can be read; what a tracker dropped because it came too fast is no point
     open   CPU time to read a finished run of that many steps × 20 for its charts, by the tracker's own reader
     lost   steps that were reported and cannot be read after kill -9, of about 1,000 a second (worst of three)
 
@@ -34,38 +34,47 @@ NAMES = ("gpubloom Reporter", "TensorBoard", "trackio", "W&B offline", "MLflow f
 _KILLS = 3
 _KILL_AFTER_SECONDS = 4.0
 _STEPS_BETWEEN_LOOKS = 500
+_STEPS_PER_SECOND = 10_000
 _CLOSE_SECONDS = 240.0
 
 
-def read_reporter(folder: Path) -> int:
+Steps = tuple[int, int]
+"""How far a run goes, in steps, and how many of its steps are there."""
+
+
+def read_reporter(folder: Path) -> Steps:
     """All that a card shows."""
     from gpubloom.traincard import Reading, snapshot
 
     reading = Reading(folder)
     reading.update()
     snapshot(reading)
-    return 1 + (reading.state.step or 0)
+    steps = 1 + (reading.state.step or 0)
+    return steps, steps - reading.state.dropped["metric"]
 
 
-def read_tensorboard(folder: Path) -> int:
+def read_tensorboard(folder: Path) -> Steps:
     accumulator = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
-    found = accumulator.EventAccumulator(str(folder))
+    # Without its usual limit of 10,000 points by series.
+    found = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0})
     found.Reload()
-    return 1 + max(int(point.step) for point in found.Scalars(METRICS[0]))
+    points = found.Scalars(METRICS[0])
+    return 1 + max(int(point.step) for point in points), len(points)
 
 
-def read_trackio(folder: Path) -> int:
+def read_trackio(folder: Path) -> Steps:
     os.environ["TRACKIO_DIR"] = str(folder)
     storage = importlib.import_module("trackio.sqlite_storage").SQLiteStorage
     run = storage.get_runs("bench")[0]
     name = run if isinstance(run, str) else run["name"]
-    return 1 + max(int(row["step"]) for row in storage.get_logs("bench", name))
+    steps = {int(row["step"]) for row in storage.get_logs("bench", name)}
+    return 1 + max(steps), len(steps)
 
 
-def read_wandb(folder: Path) -> int:
+def read_wandb(folder: Path) -> Steps:
     """The package has no reader of its own files, its program uploads them. Framed as logs of LevelDB."""
     records = importlib.import_module("wandb.proto.wandb_internal_pb2")
-    last = -1
+    steps = set()
     for frame in _frames(next(folder.rglob("*.wandb")).read_bytes()):
         record = records.Record()
         record.ParseFromString(frame)
@@ -73,8 +82,8 @@ def read_wandb(folder: Path) -> int:
             values = {
                 item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item
             }
-            last = max(last, int(values["_step"]))
-    return 1 + last
+            steps.add(int(values["_step"]))
+    return 1 + max(steps, default=-1), len(steps)
 
 
 def _frames(content: bytes) -> Iterator[bytes]:
@@ -95,16 +104,16 @@ def _frames(content: bytes) -> Iterator[bytes]:
             pieces = b""
 
 
-def read_mlflow(folder: Path) -> int:
+def read_mlflow(folder: Path) -> Steps:
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     client = importlib.import_module("mlflow").MlflowClient(folder.as_uri())
     experiment = client.get_experiment_by_name("bench")
     (run,) = client.search_runs([experiment.experiment_id])
     histories = [client.get_metric_history(run.info.run_id, name) for name in METRICS]
-    return 1 + max(int(point.step) for point in histories[0])
+    return 1 + max(int(point.step) for point in histories[0]), len(histories[0])
 
 
-READERS: dict[str, Callable[[Path], int]] = {
+READERS: dict[str, Callable[[Path], Steps]] = {
     "gpubloom Reporter": read_reporter,
     "TensorBoard": read_tensorboard,
     "trackio": read_trackio,
@@ -139,7 +148,7 @@ def write(name: str, folder: Path, steps: int, limit_seconds: float) -> None:
                 calls += time.thread_time() - began
                 written = step + 1
             # A writer thread gets its turn, as in a training.
-            time.sleep(0.01)
+            time.sleep(_STEPS_BETWEEN_LOOKS / _STEPS_PER_SECOND)
         del log
     children = os.times()
     spent = time.process_time() - everything + children.children_user + children.children_system
@@ -214,9 +223,9 @@ def measure(name: str, steps: int, limit_seconds: float) -> dict[str, float]:
         "steps": written["steps"],
         "call_us": written["call"] * 1e6,
         "all_us": written["all"] * 1e6,
-        "bytes_per_point": size / (written["steps"] * len(METRICS)),
+        "bytes_per_point": size / (opened["kept"] * len(METRICS)),
         "open_cpu_seconds": opened["cpu"] * steps / written["steps"],
-        "readable_steps": opened["steps"],
+        "readable_steps": opened["kept"],
         "lost_steps": max(_lost(name) for _ in range(_KILLS)),
     }
 
@@ -239,10 +248,11 @@ def main() -> None:
         # Loading a library takes as long for a short run as for a long one.
         importlib.import_module(MODULES[given.read[0]])
         began = time.process_time()
-        found = READERS[given.read[0]](Path(given.read[1]))
-        print(json.dumps({"steps": found, "cpu": time.process_time() - began}))
+        steps, kept = READERS[given.read[0]](Path(given.read[1]))
+        print(json.dumps({"steps": steps, "kept": kept, "cpu": time.process_time() - began}))
         return
-    print(f"{'tracker':<20}{'call µs':>9}{'all µs':>9}{'bytes':>8}{'open s':>10}{'lost':>7}{'steps':>11}")
+    columns = f"{'call µs':>9}{'all µs':>9}{'bytes':>8}{'open s':>10}{'lost':>7}{'steps':>11}{'readable':>11}"
+    print(f"{'tracker':<20}{columns}")
     results: dict[str, dict[str, float]] = {}
     for name in NAMES:
         try:
@@ -253,7 +263,7 @@ def main() -> None:
         opened = f"{'~' if row['steps'] < given.steps else ''}{row['open_cpu_seconds']:.2f}"
         print(
             f"{name:<20}{row['call_us']:>9.1f}{row['all_us']:>9.1f}{row['bytes_per_point']:>8.1f}"
-            f"{opened:>10}{row['lost_steps']:>7.0f}{row['steps']:>11,.0f}",
+            f"{opened:>10}{row['lost_steps']:>7.0f}{row['steps']:>11,.0f}{row['readable_steps']:>11,.0f}",
             flush=True,
         )
     if given.json:

@@ -143,6 +143,26 @@ def test_a_run_has_the_page_of_a_job(page: Page) -> None:
     expect(page.get_by_role("table", name="Runs")).to_be_visible()
 
 
+def test_a_run_is_printed_dark_on_light_with_every_chart(page: Page) -> None:
+    page.get_by_role("link", name="small").click()
+    page.get_by_role("tab", name="Charts").click()
+    expect(page.locator("figure.chart").first).to_be_visible()
+    page.emulate_media(media="print")
+    charts = page.locator("figure.chart").count()
+    expect(page.locator(".chart-print > svg")).to_have_count(charts)
+    drawn = page.locator("figure.chart").evaluate_all(
+        "charts => charts.map(one => one.querySelectorAll('polyline, circle').length)"
+    )
+    assert drawn
+    assert all(count > 0 for count in drawn), drawn
+    expect(page.get_by_role("navigation", name="Main")).to_be_hidden()
+    light, dark = page.evaluate(
+        """() => [getComputedStyle(document.documentElement).backgroundColor,
+                  getComputedStyle(document.querySelector("h1")).color]"""
+    )
+    assert (light, dark) == ("rgb(255, 255, 255)", "rgb(31, 41, 55)")
+
+
 def test_the_page_of_a_running_run_follows_it(page: Page, folder: Path) -> None:
     reporter = Reporter(folder / "live", telemetry_seconds=0, capture=False, announce=False)
     reporter.metrics({"train/loss": 1.25}, step=1)

@@ -131,6 +131,8 @@ def test_data_in_memory_has_a_fingerprint_of_its_content() -> None:
     assert len(prints) == len(others)
     assert found["fingerprint"] not in prints
     assert all(each.startswith("sha256:") for each in prints)
+    # Of very much data the beginning counts.
+    assert recorded(["x" * 1000] * 20_000)["fingerprint"].startswith("start:")
     # Rows that are no plain values are counted, and not looked into.
     assert recorded([object()]) == {"name": "train", "rows": 1}
 

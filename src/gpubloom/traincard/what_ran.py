@@ -32,6 +32,8 @@ _UNTRACKED = 100
 _DATASETS = 50
 _GIT_SECONDS = 5.0
 _HASHED_BYTES = 64 << 20
+# Rows have to be written as JSON first, and the training waits.
+_HASHED_ROW_BYTES = 8 << 20
 # Of such a file not even a changed line is kept.
 _SECRET_FILES = re.compile(
     r"(^|/)(\.env[^/]*|[^/]*(secret|credential)[^/]*|[^/]*\.(pem|key|p12|pfx))$", re.IGNORECASE
@@ -228,16 +230,17 @@ def _content_fingerprint(data: Any) -> str | None:
 
     Rows of any other dataset are not asked for: one may load files, or draw random numbers.
     """
-    digest, room = hashlib.sha256(), _HASHED_BYTES
+    digest, hashed = hashlib.sha256(), 0
+    most = _HASHED_ROW_BYTES if isinstance(data, (list, tuple)) else _HASHED_BYTES
     try:
         for part in _parts(data):
-            digest.update(part[:room])
-            room -= len(part)
-            if room < 0:
+            digest.update(part[: most - hashed])
+            hashed += len(part)
+            if hashed > most:
                 return f"start:{digest.hexdigest()}"
     except (TypeError, ValueError, RuntimeError, AttributeError, RecursionError):
         return None
-    return f"sha256:{digest.hexdigest()}" if room < _HASHED_BYTES else None
+    return f"sha256:{digest.hexdigest()}" if hashed else None
 
 
 def _parts(data: Any) -> Iterator[bytes | memoryview]:

@@ -84,7 +84,7 @@ export function JobCharts({ store, marks, fetchRange, stepsPerEpoch, waiting, pa
         </section>
       )}
       {parts.includes("training") && loss && (
-        <p className="mt-2 text-xs text-faint max-sm:hidden">
+        <p className="mt-2 text-xs text-faint max-sm:hidden print:hidden">
           Drag over a chart to zoom in. Double-click to show the whole run. With the keyboard: arrows read values, + and − zoom, Escape shows the whole run.
         </p>
       )}

@@ -14,7 +14,7 @@ export function TabList({ className, ...rest }: ComponentProps<typeof Radix.List
   });
 
   return (
-    <div ref={strip} className="relative -mx-1 overflow-x-auto px-1 py-1">
+    <div ref={strip} className="relative -mx-1 overflow-x-auto px-1 py-1 print:hidden">
       <Radix.List
         className={cn("flex w-max gap-1 rounded-[10px] border border-line bg-rail p-[3px]", className)}
         {...rest}

@@ -79,8 +79,8 @@ export function AppLayout() {
   return (
     <CurrentUser value={user}>
       <SkipLink />
-      <div className="lg:grid lg:min-h-dvh lg:grid-cols-[216px_minmax(0,1fr)]">
-        <aside className="sticky top-0 hidden h-dvh flex-col border-r border-line bg-rail px-3 py-4.5 lg:flex">
+      <div className="lg:grid lg:min-h-dvh lg:grid-cols-[216px_minmax(0,1fr)] print:block">
+        <aside className="sticky top-0 hidden h-dvh flex-col border-r border-line bg-rail px-3 py-4.5 lg:flex print:hidden">
           <Brand to="/dashboard" className="mb-4.5 px-2.5 py-0.5" />
           <NavigationList />
           <div className="mt-auto">

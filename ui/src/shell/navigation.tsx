@@ -145,7 +145,7 @@ function Account() {
 export function PhoneMenu() {
   const [open, setOpen] = useState(false);
   return (
-    <header className="sticky top-0 z-30 flex items-center justify-between border-b border-line bg-rail px-4 py-2 lg:hidden">
+    <header className="sticky top-0 z-30 flex items-center justify-between border-b border-line bg-rail px-4 py-2 lg:hidden print:hidden">
       <Brand to="/dashboard" />
       <Dialog.Root open={open} onOpenChange={setOpen}>
         <Dialog.Trigger asChild>

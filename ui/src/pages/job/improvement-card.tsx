@@ -86,10 +86,10 @@ function Compared({ found: { first, lowest, latest, compared, verdict, interval,
             <th scope="col" className="text-left font-[450]">
               <span className="sr-only">Model</span>
             </th>
-            <th scope="col" className="text-right font-[450]">
+            <th scope="col" className="pl-3 text-right font-[450]">
               Eval loss
             </th>
-            <th scope="col" className="text-right font-[450]">
+            <th scope="col" className="pl-3 text-right font-[450]">
               Perplexity
             </th>
             <td aria-hidden className="w-2/5 sm:w-1/3" />

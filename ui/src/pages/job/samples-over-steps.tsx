@@ -29,7 +29,7 @@ export function SamplesOverSteps({ job }: { job: Job }) {
   return (
     <Card aria-label="Samples over steps">
       <Loaded query={samples} skeleton={<SkeletonRows rows={3} className="h-24" />}>
-        {({ items }) => (items.length === 0 ? <NoSamples job={job} /> : <Timeline samples={items} />)}
+        {({ items }) => (items.length === 0 ? <NoSamples job={job} /> : <Timeline samples={items} greedy={job.kind === "train"} />)}
       </Loaded>
     </Card>
   );
@@ -53,7 +53,8 @@ function NoSamples({ job }: { job: Job }) {
   );
 }
 
-function Timeline({ samples }: { samples: Samples }) {
+/** `greedy`: our trainers answer so; how a script decodes is not known. */
+function Timeline({ samples, greedy }: { samples: Samples; greedy: boolean }) {
   const steps = sampleSteps(samples);
   const id = useId();
   const [chosen, setChosen] = useState<number | null>(null);
@@ -66,7 +67,7 @@ function Timeline({ samples }: { samples: Samples }) {
   const choose = (to: number) => setChosen(to >= steps.length - 1 ? null : (steps[Math.max(0, to)] ?? null));
   return (
     <>
-      <CardHeader title="Samples over steps" note="greedy answers to your prompts">
+      <CardHeader title="Samples over steps" note={greedy ? "greedy answers to your prompts" : "answers to the same prompts"}>
         <Select aria-label="Compare with" className="w-52 max-sm:w-full" value={String(other)} onChange={(event) => setAgainst(Number(event.target.value))} options={steps.map((each) => [String(each), `Compare with: ${stepText(each).toLowerCase()}`] as const)} />
       </CardHeader>
       <div className="mb-3 flex items-center gap-2">

@@ -154,7 +154,7 @@ function TableRow({ row, columns, metric, best, groupIndex, inside, open, onOpen
       <td role="cell" className={cn("max-w-96 px-2 py-2 align-middle max-md:p-0", inside && "pl-9 max-md:pl-3")}>
         <div className="flex min-w-0 flex-wrap items-center gap-x-2 gap-y-0.5">
           {row.members.length > 0 && (
-            <button type="button" aria-expanded={open} aria-label={`Show the seeds of ${row.name}`} onClick={onOpen} className="-ml-1 grid size-5 groupIndex-items-center text-dim hover:text-text max-md:size-7">
+            <button type="button" aria-expanded={open} aria-label={`Show the seeds of ${row.name}`} onClick={onOpen} className="-ml-1 grid size-5 place-items-center text-dim hover:text-text max-md:size-7">
               {open ? <ChevronDown aria-hidden className="size-3.5" /> : <ChevronRight aria-hidden className="size-3.5" />}
             </button>
           )}
@@ -166,7 +166,7 @@ function TableRow({ row, columns, metric, best, groupIndex, inside, open, onOpen
                 {tag}
               </button>
             ))}
-          <button type="button" aria-label={`Tags and notes of ${row.name}`} title={row.notes || "Tags and notes"} onClick={() => onLabel(row)} className={cn("grid size-5 groupIndex-items-center text-faint hover:text-text focus-visible:opacity-100 max-md:hidden", row.notes ? "text-warning" : "opacity-0 group-hover:opacity-100")}>
+          <button type="button" aria-label={`Tags and notes of ${row.name}`} title={row.notes || "Tags and notes"} onClick={() => onLabel(row)} className={cn("grid size-5 place-items-center text-faint hover:text-text focus-visible:opacity-100 max-md:hidden", row.notes ? "text-warning" : "opacity-0 group-hover:opacity-100")}>
             <Tag aria-hidden className="size-3.5" />
           </button>
         </div>
