@@ -224,6 +224,59 @@ def test_every_tab_fits_its_screen_and_keeps_header_progress_and_findings(
     assert too_tall == {}, heights
 
 
+def _add_export(server: LiveServer, path: str) -> None:
+    """The finished model of a job in twelve files, and an export of it that was tried on eight prompts."""
+    job_id = UUID(path.rpartition("/")[2])
+    replayed = [
+        {"prompt": prompt, "before": "Sorry about the second charge. " * 6, "after": "Sorry.", "same": False}
+        for prompt in PROMPTS
+    ]
+    with _database(server).session() as session:
+        job = session.get_one(TrainingJob, job_id)
+        export = TrainingJob(
+            id=uuid4(),
+            kind="export",
+            parent_id=job.id,
+            project_id=job.project_id,
+            user_id=job.user_id,
+            name="Export",
+            status="completed",
+            config={"kind": "export", "model": {"path": "model"}, "form": "merged"},
+            result={"kind": "export", "form": "merged", "replay": replayed, "same": 0, "of": len(replayed)},
+            start_time=now(),
+            end_time=now(),
+            attempt=1,
+            summary={},
+        )
+        session.add(export)
+        for owner in (job.id, export.id):
+            folder = server.home / "runs" / str(owner) / "model"
+            folder.mkdir(parents=True)
+            for name in ("config.json", *(f"model-{number:05}.safetensors" for number in range(1, 12))):
+                (folder / name).write_text("{}")
+
+
+def test_the_checkpoints_of_a_completed_run_fit_the_screen_beside_its_model_and_export(
+    new_page: NewPage, own_server: LiveServer
+) -> None:
+    page = new_page()
+    set_up(page, own_server)
+    create_project(page, "Support assistant", "0.001", "corpus.txt")
+    path = add_job(own_server, status="completed")
+    _add_export(own_server, path)
+    page.goto(path)
+    choose_action(page, "Export")
+    expect(page).to_have_url(re.compile("tab=checkpoints$"))
+    expect(page.get_by_text("12 files")).to_have_count(2)
+    for size in (DESKTOP, PHONE):
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollHeight") <= TALLEST[size]
+    assert flaws_on_every_screen(page) == []
+    page.get_by_text("12 files").last.click()
+    expect(page.get_by_role("table", name="Model files")).to_be_visible()
+
+
 def test_the_address_names_the_tab_and_the_back_button_returns(
     new_page: NewPage, own_server: LiveServer
 ) -> None:

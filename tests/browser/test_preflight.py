@@ -50,6 +50,18 @@ def test_the_form_counts_rows_steps_and_unused_columns_before_the_start(
     plan = page.get_by_label("Plan")
     expect(plan).to_contain_text("counted by the pre-flight")
     expect(plan.locator(STEPS)).to_have_text(card.locator(STEPS).inner_text())
+
+    # A small dataset counts as much as its weight says.
+    more = tmp_path / "identity.jsonl"
+    more.write_text("\n".join(json.dumps({"prompt": f"Who? {n}", "completion": "I."}) for n in range(10)))
+    page.get_by_role("button", name="Mix in another dataset").click()
+    expect(card).to_contain_text("Choose the dataset to mix in.")
+    page.get_by_label("Upload a file").set_input_files(more)
+    page.get_by_label("Mixed dataset 1").get_by_label("Weight").fill("6")
+    mix = card.get_by_label("Mix", exact=True)
+    expect(mix).to_contain_text(re.compile(r"identity.jsonl\s*\d+ examples \(weight 6\)"))
+    expect(card).to_contain_text("130 of 131")
+    expect(plan.locator(STEPS)).to_have_text(card.locator(STEPS).inner_text())
     assert flaws_on_every_screen(page) == []
 
 

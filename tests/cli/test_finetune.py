@@ -147,7 +147,7 @@ def test_rows_that_the_template_refuses_are_told_as_soon_as_the_data_is_read_and
     # The findings are said again at the end, the worst first.
     findings = [line for line in lines[ended + 1 :] if line.startswith(("error: ", "warning: "))]
     assert findings[0].startswith("error: Only 20 of 120 rows of the training data are used.")
-    assert lines[warning] in findings
+    assert f"{lines[warning]} Check the columns of the dataset, and correct or remove these rows." in findings
     assert {
         lines[line_number] for line_number in (rows, warning, begun, first, evaluated, saved, ended)
     } <= set(said)

@@ -94,12 +94,14 @@ def test_what_the_trainer_says_of_its_data_keeps_its_kind_severity_and_next_step
             reporter.finding(finding)
         # A kind that only this program may decide on, from a run that says so itself.
         reporter.finding(Finding("diverging", "critical", "so it says"))
+        reporter.event("log", {"line": "odd", "level": "warning", "finding": {"kind": ["rows_unused"]}})
         reporter.finish("completed")
     reading = Reading(tmp_path / "run")
     reading.update()
     assert [(each.kind, each.severity, each.sentence, each.next_step) for each in diagnose(reading)] == [
         ("rows_unused", "warning", "chats: 3 rows cannot be used", "Correct these rows."),
         ("run_warning", "warning", "so it says", ""),
+        ("run_warning", "warning", "odd", ""),
         ("columns_unused", "info", "chats: topic is not used", "Map a column."),
     ]
 

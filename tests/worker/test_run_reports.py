@@ -57,7 +57,7 @@ def test_rows_used_and_warnings_are_told_once_the_data_is_read_over_a_pause_and_
     _says_what_it_uses(app.completed(job_id))
     lines = _output(app, job_id)
     for beginning in (
-        "warning: data.jsonl: 100 of 120 rows cannot be used: ",
+        "warning: chats.jsonl: 100 of 120 rows cannot be used: ",
         "training starts: ",
         "step 1/",
         "resumed from step ",
@@ -72,8 +72,8 @@ def test_rows_used_and_warnings_are_told_once_the_data_is_read_over_a_pause_and_
     assert "20 of 120 rows used" in listed
     shown = _bloom(app, "jobs", "show", job_id)
     assert "20 of 120 rows used" in shown
-    assert "  warning: data.jsonl: 100 of 120 rows cannot be used" in shown
-    assert "\nwarning: data.jsonl: 100 of 120 rows cannot be used" in _bloom(app, "jobs", "logs", job_id)
+    assert "  warning: chats.jsonl: 100 of 120 rows cannot be used" in shown
+    assert "\nwarning: chats.jsonl: 100 of 120 rows cannot be used" in _bloom(app, "jobs", "logs", job_id)
 
 
 def _says_what_it_uses(job: dict[str, Any]) -> None:

@@ -464,7 +464,7 @@ def _findings(counts: FileCounts, limit: int, *, cut: bool) -> list[Finding]:
                 Finding(
                     "rows_unused" if fatal else "rows_to_check",
                     "warning",
-                    f"{name}: {refused:,} of {counts.rows:,} rows {what}: {named}{more}",
+                    f"{name}: {refused:,} of {counts.rows:,} rows {what}: {named}{more or '.'}",
                     next_step="Check the columns of the dataset, and correct or remove these rows."
                     if fatal
                     else "Look at these rows in the preview of the dataset.",
@@ -480,7 +480,7 @@ def _findings(counts: FileCounts, limit: int, *, cut: bool) -> list[Finding]:
                 "rows_truncated",
                 "warning",
                 f"{name}: {counts.too_long:,} examples are longer than {limit:,} tokens and {what} "
-                f"({counts.tokens_lost:,} tokens removed; {row_names})",
+                f"({counts.tokens_lost:,} tokens removed; {row_names}).",
                 next_step="Raise the max sequence length, or split the long rows.",
             )
         )
@@ -489,7 +489,7 @@ def _findings(counts: FileCounts, limit: int, *, cut: bool) -> list[Finding]:
             Finding(
                 "columns_unused",
                 "info",
-                f"{name}: these columns are not used: {', '.join(counts.unused_columns)}",
+                f"{name}: these columns are not used: {', '.join(counts.unused_columns)}.",
                 next_step="Map a column to a field if the model should see it.",
             )
         )

@@ -51,8 +51,10 @@ def logged_warnings(reading: Reading, now: float, limits: Limits) -> Iterator[Fi
 def _of_data(line: LogLine) -> Finding | None:
     """What the trainer says of its data, with its kind, severity and next step; None of any other line."""
     said = line.finding or {}
-    kind, severity, next_step = said.get("kind"), said.get("severity"), said.get("next_step")
-    if kind not in OF_DATA or severity not in get_args(Severity) or not isinstance(next_step, str):
+    kind, next_step = said.get("kind"), said.get("next_step")
+    severity: Severity | None = next((s for s in get_args(Severity) if s == said.get("severity")), None)
+    # Anybody can write the events of a run.
+    if not isinstance(kind, str) or kind not in OF_DATA or severity is None or not isinstance(next_step, str):
         return None
     return Finding(kind, severity, line.line, {"attempt": line.attempt}, line.t, next_step)
 

@@ -154,7 +154,7 @@ const actions = (job: Job): Column<Checkpoint> => ({
   cell: ({ id, step, details }) => <CheckpointActions onPage details={details} subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), status: job.status, checkpoint: { id, step } }} />,
 });
 
-const PAGE = 12;
+const PAGE = 8;
 
 export function CheckpointsCard({ job }: { job: Job }) {
   const checkpoints = useQuery(checkpointsQuery(job.id));

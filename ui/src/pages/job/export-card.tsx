@@ -144,7 +144,7 @@ export function ExportResult({ task }: { task: Job }) {
   if (task.result?.kind !== "export") return null;
   const exported = task.result;
   return (
-    <div className="grid gap-3.5">
+    <div className="grid grid-cols-1 gap-3.5">
       <p>
         <b className="font-[570]">{FORM_NAMES[exported.form]}</b>
         <span className="text-dim">
@@ -190,14 +190,14 @@ function ReplayCheck({ exported: { same, of, replay, largest_logit_difference: l
     );
   }
   return (
-    <div className="grid gap-2.5">
+    <div className="grid grid-cols-1 gap-2.5">
       <Notice tone="attention" role="alert">
         <b className="mr-2 font-[570]">Answers differ.</b>
         <span className="text-dim">
           {same} of {of} test prompts gave the same answer.{logits} Lower precision can cause this; fp32 changes the weights least. Read the differences before you use the export.
         </span>
       </Notice>
-      <ol className="grid gap-2">
+      <ol className="divide-y divide-line rounded-card border border-line">
         {changed.map((one, index) => (
           // Two prompts may read the same.
           // oxlint-disable-next-line react/no-array-index-key
@@ -210,16 +210,18 @@ function ReplayCheck({ exported: { same, of, replay, largest_logit_difference: l
 
 function Changed({ replayed: { prompt, before, after } }: { replayed: Exported["replay"][number] }) {
   return (
-    <li className="rounded-card border border-line px-3.5 py-2.5 text-sm">
-      <p className="mb-1.5 font-[540] break-words whitespace-pre-wrap">{prompt}</p>
-      <p className="break-words whitespace-pre-wrap text-dim">
-        <span className="mr-2 text-2xs text-faint">original</span>
-        {before}
-      </p>
-      <p className="break-words whitespace-pre-wrap">
-        <span className="mr-2 text-2xs text-faint">exported</span>
-        <Marked before={before} after={after} />
-      </p>
+    <li className="px-3.5 py-1.5 text-sm">
+      <details>
+        <summary className="cursor-pointer truncate font-[540]">{prompt}</summary>
+        <p className="mt-1.5 break-words whitespace-pre-wrap text-dim">
+          <span className="mr-2 text-2xs text-faint">original</span>
+          {before}
+        </p>
+        <p className="break-words whitespace-pre-wrap">
+          <span className="mr-2 text-2xs text-faint">exported</span>
+          <Marked before={before} after={after} />
+        </p>
+      </details>
     </li>
   );
 }

@@ -3,9 +3,9 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Check, CircleHelp, X } from "lucide-react";
 import { useSyncExternalStore } from "react";
-import { improvementQuery, isResting, jobQuery } from "@/api/jobs";
+import { improvementQuery, isResting, jobQuery, samplesQuery } from "@/api/jobs";
 import { tasksQuery } from "@/api/tasks";
-import type { EvaluationResult, Job, JobImprovement } from "@/api/types";
+import type { Job, JobImprovement, JobSamples } from "@/api/types";
 import type { CurveStore } from "@/charts/curve-store";
 import { cn } from "@/components/class-names";
 import { Card } from "@/components/card";
@@ -27,9 +27,9 @@ export function ImprovementCard({ job, store }: { job: Job; store: CurveStore })
   // Asked again with every evaluation, and when the run is at rest: then its findings are complete.
   const evaluated = useSyncExternalStore(store.subscribe, () => store.curve("eval/loss")?.x.length ?? 0);
   const found = useQuery(improvementQuery(job, evaluated)).data?.improvement ?? null;
-  const answers = useNewestAnswers(job);
+  const answer = useNewestAnswer(job);
   return (
-    <Card aria-label="Did it improve?" className={cn("grid p-0", answers && "lg:grid-cols-[5fr_7fr]")}>
+    <Card aria-label="Did it improve?" className={cn("grid p-0", answer && "lg:grid-cols-[5fr_7fr]")}>
       <div className="px-4 py-3.5">
         <div className="mb-2 flex flex-wrap items-center justify-between gap-x-4 gap-y-1">
           <h2 className="text-[13px] font-[590]">Did it improve?</h2>
@@ -42,7 +42,7 @@ export function ImprovementCard({ job, store }: { job: Job; store: CurveStore })
           </Link>
         </p>
       </div>
-      {answers && <SampleAnswers answers={answers} />}
+      {answer && <SampleAnswers answer={answer} />}
     </Card>
   );
 }
@@ -124,20 +124,27 @@ function waitingText(job: Job): string {
   return every ? `First evaluation at step ${countText(every)}.` : "First evaluation at the end of the epoch.";
 }
 
-type Answers = EvaluationResult["prompts"];
+type Answer = { prompt: string; base: string | null; tuned: string | null; step: number | null };
 
-/** The answers of the newest evaluation that has any. */
-function useNewestAnswers(job: Job): Answers | null {
+/** A prompt with both answers: of the newest evaluation that has any, else of the samples that the run wrote. */
+function useNewestAnswer(job: Job): Answer | null {
   const tasks = useQuery({ ...tasksQuery(job.id, "evaluate"), enabled: job.kind === "train" });
   const newest = tasks.data?.items.find(({ status }) => status === "completed");
   const task = useQuery({ ...jobQuery(newest?.id ?? ""), enabled: newest !== undefined });
+  const samples = useQuery({ ...samplesQuery(job), enabled: job.kind === "train" });
   const result = task.data?.result;
-  return result?.kind === "evaluate" && result.prompts.length > 0 ? result.prompts : null;
+  const [asked] = result?.kind === "evaluate" ? result.prompts : [];
+  return asked ? { ...asked, step: null } : sampleAnswer(samples.data?.items ?? []);
 }
 
-function SampleAnswers({ answers }: { answers: Answers }) {
-  const [first] = answers;
-  if (!first) return null;
+/** The first prompt before training and at the last step that answered it. */
+export function sampleAnswer([first]: JobSamples["items"]): Answer | null {
+  const last = first?.answers.at(-1);
+  if (!first || !last || last.step === 0) return null;
+  return { prompt: first.prompt, base: first.answers.find(({ step }) => step === 0)?.text ?? null, tuned: last.text, step: last.step };
+}
+
+function SampleAnswers({ answer: { prompt, base, tuned, step } }: { answer: Answer }) {
   return (
     <div className="flex flex-col border-line px-4 py-3.5 max-lg:border-t lg:border-l">
       <div className="mb-2 flex items-center justify-between gap-4">
@@ -146,10 +153,10 @@ function SampleAnswers({ answers }: { answers: Answers }) {
           All samples
         </Link>
       </div>
-      <p className="mb-2 line-clamp-2 rounded-control bg-white/5 px-3 py-2 font-[540] break-words">{first.prompt}</p>
+      <p className="mb-2 line-clamp-2 rounded-control bg-white/5 px-3 py-2 font-[540] break-words">{prompt}</p>
       <div className="grid grow gap-2 md:grid-cols-2">
-        {first.base !== null && <ShortAnswer name="Base model" text={first.base} />}
-        {first.tuned !== null && <ShortAnswer name="Tuned" text={first.tuned} tuned />}
+        {base !== null && <ShortAnswer name="Base model" text={base} />}
+        {tuned !== null && <ShortAnswer name={step === null ? "Tuned" : `Tuned, step ${countText(step)}`} text={tuned} tuned />}
       </div>
     </div>
   );

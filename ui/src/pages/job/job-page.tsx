@@ -178,9 +178,15 @@ function TabContent({ tab, job, store, findings }: TabContentProps) {
       return (
         <div className="grid gap-3.5">
           <CheckpointsCard job={job} />
-          {job.kind === "train" && <ExportCard job={job} />}
-          {job.kind === "train" && job.status === "completed" && job.has_model && <ModelCard job={job} />}
-          {job.kind === "train" && <LineageCard job={job} />}
+          {job.kind === "train" && (
+            <div className="grid grid-cols-1 items-start gap-3.5 lg:grid-cols-[minmax(0,7fr)_minmax(0,5fr)]">
+              <ExportCard job={job} />
+              <div className="grid min-w-0 grid-cols-1 gap-3.5">
+                {job.status === "completed" && job.has_model && <ModelCard job={job} />}
+                <LineageCard job={job} />
+              </div>
+            </div>
+          )}
           {job.offer && <StoredArtifactsCard job={job} />}
         </div>
       );
@@ -219,7 +225,7 @@ function subtitleOf(job: Job): string {
   const path = config?.model.path;
   const model = job.model_name ?? (path ? (path.split("/").findLast(Boolean) ?? path) : (config?.model.preset ?? null));
   const machine = job.offer ? `${job.offer.title}, ${gpuText(job.offer)}` : (job.gpu_type ?? text(summary.facts["gpu/0/name"]) ?? text(summary.facts.device));
-  return [model, config && methodText(config.method), job.dataset_name, machine].filter(Boolean).join(" · ");
+  return [model, config && methodText(config.method), [job.dataset_name, ...job.mix.map(({ name }) => name)].filter(Boolean).join(" + "), machine].filter(Boolean).join(" · ");
 }
 
 /** The bar of the whole run; a ring marks the best checkpoint, gaps are epochs. */
