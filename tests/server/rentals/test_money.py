@@ -211,8 +211,8 @@ def test_without_a_store_nothing_can_be_sent_and_the_next_step_is_told(
     refused = ada.post("/api/jobs", json=body).json()
     assert [error["code"] for error in refused["errors"]] == ["no_store"]
     assert "bloom providers storage set" in refused["detail"]
-    # Modal brings a store of its own, and this server connects to machines of RunPod over SSH. What is missing
-    # there is an account.
+    # Modal brings a store of its own, and this server connects to machines of RunPod over SSH. There, what is
+    # missing is an account.
     for offer in (
         {"provider": "modal", "gpu": "T4", "kind": "per_second"},
         {"provider": "runpod", "gpu": "A40", "kind": "on_demand"},
