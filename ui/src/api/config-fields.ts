@@ -42,7 +42,7 @@ export const TrainConfig = {
   "model.architecture": {"title":"Architecture","description":"Name of an architecture from a plug-in; it gets the sizes of this model.","type":"string","minLength":1,"maxLength":100},
   "model.options": {"title":"Options","description":"Additional settings for the plug-in's architecture.","type":"object","default":{},"items":{}},
   "data.kind": {"title":"Data kind","description":"text: plain text or tokens; examples: one file of rows, such as chats in .jsonl or .parquet.","type":"string","enum":["text","examples"],"default":"text"},
-  "data.train_path": {"title":"Training data","description":"With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file.","type":"string","minLength":1},
+  "data.train_path": {"title":"Training data","description":"With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file. Also an https://, hf://, s3:// or gs:// address.","type":"string","minLength":1},
   "data.eval_path": {"title":"Evaluation data","description":"Data for evaluation only; without it, eval_fraction of the training data is held out.","type":"string","minLength":1},
   "data.eval_format": {"title":"Evaluation format","description":"Format of eval_path, where it differs from format.","type":"string","enum":["text","prompt_completion","alpaca","sharegpt","messages","oasst"]},
   "data.eval_columns": {"title":"Evaluation columns","description":"Columns of eval_path, where they differ from columns.","type":"object","default":{},"items":{"type":"string"}},

@@ -4990,7 +4990,7 @@ export interface components {
             kind?: "text" | "examples";
             /**
              * Training data
-             * @description With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file.
+             * @description With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file. Also an https://, hf://, s3:// or gs:// address.
              */
             train_path?: string | null;
             /**
@@ -5096,7 +5096,7 @@ export interface components {
             kind: "text" | "examples";
             /**
              * Training data
-             * @description With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file.
+             * @description With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file. Also an https://, hf://, s3:// or gs:// address.
              */
             train_path: string | null;
             /**
