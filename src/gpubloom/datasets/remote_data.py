@@ -72,6 +72,11 @@ class _Source:
             "data_access_denied", f"No access to the data at {self.address}. {_SECRETS[self.scheme]}"
         )
 
+    def too_many(self) -> FetchProblem:
+        return FetchProblem(
+            "too_many_files", f"{self.address} has more than {_MOST_FILES} files. Name a folder in it."
+        )
+
     def missing(self) -> FetchProblem:
         return FetchProblem("data_not_found", f"There is no data at {self.address}. Check the address.")
 
@@ -174,10 +179,7 @@ def _hub_files(source: _Source, address: str) -> Iterator[str]:
             if entry.get("type") == "file":
                 found += 1
                 if found > _MOST_FILES:
-                    raise FetchProblem(
-                        "too_many_files",
-                        f"{source.address} has more than {_MOST_FILES} files. Name a folder in it.",
-                    )
+                    raise source.too_many()
                 yield str(entry["path"])
         following = _NEXT.search(link)
         address = following[1] if following else ""
@@ -197,6 +199,8 @@ def _from_bucket(source: _Source, base: Path) -> Path:
         sizes = _objects(obstore, store, key)
         if not sizes:
             raise source.missing()
+        if len(sizes) > _MOST_FILES:
+            raise source.too_many()
         must_have_room(base, sum(sizes.values()), source.address)
         for name in sizes:
             # An object with the very key is a file; below a prefix, names are those from there on.
@@ -230,17 +234,20 @@ def _objects(obstore: Any, store: Any, key: str) -> dict[str, int]:
             pass
     prefix = f"{key}/" if key else None
     found = [entry for chunk in obstore.list(store, prefix=prefix) for entry in chunk]
-    return {str(entry["path"]): int(entry["size"]) for entry in found[:_MOST_FILES]}
+    return {str(entry["path"]): int(entry["size"]) for entry in found}
 
 
 def _open_bucket(source: _Source) -> Any:
     from obstore.store import GCSStore, S3Store
 
+    # As `storage.store` opens them: the options are those of the library, by name.
+    google: Any = GCSStore
+    amazon: Any = S3Store
     given, bucket = source.credentials, urlsplit(source.address).netloc
     if source.scheme == "gs":
         key = given.get("GOOGLE_SERVICE_ACCOUNT_KEY", "")
         config: dict[str, Any] = {"service_account_key": key} if key else {"skip_signature": True}
-        return GCSStore(bucket, config=config)
+        return google(bucket, config=config)
     endpoint = given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or ""
     if endpoint:
         try:
@@ -257,5 +264,6 @@ def _open_bucket(source: _Source) -> Any:
     }
     chosen = {name: value for name, value in config.items() if value}
     if "access_key_id" not in chosen:
+        # Else the library would take credentials of this process, which are not those of the job.
         chosen["skip_signature"] = "true"
-    return S3Store(bucket, config=chosen, client_options={"allow_http": endpoint.startswith("http://")})
+    return amazon(bucket, config=chosen, client_options={"allow_http": endpoint.startswith("http://")})
