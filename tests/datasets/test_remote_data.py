@@ -146,6 +146,25 @@ def test_objects_of_a_bucket_are_fetched_with_the_secrets_of_the_job(
     assert "AWS_SECRET_ACCESS_KEY" in str(denied.value) or "credentials" in str(denied.value)
 
 
+def test_credentials_of_the_server_are_not_those_of_a_job(
+    server: S3Server,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint = f"http://127.0.0.1:{server.port}"
+    (server.folder / "bucket" / "private.jsonl").write_bytes(ROWS)
+    for name, value in {"BLOOM_EGRESS_ALLOW": "127.0.0.1", "AWS_ENDPOINT_URL": endpoint}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with pytest.raises(FetchProblem) as denied:
+        fetch_data("s3://bucket/private.jsonl", tmp_path, {"AWS_ENDPOINT_URL": endpoint}, trusted=False)
+    # Services differ in how they refuse a request without a signature.
+    assert denied.value.code in {"data_access_denied", "no_network"}
+    # Whoever runs this process may use its own.
+    assert fetch_data("s3://bucket/private.jsonl", tmp_path).read_bytes() == ROWS
+
+
 def test_an_address_opens_no_door_of_the_operators_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

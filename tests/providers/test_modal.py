@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from gpubloom.providers.cloud import Fault, Instance, Launch
-from gpubloom.providers.modal.connection import TimeLimits
+from gpubloom.providers.modal.connection import TimeLimits, modal_fault
 from gpubloom.providers.modal.provider import PROVIDER, ModalProvider
 from gpubloom.providers.registry import provider_spec
 from gpubloom.storage import Store
@@ -211,6 +211,23 @@ def test_what_modal_cannot_do_is_named_and_leaves_nothing_running(
     assert caught.value.uncertain == (kind in ("unavailable", "timed_out"))
     assert "A100 80GB" in str(caught.value)
     assert service.running == []
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "step"),
+    [
+        ("No capacity for H100.", "no_capacity", "choose another offer"),
+        ("Workspace billing cycle spend limit reached.", "inactive_account", "resume the job"),
+        ("GPU limit of 10 reached.", "quota", "Raise the limit"),
+    ],
+)
+def test_one_status_of_modal_has_several_meanings_each_with_its_next_step(
+    said: str, kind: str, step: str
+) -> None:
+    modal = pytest.importorskip("modal")
+    fault = modal_fault(modal.exception.ResourceExhaustedError(said), "start a sandbox", ())
+    assert fault.kind == kind
+    assert step in str(fault)
 
 
 def test_a_job_for_which_no_machine_gets_free_is_given_up_and_does_not_start_later(

@@ -73,6 +73,11 @@ class _Source:
             "data_access_denied", f"No access to the data at {self.address}. {_SECRETS[self.scheme]}"
         )
 
+    def too_many(self) -> FetchProblem:
+        return FetchProblem(
+            "too_many_files", f"{self.address} has more than {_MOST_FILES} files. Name a folder in it."
+        )
+
     def missing(self) -> FetchProblem:
         return FetchProblem("data_not_found", f"There is no data at {self.address}. Check the address.")
 
@@ -243,11 +248,14 @@ def _objects(obstore: Any, store: Any, key: str) -> dict[str, int]:
 def _open_bucket(source: _Source) -> Any:
     from obstore.store import GCSStore, S3Store
 
+    # As `storage.store` opens them: the options are those of the library, by name.
+    google: Any = GCSStore
+    amazon: Any = S3Store
     given, bucket = source.credentials, urlsplit(source.address).netloc
     if source.scheme == "gs":
         key = given.get("GOOGLE_SERVICE_ACCOUNT_KEY", "")
         config: dict[str, Any] = {"service_account_key": key} if key else {"skip_signature": True}
-        return GCSStore(bucket, config=config)
+        return google(bucket, config=config)
     endpoint = given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or ""
     if endpoint:
         try:
@@ -264,5 +272,6 @@ def _open_bucket(source: _Source) -> Any:
     }
     chosen = {name: value for name, value in config.items() if value}
     if "access_key_id" not in chosen:
+        # Else the library would take credentials of this process, which are not those of the job.
         chosen["skip_signature"] = "true"
-    return S3Store(bucket, config=chosen, client_options={"allow_http": endpoint.startswith("http://")})
+    return amazon(bucket, config=chosen, client_options={"allow_http": endpoint.startswith("http://")})

@@ -92,7 +92,7 @@ class DataConfig(Part):
         min_length=1,
         title="Training data",
         description="With kind text: a file, a folder, a glob pattern or .bin token files. With kind "
-        "examples: one file.",
+        "examples: one file. Also an https://, hf://, s3:// or gs:// address.",
     )
     name: str | None = Field(
         None,

@@ -244,10 +244,10 @@ class SshStore:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        assert process.stdout is not None
         killer = threading.Timer(seconds, process.kill)
         killer.start()
         try:
-            assert process.stdout is not None
             content = process.stdout.read(largest + 1)
             if len(content) > largest:
                 process.kill()

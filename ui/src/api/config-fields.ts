@@ -44,7 +44,7 @@ export const TrainConfig = {
   "model.architecture": {"title":"Architecture","description":"Name of an architecture from a plug-in; it gets the sizes of this model.","type":"string","minLength":1,"maxLength":100},
   "model.options": {"title":"Options","description":"Additional settings for the plug-in's architecture.","type":"object","default":{},"items":{}},
   "data.kind": {"title":"Data kind","description":"text: plain text or tokens; examples: one file of rows, such as chats in .jsonl or .parquet.","type":"string","enum":["text","examples"],"default":"text"},
-  "data.train_path": {"title":"Training data","description":"With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file.","type":"string","minLength":1},
+  "data.train_path": {"title":"Training data","description":"With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file. Also an https://, hf://, s3:// or gs:// address.","type":"string","minLength":1},
   "data.name": {"title":"Dataset name","description":"What train_path is called in messages about it; its file name unless it is set.","type":"string","minLength":1,"maxLength":200},
   "data.eval_path": {"title":"Evaluation data","description":"Data for evaluation only; without it, eval_fraction of the training data is held out.","type":"string","minLength":1},
   "data.eval_name": {"title":"Evaluation dataset name","description":"What eval_path is called in messages about it; its file name unless it is set.","type":"string","minLength":1,"maxLength":200},

@@ -4998,7 +4998,7 @@ export interface components {
             kind?: "text" | "examples";
             /**
              * Training data
-             * @description With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file.
+             * @description With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file. Also an https://, hf://, s3:// or gs:// address.
              */
             train_path?: string | null;
             /**
@@ -5126,7 +5126,7 @@ export interface components {
             kind: "text" | "examples";
             /**
              * Training data
-             * @description With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file.
+             * @description With kind text: a file, a folder, a glob pattern or .bin token files. With kind examples: one file. Also an https://, hf://, s3:// or gs:// address.
              */
             train_path: string | null;
             /**
@@ -9055,7 +9055,7 @@ export interface components {
             share_gradients?: boolean;
             /**
              * Gradients Twice
-             * @description So many of the last layers compute their gradient for the norm, and again for the update, so that host memory need not hold it. Their state is in host memory, and their activations are recomputed.
+             * @description Number of layers at the end that compute their gradient for the norm and again for the update, so that host memory need not hold it. Their state is in host memory, and their activations are recomputed.
              * @default 0
              */
             gradients_twice?: number;

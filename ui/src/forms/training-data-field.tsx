@@ -66,7 +66,7 @@ function DataPathHelp() {
   const folders = server.data ? [server.data.uploads_folder, ...server.data.data_roots].filter((folder) => folder !== null) : [];
   return (
     <>
-      A URL that starts with s3://, gs://, az://, hf:// or https://, a file that you upload
+      A URL that starts with s3://, gs://, hf:// or https://, a file that you upload
       {folders.length === 0 ? (
         ", or a file on the server."
       ) : (

@@ -112,6 +112,7 @@ class Dataset:
                 "no_data", "No training data is given: set data.train_path to a file, a folder or a glob."
             )
         config = _with_files(config, cache)
+        assert config.train_path is not None
         if config.kind == "examples":
             return cls._of_examples(config, context_length, cache)
         train, tokenizer, notes = _tokens(config.train_path, config, None)

@@ -135,7 +135,8 @@ def modal_fault(problem: Exception, doing: str, hidden: Iterable[str]) -> Fault:
             "connect again.",
         )
     if isinstance(problem, known.ResourceExhaustedError):
-        return Fault(_exhausted(said), f"Modal could not {doing}: {said}")
+        kind = _exhausted(said)
+        return Fault(kind, f"Modal could not {doing}: {said.rstrip('.')}. {_NEXT_STEP[kind]}")
     if isinstance(problem, SaidNothing | known.TimeoutError | TimeoutError):
         return Fault("timed_out", f"Modal could not {doing} in time.", uncertain=True)
     if isinstance(problem, known.NotFoundError):
@@ -146,13 +147,25 @@ def modal_fault(problem: Exception, doing: str, hidden: Iterable[str]) -> Fault:
     if isinstance(problem, unreachable) or not isinstance(problem, known.Error):
         return Fault("unavailable", f"Modal cannot be reached at the moment to {doing}.", uncertain=True)
     if isinstance(problem, known.PermissionDeniedError):
-        return Fault("refused", f"This Modal token is not allowed to {doing}: {said}")
+        step = "Use a token of a member who may run apps in this workspace."
+        return Fault("refused", f"This Modal token is not allowed to {doing}: {said.rstrip('.')}. {step}")
     return Fault("refused", f"Modal could not {doing}: {said}")
 
 
+_NEXT_STEP: dict[FaultKind, str] = {
+    "no_capacity": "Wait, or choose another offer.",
+    "rate_limited": "The request is retried later.",
+    "inactive_account": "Complete the payment details or raise the spending limit at modal.com/settings, "
+    "then resume the job.",
+    "quota": "Raise the limit of your workspace at modal.com/settings, or choose another offer.",
+}
+
+
 def _exhausted(said: str) -> FaultKind:
-    """One status has three meanings; only the message tells them apart."""
+    """One status has four meanings; only the message tells them apart."""
     lower = said.lower()
+    if any(word in lower for word in ("billing", "payment", "spend limit", "spending limit", "balance")):
+        return "inactive_account"
     if "capacity" in lower:
         return "no_capacity"
     if "rate limit" in lower or "too many requests" in lower:
