@@ -73,11 +73,6 @@ class _Source:
             "data_access_denied", f"No access to the data at {self.address}. {_SECRETS[self.scheme]}"
         )
 
-    def too_many(self) -> FetchProblem:
-        return FetchProblem(
-            "too_many_files", f"{self.address} has more than {_MOST_FILES} files. Name a folder in it."
-        )
-
     def missing(self) -> FetchProblem:
         return FetchProblem("data_not_found", f"There is no data at {self.address}. Check the address.")
 

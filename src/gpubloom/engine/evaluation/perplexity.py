@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -78,7 +79,7 @@ def _of_file(found: ResolvedModel, data_path: str, context_length: int) -> HeldO
     asked = DataConfig() if config is None else config.data
     is_table = file.suffix.lower() in {*_EXAMPLE_SUFFIXES, *plugged_suffixes()}
     kind = "examples" if is_table or (asked.kind == "examples" and file.suffix == ".txt") else "text"
-    alone = {"eval_path": None, "eval_fraction": 0.0, "mix": [], "weight": 1.0, "name": None}
+    alone: dict[str, Any] = {"eval_path": None, "eval_fraction": 0.0, "mix": [], "weight": 1.0, "name": None}
     data = asked.model_copy(update={"kind": kind, "train_path": data_path, **alone})
     length = min(context_length, _LONGEST_ROW if config is None else config.context_length)
     dataset = Dataset.open(_with_own_tokenizer(found, data), length)
