@@ -348,6 +348,8 @@ def test_closed_tabs_and_a_killed_server_leave_the_weights_of_an_undisturbed_tra
     config = {
         "method": "full",
         "seed": 7,
+        # Enough for the longest training below.
+        "epochs": 20,
         "batch_size": 4,
         "learning_rate": 1e-3,
         "model": {"context_length": 256},
