@@ -169,11 +169,47 @@ def test_an_address_opens_no_door_of_the_operators_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BLOOM_EGRESS_ALLOW", raising=False)
-    secrets = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
-    for address in ("https://127.0.0.1/x.jsonl", "s3://bucket/x.jsonl"):
+    emulator = json.dumps({"gcs_base_url": "http://127.0.0.1:9", "disable_oauth": True})
+    for address, secrets in (
+        ("https://127.0.0.1/x.jsonl", {}),
+        ("s3://bucket/x.jsonl", {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}),
+        # The library looks the name up again, and without a certificate anybody may answer.
+        ("s3://bucket/x.jsonl", {"AWS_ENDPOINT_URL": "http://8.8.8.8"}),
+        ("s3://bucket/x.jsonl", {"AWS_REGION": "x@127.0.0.1/"}),
+        ("s3://user@bucket/x.jsonl", {}),
+        ("gs://bucket/x.jsonl", {"GOOGLE_SERVICE_ACCOUNT_KEY": emulator}),
+    ):
         with pytest.raises(FetchProblem) as refused:
             fetch_data(address, tmp_path, secrets, trusted=False)
-        assert refused.value.code == "egress_refused"
+        assert refused.value.code == "egress_refused", address
+
+
+def test_no_more_is_fetched_than_the_quota_leaves(
+    hub: SimpleNamespace,
+    server: S3Server,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    path = server.folder / "bucket" / "full" / "one.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(ROWS)
+    secrets = {
+        "HF_TOKEN": TOKEN,
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
+    }
+    # The second address has two files; only the first of them has room.
+    for address, room in (
+        ("hf://datasets/ann/poems/data/one.jsonl", len(ROWS) - 1),
+        ("hf://datasets/ann/poems", len(ROWS) + 1),
+        ("s3://bucket/full/", len(ROWS) - 1),
+    ):
+        folder = tmp_path / address.partition("://")[0] / str(room)
+        with pytest.raises(FetchProblem) as problem:
+            fetch_data(address, folder, secrets, room=room)
+        assert problem.value.code == "quota_exceeded"
+        assert sum(file.stat().st_size for file in folder.rglob("*.jsonl*") if file.is_file()) <= room
+        assert fetch_data(address, folder / "roomy", secrets, room=10 * len(ROWS)).exists()
 
 
 def test_a_training_gets_files_here_and_keeps_the_address_on_a_rented_machine(
@@ -182,7 +218,7 @@ def test_a_training_gets_files_here_and_keeps_the_address_on_a_rented_machine(
     local = tmp_path / "words.txt"
     local.write_text("words")
     config = {"data": {"train_path": "hf://datasets/ann/poems/data/one.jsonl", "eval_path": str(local)}}
-    here = fetch_inputs(tmp_path / "run", config, {"HF_TOKEN": TOKEN})
+    here = fetch_inputs(tmp_path / "run", config, {"HF_TOKEN": TOKEN}, room=len(ROWS))
     assert (tmp_path / "run" / here["data"]["train_path"]).read_bytes() == ROWS
     assert here["data"]["train_path"].startswith("inputs/")
     there = stage_inputs(tmp_path / "rented", config)

@@ -178,8 +178,7 @@ def must_have_room(folder: Path, needed: int, what: str) -> None:
     if needed + min(_LEFT_FREE, needed) > free:
         raise FetchProblem(
             "disk_full",
-            f"{what} needs {needed / 1e9:,.3f} GB, but only {free / 1e9:,.3f} GB of disk space are free in "
-            f"{folder}.",
+            f"{what} needs {needed / 1e9:,.3f} GB, but only {free / 1e9:,.3f} GB of disk space are free.",
         )
 
 

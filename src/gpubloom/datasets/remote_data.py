@@ -34,6 +34,7 @@ from gpubloom.datasets.downloading import (
     on_disk,
 )
 from gpubloom.egress import EgressRefused, Policy
+from gpubloom.egress.buckets import check_bucket_name, check_google_key, check_region
 from gpubloom.egress.downloads import opener
 from gpubloom.traincard.sync.files import is_inside
 
@@ -53,17 +54,34 @@ _SECRETS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Source:
-    """An address with what opens it. `trusted`: whoever wrote the address runs this process."""
+    """An address with what opens it. `trusted`: whoever wrote the address runs this process. `room`: how many
+    bytes may still be fetched; None: as many as the disk holds."""
 
     address: str
     credentials: Mapping[str, str]
     trusted: bool
+    room: int | None
 
     @property
     def scheme(self) -> str:
         return urlsplit(self.address).scheme.lower()
+
+    def need(self, size: int) -> None:
+        """FetchProblem: there is no room for so many bytes more."""
+        if self.room is not None and size > self.room:
+            raise FetchProblem(
+                "quota_exceeded",
+                f"The data at {self.address} is larger than the {self.room / 1e9:,.3f} GB that your quota "
+                "leaves. Delete a dataset, a model or a job, or ask the operator to raise "
+                "BLOOM_USER_QUOTA_GB.",
+            )
+
+    def take(self, size: int) -> None:
+        self.need(size)
+        if self.room is not None:
+            self.room -= size
 
     def policy(self, *listed: str) -> Policy:
         return Policy.of_operator(*listed) if self.trusted else Policy.of_operator()
@@ -88,10 +106,15 @@ def is_remote(path: str | None) -> bool:
 
 
 def fetch_data(
-    address: str, folder: Path, credentials: Mapping[str, str] = os.environ, *, trusted: bool = True
+    address: str,
+    folder: Path,
+    credentials: Mapping[str, str] = os.environ,
+    *,
+    trusted: bool = True,
+    room: int | None = None,
 ) -> Path:
     """The file or the folder with what is at an address; fetched unless `folder` has it. FetchProblem."""
-    source = _Source(address, credentials, trusted)
+    source = _Source(address, credentials, trusted, room)
     base = folder / hashlib.sha256(address.encode()).hexdigest()[:16]
     with fetching_alone(base), on_disk(base):
         done = base / _DONE
@@ -117,8 +140,12 @@ def _download(source: _Source, address: str, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
     try:
-        download(Remote(address, token=_token(source), listed=source.trusted), part)
+        remote = Remote(address, token=_token(source), listed=source.trusted)
+        _, size = download(remote, part, lambda done, total: source.need(total or done))
+        source.take(size)
     except FetchProblem as problem:
+        if problem.code == "quota_exceeded":
+            part.unlink(missing_ok=True)
         if problem.code == "refused":
             raise source.denied() from problem
         if problem.code == "not_found":
@@ -203,6 +230,7 @@ def _from_bucket(source: _Source, base: Path) -> Path:
             raise source.missing()
         if len(sizes) > _MOST_FILES:
             raise source.too_many()
+        source.take(sum(sizes.values()))
         must_have_room(base, sum(sizes.values()), source.address)
         for name in sizes:
             # An object with the very key is a file; below a prefix, names are those from there on.
@@ -215,6 +243,8 @@ def _from_bucket(source: _Source, base: Path) -> Path:
             with part.open("wb") as file:
                 for piece in obstore.get(store, name).stream():
                     file.write(piece)
+                    if file.tell() > sizes[name]:
+                        raise FetchProblem("damaged", f"{name} is larger than its bucket says.")
             part.replace(target)
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as problem:
         raise source.denied() from problem
@@ -247,22 +277,26 @@ def _open_bucket(source: _Source) -> Any:
     google: Any = GCSStore
     amazon: Any = S3Store
     given, bucket = source.credentials, urlsplit(source.address).netloc
+    key = given.get("GOOGLE_SERVICE_ACCOUNT_KEY", "")
+    endpoint = given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or ""
+    region = given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION") or "us-east-1"
+    try:
+        check_bucket_name(bucket)
+        if source.scheme == "gs":
+            check_google_key(key)
+        else:
+            check_region(region)
+            _check_endpoint(source, endpoint)
+    except (EgressRefused, OSError) as problem:
+        raise FetchProblem("egress_refused", f"{source.address} cannot be opened: {problem}") from None
     if source.scheme == "gs":
-        key = given.get("GOOGLE_SERVICE_ACCOUNT_KEY", "")
         config: dict[str, Any] = {"service_account_key": key} if key else {"skip_signature": True}
         return google(bucket, config=config)
-    endpoint = given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or ""
-    if endpoint:
-        try:
-            policy = source.policy(endpoint)
-            policy.resolve(*policy.check_address(endpoint))
-        except (EgressRefused, OSError) as problem:
-            raise FetchProblem("egress_refused", f"AWS_ENDPOINT_URL cannot be used: {problem}") from None
     config = {
         "access_key_id": given.get("AWS_ACCESS_KEY_ID", ""),
         "secret_access_key": given.get("AWS_SECRET_ACCESS_KEY", ""),
         "session_token": given.get("AWS_SESSION_TOKEN", ""),
-        "region": given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION") or "us-east-1",
+        "region": region,
         "endpoint": endpoint,
     }
     chosen = {name: value for name, value in config.items() if value}
@@ -270,3 +304,15 @@ def _open_bucket(source: _Source) -> Any:
         # Else the library would take credentials of this process, which are not those of the job.
         chosen["skip_signature"] = "true"
     return amazon(bucket, config=chosen, client_options={"allow_http": endpoint.startswith("http://")})
+
+
+def _check_endpoint(source: _Source, endpoint: str) -> None:
+    """The library resolves the name once more. A name that then leads into the operator's network gets no
+    answer: only the right host has the certificate. So plain http is for what the operator allowed."""
+    if not endpoint:
+        return
+    policy = source.policy(endpoint)
+    host, port = policy.check_address(endpoint)
+    policy.resolve(host, port)
+    if not endpoint.startswith("https://") and not policy.is_private(host):
+        raise EgressRefused("AWS_ENDPOINT_URL must start with https://.")

@@ -39,6 +39,7 @@ from gpubloom.server.jobs.summary import (
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.secrets.service import SecretUnavailable, job_secrets
 from gpubloom.server.settings import Settings
+from gpubloom.server.storage.service import room_for
 from gpubloom.traincard import Reader
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.traincard.safe_paths import is_file_beneath
@@ -207,8 +208,10 @@ class Follower:
             await self._confinement(),
             await self._secrets(),
         )
+        async with self._database.read() as session:
+            room = await room_for(session, self._settings, job.user_id, job.id)
         work = asyncio.to_thread(
-            prepare_attempt, self._run_dir, job, self._reservation, token, confinement, secrets
+            prepare_attempt, self._run_dir, job, self._reservation, token, confinement, secrets, room
         )
         try:
             spec = await self._meanwhile(work)

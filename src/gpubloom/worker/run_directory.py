@@ -351,14 +351,17 @@ def prepare_attempt(
     hub_token: str | None,
     confinement: Confinement,
     secrets: Mapping[str, str],
+    room: int,
 ) -> JobSpec:
     """Makes the run directory ready. ProviderError with a sentence: the job cannot run here.
+
+    `room`: how many bytes of data may be fetched for it.
 
     `secrets` go to the agent on this machine through a file that it removes; to a rented instance they travel
     with its start address (`SentBundle.address_with`).
     """
     spec = replace(
-        _prepared(run_dir, job, reservation, hub_token, confinement, secrets),
+        _prepared(run_dir, job, reservation, hub_token, confinement, secrets, room),
         secrets=tuple(sorted(secrets)),
     )
     if secrets and job.target == "local":
@@ -373,6 +376,7 @@ def _prepared(
     hub_token: str | None,
     confinement: Confinement,
     secrets: Mapping[str, str],
+    room: int,
 ) -> JobSpec:
     if job.target == "local":
         _remove_inputs(run_dir)
@@ -380,7 +384,7 @@ def _prepared(
         return prepare_script(run_dir, job, reservation, confinement)
     if job.kind == "train":
         _bring_checkpoint(run_dir, job)
-        prepare_run(run_dir, _config(run_dir, job, secrets), job.plan, job.attempt)
+        prepare_run(run_dir, _config(run_dir, job, secrets, room), job.plan, job.attempt)
     else:
         prepare_task(run_dir, job.config, hub_token)
     resumes = job.attempt > 1 or job.branch is not None
@@ -416,21 +420,24 @@ def _bring_checkpoint(run_dir: Path, job: TrainingJob) -> None:
     partial.rename(target)
 
 
-def fetch_inputs(run_dir: Path, config: dict[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
+def fetch_inputs(
+    run_dir: Path, config: dict[str, Any], secrets: Mapping[str, str], room: int
+) -> dict[str, Any]:
     """The config with files in place of addresses. They are fetched here: a training on this machine has no
-    network. FetchProblem: an address gives no data."""
+    network. FetchProblem: an address gives no data, or more than there is room for."""
     data = dict(config.get("data") or {})
     remote = {name: str(path) for name in ("train_path", "eval_path") if is_remote(path := data.get(name))}
     for name, address in remote.items():
-        found = fetch_data(address, run_dir / INPUTS / "data", secrets, trusted=False)
+        found = fetch_data(address, run_dir / INPUTS / "data", secrets, trusted=False, room=room)
+        room -= sum(file.stat().st_size for file in (found, *found.rglob("*")) if file.is_file())
         data[name] = str(found.relative_to(run_dir))
     return {**config, "data": data} if remote else config
 
 
-def _config(run_dir: Path, job: TrainingJob, secrets: Mapping[str, str]) -> dict[str, Any]:
+def _config(run_dir: Path, job: TrainingJob, secrets: Mapping[str, str], room: int) -> dict[str, Any]:
     if job.target == "local":
         try:
-            return fetch_inputs(run_dir, job.config, secrets)
+            return fetch_inputs(run_dir, job.config, secrets, room)
         except FetchProblem as problem:
             raise ProviderError(
                 problem.code, f"The training data could not be fetched: {problem}"

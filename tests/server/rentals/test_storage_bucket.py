@@ -52,7 +52,7 @@ def test_a_bucket_is_tested_saved_and_used_without_a_restart(
     assert (before["source"], before["bucket"], before["server_store"]) == (None, None, False)
     assert [guide["name"] for guide in before["guides"]] == ["r2", "b2", "s3"]
     stores = {item["name"]: item["store"] for item in browser.get("/api/providers").json()["items"]}
-    assert (stores["runpod"], stores["modal"]["name"]) == (None, "volume")
+    assert (stores["paperspace"], stores["modal"]["name"]) == (None, "volume")
     answer = browser.put(_ROUTE, json=_body(bucket, prefix="bloom")).json()
     assert answer["ok"] is True
     assert [(step["name"], step["ok"], step["problem"]) for step in answer["steps"]] == [
