@@ -42,10 +42,10 @@ def test_a_modal_key_is_all_that_a_job_needs_and_its_store_is_shown_everywhere(a
     found = ada.get("/api/providers").json()
     modal = next(item for item in found["items"] if item["name"] == "modal")
     assert (modal["store"]["name"], found["storage"]) == ("volume", {"ready": True, "reason": None})
-    asked = {"needs": {"memory_gb": 10, "hours": 1}, "constraints": {"providers": ["modal", "runpod"]}}
+    asked = {"needs": {"memory_gb": 10, "hours": 1}, "constraints": {"providers": ["modal", "paperspace"]}}
     offers = ada.post("/api/offers", json=asked).json()["offers"]
     assert {offer["store"]["name"] for offer in offers if offer["provider"] == "modal"} == {"volume"}
-    assert {offer["store"] for offer in offers if offer["provider"] == "runpod"} == {None}
+    assert {offer["store"] for offer in offers if offer["provider"] == "paperspace"} == {None}
     quote = ada.post("/api/ml-jobs/quote", json=SCRIPT).json()
     assert (quote["store"]["title"], quote["problem"]) == ("Modal Volume", None)
     started = ada.post("/api/ml-jobs", json=SCRIPT).json()
