@@ -59,11 +59,11 @@ def read(tmp_path: Path, rows: list[dict[str, Any]], **options: Any) -> Any:
     file = write_jsonl(tmp_path / "data.jsonl", rows)
     sides: dict[str, list[tuple[int, ...]]] = {"train": [], "eval": []}
     found = read_examples(
-        ExampleFile(file),
+        [ExampleFile(file)],
         None,
         ReadingOptions(context_length=64, **options),
         model,
-        lambda side, example: sides[side].append(example.ids),
+        lambda side, example, times: sides[side].extend([example.ids] * times),
     )
     return found, sides
 
@@ -71,8 +71,8 @@ def read(tmp_path: Path, rows: list[dict[str, Any]], **options: Any) -> Any:
 def test_every_column_that_is_not_used_is_named(tmp_path: Path) -> None:
     row = {"instruction": "Q", "output": "A", "category": "qa", "source": "web", "empty": ""}
     found, _ = read(tmp_path, [row])
-    assert found.train.unused_columns == ("category", "source")
-    assert any("category, source" in note for note in found.notes)
+    assert found.train[0].unused_columns == ("category", "source")
+    assert any("category, source" in finding.sentence for finding in found.findings)
 
 
 def test_a_small_file_holds_out_the_asked_share_and_trains_the_rest_in_order(tmp_path: Path) -> None:

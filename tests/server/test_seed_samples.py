@@ -167,12 +167,13 @@ def test_the_sample_config_may_name_its_data_itself(installation: Installation, 
     assert job["ignored"] == []
 
 
-def test_data_in_a_bucket_is_refused_with_what_to_do(ada: Browser) -> None:
+def test_data_in_a_bucket_is_fetched_by_the_job(ada: Browser) -> None:
     project = _post(ada, "/api/projects", SAMPLES["Project"])
     body = SAMPLES[JOBS[0]].replace("proj_abcdef12", project["id"])
-    answer = ada.post("/api/training-jobs", content=body, headers=JSON)
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == "config.data.train_path"
+    job = _post(ada, "/api/training-jobs", body)
+    assert project["trainingDataPath"].startswith("s3://")
+    data = ada.get(f"/api/jobs/{job['id']}").json()["config"]["data"]
+    assert data["train_path"] == project["trainingDataPath"]
 
 
 @pytest.mark.parametrize("wrong", ["statuss", "createdat", "gpuTyp", "user"])

@@ -48,6 +48,7 @@ TRAINING = {
     "eval_dataset_id": Of("eval_dataset_id"),
     "model_id": Of("model_id"),
 }
+MIXED = {"dataset_id": Of("dataset_id"), "weight": 1.0}
 # What routes take besides the ids in their paths.
 REFERENCES: dict[tuple[str, str], dict[str, Any]] = {
     ("GET", "/api/datasets/{dataset_id}/preview"): {"params": {"model_id": Of("model_id")}},
@@ -111,6 +112,16 @@ REFERENCES: dict[tuple[str, str], dict[str, Any]] = {
 MORE_REFERENCES: list[tuple[Address, dict[str, Any]]] = [
     (Address("POST", "/api/playground"), {"json": {"model_id": Of("model_id")}}),
     (Address("PUT", "/api/budgets"), {"json": {"project_id": Of("project_id"), "amount": 1.0}}),
+    *(
+        (
+            Address("POST", path),
+            {"json": {project: Of("project_id"), dataset: Of("eval_dataset_id"), "mix": [MIXED]}},
+        )
+        for path, project, dataset in (
+            ("/api/jobs", "project_id", "dataset_id"),
+            ("/api/training-jobs", "projectId", "datasetId"),
+        )
+    ),
 ]
 # They compute an answer from what is sent and store nothing; whom a project belongs to plays no part.
 CALCULATED = ("/api/plan", "/api/preflight", "/api/plan/script", "/api/ml-jobs/quote")
@@ -223,11 +234,18 @@ def test_every_reference_that_a_route_takes_is_tried(server: Server) -> None:
                 name
                 for asked_method, asked_path, wanted in tried
                 if (asked_method, asked_path.replace(":path}", "}")) == (method.upper(), path)
-                for name in (*wanted.get("params", {}), *wanted.get("json", {}))
+                for name in (*_names(wanted.get("params", {})), *_names(wanted.get("json", {})))
             }
             taken = _ids_taken(operation, description["components"]["schemas"])
             missing += [(method.upper(), path, name) for name in sorted(taken - known)]
     assert not missing
+
+
+def _names(wanted: Any) -> list[str]:
+    """The names of all fields of a body or a query, at any depth."""
+    if isinstance(wanted, dict):
+        return [*wanted, *(name for part in wanted.values() for name in _names(part))]
+    return [name for part in wanted for name in _names(part)] if isinstance(wanted, list) else []
 
 
 def _ids_taken(operation: dict[str, Any], schemas: dict[str, Any]) -> set[str]:

@@ -21,14 +21,16 @@ type FieldProps = {
 /** Label, control, help and error, tied together for those who cannot see that they are. */
 export function Field({ label, help, error, optional, note, className, children }: FieldProps) {
   const id = useId();
-  const described = [error && `${id}-error`, help && `${id}-help`].filter(Boolean).join(" ");
+  const described = [error && `${id}-error`, note && `${id}-note`, help && `${id}-help`].filter(Boolean).join(" ");
   return (
     <div className={cn("min-w-0", className)}>
-      <label htmlFor={id} className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
-        {label}{" "}
-        {optional && <span className="text-faint">optional</span>}
-        {note && <span className="whitespace-nowrap text-faint max-sm:hidden">{note}</span>}
-      </label>
+      <div className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
+        <label htmlFor={id} className="flex grow justify-between gap-3">
+          {label} {optional && <span className="text-faint">optional</span>}
+        </label>
+        {/* Beside the label: the name of a field does not change while somebody types. */}
+        {note && <span id={`${id}-note`} className="whitespace-nowrap text-faint max-sm:hidden">{note}</span>}
+      </div>
       {children({ id, "aria-invalid": error ? true : undefined, "aria-describedby": described || undefined })}
       {error && (
         <p id={`${id}-error`} className="mt-1.5 text-xs text-danger-soft">

@@ -70,11 +70,11 @@ def what_ran_of(run_dir: Path) -> WhatRan:
     """What a run directory says about what ran."""
     try:
         # No NaN and no half of a character pair: neither can be sent as JSON.
-        found = plain(load_what_ran(run_dir), number=finite_or_none, text=_sendable)
+        return _checked(plain(load_what_ran(run_dir), number=finite_or_none, text=_sendable))
     except (OSError, ValueError, RecursionError):
-        # A file that no Reporter writes.
+        # A file that no Reporter writes. pydantic's errors are ValueErrors: it counts the depth, and how much
+        # of the stack it has depends on the caller.
         return WhatRan()
-    return _checked(found)
 
 
 def _sendable(text: str) -> str:
