@@ -15,12 +15,12 @@ run: ## Set up what is missing and serve the app at 127.0.0.1:PORT (8000)
 	@$(PYTHON) tools/prepare.py run
 	@exec $(BIN)/bloom up $(if $(PORT),--port $(PORT))
 
-test: setup check ## Set up what is missing and run every check and test (about 20 minutes on two cores)
+test: setup check ## Set up what is missing and run every check and test (about 12 minutes on two quiet cores)
 	@# Tests start hundreds of processes; none of them should have to compile the sources, whatever the shell says.
 	@$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long" --durations 10
 
-test-long: setup ## Run the tests that take minutes each
+test-long: setup ## Run the tests that take more than two seconds each
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long --timeout 1800
 
 steady: setup ## Run the tests three times in random order, once beside busy processes (SEED=n, PASSES="quiet busy")

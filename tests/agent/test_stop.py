@@ -4,6 +4,8 @@ import os
 import signal
 from dataclasses import replace
 
+import pytest
+
 from tests.agent.runs import TIMEOUT_SECONDS, Run
 
 SAVES = """
@@ -60,6 +62,7 @@ def test_training_that_ignores_sigterm_is_killed_when_its_grace_is_over(run: Run
     assert "did not stop in time" in run.output()
 
 
+@pytest.mark.long
 def test_time_limit_asks_the_training_to_save(run: Run) -> None:
     run.script(SAVES)
     run.spec = replace(run.spec, time_limit_seconds=4.0)

@@ -41,6 +41,7 @@ def test_full_training_has_the_losses_of_the_engine(make_run: MakeRun) -> None:
     assert lengths[0] == pytest.approx(lengths[1], rel=1e-9)
 
 
+@pytest.mark.long
 def test_a_paused_and_resumed_run_has_the_weights_of_an_undisturbed_one(
     tuned: Run, make_run: MakeRun
 ) -> None:

@@ -123,6 +123,7 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return run(tmp_path_factory.mktemp("refusals"), code, fake=False).splitlines()
 
 
+@pytest.mark.long
 def test_packed_rows_are_refused(refusals: list[str]) -> None:
     assert refusals[0] == "Backend unsloth does not support packing: set data.packing to false."
 

@@ -33,6 +33,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory, issuer: str) -> Iter
         yield running
 
 
+@pytest.mark.long
 @EVERY_SIZE
 def test_an_invitation_is_sent_listed_and_revoked(
     new_page: NewPage, own_server: LiveServer, size: tuple[int, int]
@@ -53,6 +54,7 @@ def test_an_invitation_is_sent_listed_and_revoked(
     expect(page.get_by_text("No open invitations.")).to_be_visible()
 
 
+@pytest.mark.long
 @EVERY_SIZE
 def test_a_new_password_is_rated_and_revokes_tokens_unless_they_are_kept(
     new_page: NewPage, own_server: LiveServer, size: tuple[int, int]
@@ -71,6 +73,7 @@ def test_a_new_password_is_rated_and_revokes_tokens_unless_they_are_kept(
     expect(page.get_by_text("Your password was changed. All other devices were signed out.")).to_be_visible()
 
 
+@pytest.mark.long
 def test_an_account_at_an_openid_provider_is_linked_used_and_unlinked(
     chromium: Browser, new_page: NewPage, shared_server: LiveServer
 ) -> None:
@@ -111,6 +114,7 @@ def _agree(page: Page) -> None:
     page.get_by_role("button", name="ada", exact=True).click()
 
 
+@pytest.mark.long
 @EVERY_SIZE
 def test_a_picture_is_added_shown_and_removed(
     new_page: NewPage, own_server: LiveServer, size: tuple[int, int]

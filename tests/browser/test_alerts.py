@@ -1,5 +1,6 @@
 """Alert channels from the browser: created for a person and for a project, tested, changed, deleted."""
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import EVERY_SIZE, NewPage, axe_violations
@@ -8,6 +9,7 @@ from tests.live_server import LiveServer
 from tests.webhook import Webhook
 
 
+@pytest.mark.long
 @EVERY_SIZE
 def test_a_channel_is_created_tested_changed_and_deleted(
     new_page: NewPage, server: LiveServer, size: tuple[int, int]
@@ -50,6 +52,7 @@ def test_a_channel_is_created_tested_changed_and_deleted(
     hook.close()
 
 
+@pytest.mark.long
 def test_a_project_has_channels_of_its_own(new_page: NewPage, server: LiveServer) -> None:
     page = new_page()
     email = set_up(page, server)

@@ -153,6 +153,7 @@ def check_numbers(read: list[str]) -> None:
     assert SPIKE in highest
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_card_and_the_job_page_of_a_long_run_show_the_same_true_numbers(
     new_page: NewPage, server: LiveServer, card: Page, long_run: Path, tmp_path: Path
@@ -206,6 +207,7 @@ def test_a_card_of_a_diverged_run_shows_every_section_with_what_is_no_number(
     expect(card.locator("#status")).to_contain_text("Noise scaleNaN")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_pages_of_a_diverged_job_show_what_is_no_number(
     new_page: NewPage, server: LiveServer, diverged_run: Path
@@ -228,6 +230,7 @@ def test_the_pages_of_a_diverged_job_show_what_is_no_number(
     expect(page.get_by_role("row", name=re.compile("Diverged"))).to_contain_text("NaN")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [2, 3, 7, 14])
 def test_the_card_and_the_job_page_of_a_generated_run_say_the_same(

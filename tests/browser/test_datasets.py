@@ -47,6 +47,7 @@ def _figure(page: Page, name: str) -> str:
     return overview.locator("div", has=page.get_by_text(name, exact=True)).locator("dd").inner_text()
 
 
+@pytest.mark.long
 def test_a_file_is_uploaded_inspected_and_shown_as_a_model_would_see_it(
     new_page: NewPage, live_app: LiveServer, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def _upload_folder(page: Page, folder: Path, length: str = "200") -> None:
     page.wait_for_url(re.compile(r"/datasets/[0-9a-f-]{36}$"))
 
 
+@pytest.mark.long
 def test_a_folder_of_documents_is_shown_as_passages_beside_their_source(
     new_page: NewPage, live_app: LiveServer, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def _pairs(passage: str) -> str:
     return f'{{"pairs": [{pairs}]}}'
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_folder_of_pdfs_becomes_a_tuned_model_that_answers_in_the_playground(
     new_page: NewPage, live_app: LiveServer, tmp_path: Path

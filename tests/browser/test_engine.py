@@ -122,6 +122,7 @@ def _open_folds(page: Page) -> None:
         page.get_by_text(title).click()
 
 
+@pytest.mark.long
 @EVERY_SIZE
 def test_the_form_plans_for_a_large_gpu_and_mends_what_does_not_fit(
     new_page: NewPage, own_server: LiveServer, size: tuple[int, int]

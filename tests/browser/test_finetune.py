@@ -91,6 +91,7 @@ def test_a_model_and_a_file_become_a_training_job(
     expect(page.get_by_text("Completed").first).to_be_visible(timeout=10 * TIMEOUT_MS)
 
 
+@pytest.mark.long
 def test_what_is_not_filled_in_is_said_and_gets_the_focus(new_page: NewPage, server: LiveServer) -> None:
     page = new_page()
     set_up(page, server)

@@ -68,12 +68,14 @@ def page(new_page: NewPage, server: LiveServer) -> Page:
     return page
 
 
+@pytest.mark.long
 def test_without_the_link_the_page_says_what_to_do(new_page: NewPage) -> None:
     page = new_page()
     page.goto("/runs")
     expect(page.get_by_role("alert")).to_contain_text("Open the address that `bloom ui` printed")
 
 
+@pytest.mark.long
 def test_runs_of_a_folder_are_listed_filtered_and_labelled(page: Page, folder: Path) -> None:
     table = page.get_by_role("table", name="Runs")
     expect(table.get_by_role("link", name="small")).to_be_visible()
@@ -91,6 +93,7 @@ def test_runs_of_a_folder_are_listed_filtered_and_labelled(page: Page, folder: P
     assert flaws_on_every_screen(page) == []
 
 
+@pytest.mark.long
 def test_parallel_coordinates_can_be_read_by_keyboard_brushed_and_read_as_a_table(page: Page) -> None:
     for name in ("small", "medium", "large"):
         page.get_by_role("checkbox", name=f"Show {name} in the chart").check()
@@ -126,6 +129,7 @@ def test_parallel_coordinates_can_be_read_by_keyboard_brushed_and_read_as_a_tabl
     expect(rows.first).not_to_contain_text("optimizer")
 
 
+@pytest.mark.long
 def test_a_run_has_the_page_of_a_job(page: Page) -> None:
     page.get_by_role("link", name="large").click()
     expect(page.get_by_role("status").filter(has_text="Diverging")).to_be_visible()
@@ -143,6 +147,7 @@ def test_a_run_has_the_page_of_a_job(page: Page) -> None:
     expect(page.get_by_role("table", name="Runs")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_run_is_printed_dark_on_light_with_every_chart(page: Page) -> None:
     page.get_by_role("link", name="small").click()
     page.get_by_role("tab", name="Charts").click()
@@ -163,6 +168,7 @@ def test_a_run_is_printed_dark_on_light_with_every_chart(page: Page) -> None:
     assert (light, dark) == ("rgb(255, 255, 255)", "rgb(31, 41, 55)")
 
 
+@pytest.mark.long
 def test_the_page_of_a_running_run_follows_it(page: Page, folder: Path) -> None:
     reporter = Reporter(folder / "live", telemetry_seconds=0, capture=False, announce=False)
     reporter.metrics({"train/loss": 1.25}, step=1)
@@ -178,6 +184,7 @@ def test_the_page_of_a_running_run_follows_it(page: Page, folder: Path) -> None:
     expect(page.get_by_text("Completed").first).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_card_and_the_page_of_a_run_show_the_same_values(
     page: Page, new_page: NewPage, server: LiveServer, folder: Path
 ) -> None:

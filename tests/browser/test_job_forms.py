@@ -60,6 +60,7 @@ def _shows(page: Page, label: str, placeholder: str) -> None:
     expect(field).to_have_value("")
 
 
+@pytest.mark.long
 def test_a_model_folder_is_trained_with_the_rate_of_its_method_unless_one_is_typed(
     new_page: NewPage, server: LiveServer
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_model_folder_is_trained_with_the_rate_of_its_method_unless_one_is_typ
     assert _used(page) == (2e-5, 3, 8)
 
 
+@pytest.mark.long
 def test_a_job_that_is_changed_and_started_again_keeps_what_was_typed_and_nothing_else(
     new_page: NewPage, server: LiveServer
 ) -> None:
@@ -122,6 +124,7 @@ def test_a_job_that_is_changed_and_started_again_keeps_what_was_typed_and_nothin
 
 
 # Making a model imports torch, which a busy machine takes its time for.
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_fine_tuning_sends_no_figure_that_nobody_typed(
     new_page: NewPage, live_app: LiveServer, tmp_path: Path

@@ -192,6 +192,7 @@ def _add_evaluation(session: object, job: TrainingJob, base_answer: str) -> UUID
     return task.id
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_every_tab_fits_its_screen_and_keeps_header_progress_and_findings(
     new_page: NewPage, own_server: LiveServer
@@ -256,6 +257,7 @@ def _add_export(server: LiveServer, path: str) -> None:
                 (folder / name).write_text("{}")
 
 
+@pytest.mark.long
 def test_the_checkpoints_of_a_completed_run_fit_the_screen_beside_its_model_and_export(
     new_page: NewPage, own_server: LiveServer
 ) -> None:
@@ -277,6 +279,7 @@ def test_the_checkpoints_of_a_completed_run_fit_the_screen_beside_its_model_and_
     expect(page.get_by_role("table", name="Model files")).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_address_names_the_tab_and_the_back_button_returns(
     new_page: NewPage, own_server: LiveServer
 ) -> None:
@@ -300,6 +303,7 @@ def test_the_address_names_the_tab_and_the_back_button_returns(
     expect(page.get_by_role("tab", name="Overview")).to_have_attribute("aria-selected", "true")
 
 
+@pytest.mark.long
 def test_the_overview_answers_whether_it_improved_before_anything_else(
     new_page: NewPage, own_server: LiveServer
 ) -> None:
@@ -325,6 +329,7 @@ def test_the_overview_answers_whether_it_improved_before_anything_else(
     expect(page.get_by_role("alertdialog")).to_contain_text("permanently removed")
 
 
+@pytest.mark.long
 def test_a_run_that_diverged_is_not_called_an_improvement(new_page: NewPage, own_server: LiveServer) -> None:
     page = new_page()
     set_up(page, own_server)

@@ -42,6 +42,7 @@ def shared_app(tmp_path_factory: pytest.TempPathFactory, modal_service: ModalSer
         yield running
 
 
+@pytest.mark.long
 def test_a_key_and_clicks_lead_to_a_job_that_runs_on_a_rented_gpu(
     new_page: NewPage, live_app: LiveServer, modal_service: ModalService
 ) -> None:

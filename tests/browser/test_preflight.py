@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage, flaws_on_every_screen
@@ -23,6 +24,7 @@ def _upload(page: Page, path: Path) -> None:
     page.wait_for_url(re.compile(r"/datasets/[0-9a-f-]{36}$"))
 
 
+@pytest.mark.long
 def test_the_form_counts_rows_steps_and_unused_columns_before_the_start(
     new_page: NewPage, live_app: LiveServer, tmp_path: Path
 ) -> None:
@@ -65,6 +67,7 @@ def test_the_form_counts_rows_steps_and_unused_columns_before_the_start(
     assert flaws_on_every_screen(page) == []
 
 
+@pytest.mark.long
 def test_a_file_in_another_encoding_is_mended_and_nested_answers_are_mapped(
     new_page: NewPage, live_app: LiveServer, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def _create_with_upload(page: Page, corpus: Path) -> None:
     form.get_by_role("button", name="Create project").click()
 
 
+@pytest.mark.long
 @EVERY_SIZE
 def test_a_project_of_130b_shows_what_it_takes_and_one_click_makes_it_fit(
     new_page: NewPage, live_app: LiveServer, size: tuple[int, int], corpus: Path
@@ -93,6 +94,7 @@ def test_a_project_of_130b_shows_what_it_takes_and_one_click_makes_it_fit(
     expect(plan.get_by_role("heading", name=re.compile("^The model fits on H200, "))).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_custom_architecture_leads_to_a_script_or_to_a_plug_in(
     new_page: NewPage, live_app: LiveServer
 ) -> None:

@@ -1,5 +1,6 @@
 """A page of an earlier version of the web app asks to be reloaded."""
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.browser.conftest import NewPage
@@ -7,6 +8,7 @@ from tests.browser.people import set_up
 from tests.live_server import LiveServer
 
 
+@pytest.mark.long
 def test_a_page_of_another_build_asks_to_be_reloaded(new_page: NewPage, server: LiveServer) -> None:
     page = new_page()
     set_up(page, server)

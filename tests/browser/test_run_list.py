@@ -76,6 +76,7 @@ def _row(page: Page, text: str) -> Locator:
     return page.get_by_role("table", name="Runs").get_by_role("row").filter(has_text=text)
 
 
+@pytest.mark.long
 def test_seeds_are_one_row_and_a_filter_finds_runs(page: Page) -> None:
     table = page.get_by_role("table", name="Runs")
     expect(_row(page, "3 seeds")).to_contain_text("1 of 3 failed")
@@ -95,6 +96,7 @@ def test_seeds_are_one_row_and_a_filter_finds_runs(page: Page) -> None:
     expect(_row(page, "seeds")).to_have_count(2)
 
 
+@pytest.mark.long
 def test_chosen_rows_are_overlaid_and_their_configs_compared(page: Page) -> None:
     page.get_by_role("checkbox", name="Show gemma LoRA, lr 0.0002 in the chart").check()
     page.get_by_role("checkbox", name="Show gemma LoRA, lr 0.0001 in the chart").check()
@@ -106,6 +108,7 @@ def test_chosen_rows_are_overlaid_and_their_configs_compared(page: Page) -> None
     expect(panel).to_contain_text("5 runs selected in 2 groups")
 
 
+@pytest.mark.long
 def test_tags_and_views_are_kept(page: Page) -> None:
     page.get_by_role("button", name="Tags and notes of nanogpt").click()
     page.get_by_label("Tags, with commas between them").fill("baseline, keep")
@@ -129,6 +132,7 @@ def test_tags_and_views_are_kept(page: Page) -> None:
     expect(page.get_by_role("button", name="Baselines")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_old_addresses_lead_to_the_list(page: Page) -> None:
     page.goto("/jobs?status=failed")
     expect(page).to_have_url(re.compile(r"/runs\?query=status\+%3D\+failed$"))
@@ -136,6 +140,7 @@ def test_old_addresses_lead_to_the_list(page: Page) -> None:
     expect(page.get_by_role("heading", name="Runs")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_phone_shows_two_lines_per_row_and_does_not_scroll_sideways(
     new_page: NewPage, server: LiveServer
 ) -> None:

@@ -4,6 +4,7 @@ import math
 import re
 from uuid import uuid4
 
+import pytest
 from playwright.sync_api import expect
 from sqlalchemy import select
 
@@ -74,6 +75,7 @@ def add_runs(server: LiveServer) -> None:
             )
 
 
+@pytest.mark.long
 @EVERY_SIZE
 def test_runs_are_chosen_laid_over_each_other_and_told_apart(
     new_page: NewPage, own_server: LiveServer, size: tuple[int, int]

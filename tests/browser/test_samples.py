@@ -1,5 +1,6 @@
 """Sample generations over steps on the job page: a slider, and the answer before training beside it."""
 
+import pytest
 from playwright.sync_api import expect
 
 from gpubloom.traincard import Reporter
@@ -11,6 +12,7 @@ from tests.live_server import LiveServer
 STEPS = (0, 200, 400, 600)
 
 
+@pytest.mark.long
 def test_answers_over_steps_are_compared_with_the_model_before_training(
     new_page: NewPage, own_server: LiveServer
 ) -> None:

@@ -14,6 +14,7 @@ from tests.live_server import LiveServer
 SHARED_APP = True
 
 
+@pytest.mark.long
 @pytest.mark.skipif(why_no_sandbox() is not None, reason=f"no sandbox here: {why_no_sandbox()}")
 def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, live_app: LiveServer) -> None:
     page = new_page()
@@ -47,6 +48,7 @@ def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, live_app:
     assert flaws_on_every_screen(page) == []
 
 
+@pytest.mark.long
 def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, live_app: LiveServer) -> None:
     page = new_page()
     set_up(page, live_app)
@@ -71,6 +73,7 @@ def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, l
     assert page.evaluate("sessionStorage.getItem('script draft')") is None
 
 
+@pytest.mark.long
 def test_the_editor_can_be_used_and_left_by_keyboard(new_page: NewPage, live_app: LiveServer) -> None:
     page = new_page()
     set_up(page, live_app)
@@ -92,6 +95,7 @@ def test_the_editor_can_be_used_and_left_by_keyboard(new_page: NewPage, live_app
     assert flaws_on_every_screen(page) == []
 
 
+@pytest.mark.long
 def test_a_training_job_for_a_rented_machine_says_what_it_lacks(
     new_page: NewPage, live_app: LiveServer
 ) -> None:

@@ -48,6 +48,7 @@ def forget_sign_in(server: LiveServer) -> None:
     engine.dispose()
 
 
+@pytest.mark.long
 def test_a_passkey_is_added_and_signs_in_with_and_without_the_password(
     new_page: NewPage, own_server: LiveServer
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_passkey_is_added_and_signs_in_with_and_without_the_password(
     expect(thief.get_by_role("heading", name="Sign in to GPU Bloom")).to_be_visible()
 
 
+@pytest.mark.long
 def test_an_old_sign_in_is_confirmed_and_the_change_is_made(
     new_page: NewPage, own_server: LiveServer
 ) -> None:

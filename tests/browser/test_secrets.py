@@ -1,5 +1,6 @@
 """Secrets for jobs from the browser: stored, listed by name, deleted."""
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import EVERY_SIZE, NewPage, axe_violations
@@ -7,6 +8,7 @@ from tests.browser.people import set_up
 from tests.live_server import LiveServer
 
 
+@pytest.mark.long
 @EVERY_SIZE
 def test_a_secret_is_stored_listed_without_its_value_and_deleted(
     new_page: NewPage, server: LiveServer, size: tuple[int, int]

@@ -154,6 +154,7 @@ def _answer_of(folder: Path) -> str:
     return str(tokenizer.decode(written[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_file_of_examples_becomes_a_model_one_can_talk_to_and_take_away(
     new_page: NewPage, live_app: LiveServer, tmp_path: Path

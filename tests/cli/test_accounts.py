@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx2
 import pyotp
+import pytest
 from sqlalchemy import create_engine, text
 from typer.testing import CliRunner, Result
 
@@ -20,6 +21,7 @@ def bloom(*arguments: str, typed: str = "", **environment: str) -> Result:
     return CliRunner().invoke(app, list(arguments), input=typed, env=environment)
 
 
+@pytest.mark.long
 def test_a_second_factor_is_asked_for_and_can_be_reset(server: LiveServer, tmp_path: Path) -> None:
     with httpx2.Client(base_url=f"{server.address}/api") as client:
         secret = server.setup_link.partition("token=")[2]

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Bloom
 from tests.errors import printed
 from tests.live_server import FIRST_PASSWORD, LiveServer
@@ -20,6 +22,7 @@ raise ValueError("no data")
 """
 
 
+@pytest.mark.long
 def test_a_channel_is_added_tested_told_changed_and_removed(
     bloom: Bloom, server: LiveServer, token: str, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def _measured(**changes: Any) -> Speedup:
     return Speedup.model_validate({**fields, **changes})
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("frameworks")
 def test_a_measurement_is_made_here_and_kept_in_the_home(tmp_path: Path) -> None:
     pytest.importorskip("peft")

@@ -68,6 +68,7 @@ def test_what_cannot_be_compared_is_told_in_a_sentence(arguments: list[str], err
     assert (code, printed(text)) == (2, [error])
 
 
+@pytest.mark.long
 def test_jobs_of_a_server_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with live_server(tmp_path / "home") as server:
         installation = Installation(server.home, f"sqlite+aiosqlite:///{server.home / 'bloom.db'}")

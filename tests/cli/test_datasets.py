@@ -49,6 +49,7 @@ def _bloom(
     )
 
 
+@pytest.mark.long
 def test_a_file_is_uploaded_inspected_listed_and_shown(
     server: LiveServer, token: str, tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_file_is_uploaded_inspected_listed_and_shown(
     assert "199,999 duplicate rows" in shown.stdout
 
 
+@pytest.mark.long
 def test_an_upload_that_broke_off_is_continued_by_its_id(
     server: LiveServer, token: str, tmp_path: Path
 ) -> None:
@@ -82,6 +84,7 @@ def test_an_upload_that_broke_off_is_continued_by_its_id(
     assert json.loads(sent.stdout)["report"]["rows"] == 100
 
 
+@pytest.mark.long
 def test_a_file_that_is_no_dataset_ends_with_its_reason(
     server: LiveServer, token: str, tmp_path: Path
 ) -> None:
@@ -97,6 +100,7 @@ def test_a_file_that_is_no_dataset_ends_with_its_reason(
     assert _bloom(server, token, tmp_path, "upload", "/nowhere.csv").returncode == 2
 
 
+@pytest.mark.long
 def test_a_folder_of_documents_becomes_passages_and_questions(
     server: LiveServer, token: str, tmp_path: Path
 ) -> None:

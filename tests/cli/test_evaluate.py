@@ -35,6 +35,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_adapter(folder / "adapter", make_tiny_model(folder / "base"))
 
 
+@pytest.mark.long
 def test_a_model_is_shown_beside_its_base(adapter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, prompts = (str(adapter.parent / name) for name in ("text.txt", "prompts.txt"))
     options = ("--data", text, "--prompts", prompts, "--max-new-tokens", "5", "--device", "cpu")
@@ -56,6 +57,7 @@ def test_a_model_is_shown_beside_its_base(adapter: Path, capsys: pytest.CaptureF
     assert shown.endswith("Note: a note\n")
 
 
+@pytest.mark.long
 def test_wrong_input_is_refused_in_one_sentence(tmp_path: Path, adapter: Path) -> None:
     missing = evaluate(str(adapter), "--data", str(tmp_path / "none.txt"))
     assert (missing.returncode, printed(missing.stderr)) == (2, ["data_not_found"])

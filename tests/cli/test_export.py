@@ -26,6 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_model_is_converted_and_told_of(model: Path, tmp_path: Path) -> None:
     told = RUNNER.invoke(
         app, ["runs", "convert-checkpoint", str(model), str(tmp_path / "new"), "--to", "torch", "--json"]

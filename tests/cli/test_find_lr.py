@@ -30,6 +30,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return found
 
 
+@pytest.mark.long
 def test_a_search_answers_with_a_curve_and_a_rate(searched: dict[str, object]) -> None:
     points, suggested = searched["points"], searched["suggested"]
     assert isinstance(points, list)

@@ -28,6 +28,7 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_model_and_a_file_are_enough(model: Path, data: Path, tmp_path: Path) -> None:
     done = bloom(
         "finetune", str(model), "chats.csv", "--run-dir", "run", "--set", "device=cpu", folder=tmp_path

@@ -24,6 +24,7 @@ def bloom(bloom: Bloom) -> Bloom:
     return partial(bloom, "auth", "invitations")
 
 
+@pytest.mark.long
 def test_a_person_is_invited_listed_and_the_invitation_revoked(server: LiveServer, bloom: Bloom) -> None:
     assert "No invitation is open" in bloom("list").stdout
     # A token alone is not enough: it might have leaked.

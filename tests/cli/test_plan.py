@@ -124,6 +124,7 @@ def test_input_that_makes_no_sense_gets_one_sentence(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 def test_measuring_replaces_what_is_assumed_here_and_in_later_plans(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def bloom(server: LiveServer, tmp_path: Path) -> Bloom:
     return run
 
 
+@pytest.mark.long
 def test_projects_can_be_created_changed_listed_and_deleted(bloom: Bloom, token: str, tmp_path: Path) -> None:
     login = bloom("auth", "login", BLOOM_TOKEN=token)
     assert login.returncode == 0, login.stderr
@@ -73,6 +74,7 @@ def project(server: LiveServer, bloom: Bloom, token: str) -> Iterator[str]:
         client.delete(f"/api/projects/{project}").raise_for_status()
 
 
+@pytest.mark.long
 def test_jobs_can_be_started_listed_paused_and_cancelled(
     bloom: Bloom, token: str, project: str, tmp_path: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_stored_token_is_not_sent_to_another_server(bloom: Bloom, token: str) 
     assert printed(other_server.stderr) == ["no_api_token"]
 
 
+@pytest.mark.long
 def test_a_server_that_does_not_answer_is_named(bloom: Bloom, token: str) -> None:
     result = bloom("projects", "list", BLOOM_SERVER="http://127.0.0.1:9", BLOOM_TOKEN=token)
     assert result.returncode == 1

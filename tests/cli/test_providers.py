@@ -37,6 +37,7 @@ def bloom(bloom: Bloom) -> Bloom:
     return partial(bloom, "providers")
 
 
+@pytest.mark.long
 def test_a_service_is_connected_checked_and_disconnected(
     bloom: Bloom, service: ReplicateService, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def test_runs_of_any_reporter_are_compared_without_a_config_file(folder: Path) -
     assert rows["lr"][-2:] == ["0.01", "0.5"]
 
 
+@pytest.mark.long
 def test_a_run_is_sent_and_found_on_the_server(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

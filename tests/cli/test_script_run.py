@@ -113,6 +113,7 @@ def test_a_folder_that_is_paused_and_cancelled_on_the_way(
         until(lambda now: now["status"] == "cancelled")
 
 
+@pytest.mark.long
 def test_an_offer_that_cannot_be_taken_is_a_sentence_and_nothing_is_asked(bloom: Bloom) -> None:
     refused = bloom("scripts", "run", str(NANOGPT), "--provider", "lambda")
     assert refused.returncode == 2

@@ -41,6 +41,7 @@ def bloom(bloom: Bloom) -> Bloom:
     return partial(bloom, "providers", "storage")
 
 
+@pytest.mark.long
 def test_a_bucket_is_set_up_checked_and_removed(bloom: Bloom, bucket: S3Server) -> None:
     assert "Bucket: none" in bloom("show").stdout
     where = ("--bucket", "bucket", "--access-key", KEY, "--endpoint", f"http://127.0.0.1:{bucket.port}")

@@ -54,6 +54,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stdout
 
 
+@pytest.mark.long
 def test_a_run_is_trained_shown_and_kept(trained: tuple[Path, str]) -> None:
     folder, output = trained
     assert "Training on" in output
@@ -74,6 +75,7 @@ def test_a_run_is_trained_shown_and_kept(trained: tuple[Path, str]) -> None:
     assert json.loads((folder / "run" / "plan.json").read_text())["parameters"] == 108_928
 
 
+@pytest.mark.long
 def test_generate_continues_a_prompt(trained: tuple[Path, str]) -> None:
     folder, _ = trained
     done = bloom("models", "generate", "run", "--max-tokens", "20", "--", "-- 9 bottles", folder=folder)
@@ -95,6 +97,7 @@ def test_environment_and_dotenv_are_heard(tmp_path: Path) -> None:
     assert str(tmp_path / "elsewhere.txt") in done.stderr
 
 
+@pytest.mark.long
 def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     arguments = (
@@ -146,6 +149,7 @@ def something_in_run(folder: Path) -> None:
     (folder / "run" / "precious").write_text("mine")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("prepare", "arguments", "code", "names"),
     [

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from gpubloom.traincard import Reporter
 
 COMMAND = [sys.executable, "-u", "-m", "gpubloom.cli", "ui"]
 
 
+@pytest.mark.long
 def test_the_printed_link_shows_the_runs_of_the_folder(tmp_path: Path) -> None:
     with Reporter(tmp_path / "runs" / "first", telemetry_seconds=0, capture=False) as reporter:
         reporter.metrics({"train/loss": 0.5}, step=1)

@@ -20,6 +20,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "gpubloom"
 
 
+@pytest.mark.long
 def test_a_cpu_is_measured_in_products_and_optimizer_bytes() -> None:
     measured = calibrate.calibrated(MACHINE, CPU, threads=1)
     assert measured.cpu_flops is not None
@@ -85,6 +86,7 @@ def test_a_machine_is_measured_once_and_again_when_asked(monkeypatch: pytest.Mon
         calibrate.calibrated(MACHINE.model_copy(update={"name": "elsewhere"}), CPU, threads=1)
 
 
+@pytest.mark.long
 def test_a_damaged_or_missing_cache_costs_a_measurement_only(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def test_a_folder_that_nobody_used_for_long_is_removed(tmp_path: Path) -> None:
     assert left == {"programs-new", "others", kept.name}
 
 
+@pytest.mark.long
 def test_a_second_process_finds_what_the_first_compiled() -> None:
     program = """
 import torch

@@ -79,6 +79,7 @@ PAIR = {"prompt": QUESTION, "completion": ANSWER}
 MESSAGES = {"messages": [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "rate"), [("lora", 1e-2), ("qlora", 1e-2), ("full", 3e-3)])
 def test_every_method_learns_to_say_a_phrase_and_to_stop(
     model: Path, tmp_path: Path, method: str, rate: float
@@ -107,6 +108,7 @@ def as_sharegpt(path: Path) -> None:
     write_lines(path, {"conversations": turns})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "write"),
     [

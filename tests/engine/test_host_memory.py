@@ -69,6 +69,7 @@ def test_sizes_are_rounded_up_to_a_page_only() -> None:
     assert buffer.data_ptr() % mmap.PAGESIZE == 0
 
 
+@pytest.mark.long
 def test_memory_lives_as_long_as_its_last_view() -> None:
     buffer = host_buffer(MIB, torch.float32, pinned=False)
     view, address = buffer[1000:2000].view(10, 100), buffer.data_ptr()
@@ -171,6 +172,7 @@ def test_a_plain_buffer_is_not_registered(cuda: FakeCuda) -> None:
     assert cuda.mapped_when_unregistered == []
 
 
+@pytest.mark.long
 def test_a_refusal_to_pin_names_the_bytes_and_the_limit_and_keeps_nothing(cuda: FakeCuda) -> None:
     cuda.status = 2
     with raises(PinningRefused, code="pinning_refused", match="67,108,864 bytes.*ulimit -l"):
@@ -188,6 +190,7 @@ def test_a_forked_child_does_not_unregister_its_parents_memory(cuda: FakeCuda) -
     del buffer
 
 
+@pytest.mark.long
 def test_buffers_that_live_at_exit_disturb_nothing() -> None:
     program = (
         "import torch; from gpubloom.engine.host_memory import host_buffer;"

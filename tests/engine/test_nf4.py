@@ -189,6 +189,7 @@ def test_a_7b_layer_takes_4_127_bits_a_weight() -> None:
 
 
 # torch's compiler warns about torch's own scripts.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_compiled_decoding_gives_the_same_bits() -> None:
     layout, _, buffer = flat()

@@ -107,6 +107,7 @@ def test_weights_gradients_and_states_are_predicted_within_two_percent(
     assert_planned(buffers, name, method, precision, accumulation, {"name": "adamw"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "method", "optimizer"), OPTIMIZERS)
 def test_states_of_other_optimizers_and_formats_are_predicted_as_well(
     buffers: tuple[Buffers, Buffers], name: str, method: str, optimizer: dict[str, str]

@@ -102,6 +102,7 @@ def test_ctrl_c_saves_and_a_repetition_in_another_folder_gives_the_same_result(
     assert "is already complete" in sentence
 
 
+@pytest.mark.long
 def test_a_second_trainer_in_one_directory_is_refused(write_run: Callable[..., Path]) -> None:
     run = write_run("run", epochs=1000)
     first = start(run)
@@ -120,6 +121,7 @@ def test_a_second_trainer_in_one_directory_is_refused(write_run: Callable[..., P
     assert read_events(run, "checkpoint"), "SIGTERM saves before it ends"
 
 
+@pytest.mark.long
 def test_a_refusal_is_one_sentence_and_touches_nothing(
     write_run: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def test_samples_come_before_training_and_with_every_evaluation(make_run: Callab
     assert found[0][2] != found[-2][2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["full", "lora"])
 def test_a_run_with_samples_has_the_losses_and_weights_of_one_without(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
@@ -85,6 +86,7 @@ def test_a_run_with_samples_has_the_losses_and_weights_of_one_without(
     assert contents["without"] == contents["first"]
 
 
+@pytest.mark.long
 def test_the_last_sample_is_what_the_playground_answers_and_the_first_what_its_base_does(
     tmp_path: Path,
 ) -> None:

@@ -33,6 +33,7 @@ def _python(path: list[str | Path], *arguments: str, cwd: Path) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_flow_file_imports_no_framework(tmp_path: Path) -> None:
     program = (
         "import sys; from metaflow_traincard import HFTrainCardCallback, Reporter\n"
@@ -44,6 +45,7 @@ def test_a_flow_file_imports_no_framework(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120)
 
 
+@pytest.mark.long
 def test_a_remote_step_finds_its_code_in_the_code_package(tmp_path: Path) -> None:
     flow = Flow("training", tmp_path)
     flow.run("package", "save", str(tmp_path / "code.tgz"))

@@ -9,6 +9,7 @@ from tests.metaflow.conftest import Flow
 pytestmark = pytest.mark.xdist_group("metaflow")
 
 
+@pytest.mark.long
 def test_a_finished_step_has_a_card_and_no_process_was_started_to_update_it(tmp_path: Path) -> None:
     flow = Flow("training", tmp_path)
     flow.run("run", "--seconds", "5")
@@ -23,6 +24,7 @@ def test_a_finished_step_has_a_card_and_no_process_was_started_to_update_it(tmp_
     assert len(list(tmp_path.glob(".metaflow/TrainingFlow/*/start/*/traincard/events.jsonl"))) == 1
 
 
+@pytest.mark.long
 def test_a_failed_step_shows_exception_trace_last_metrics_and_likely_cause(tmp_path: Path) -> None:
     flow = Flow("training", tmp_path)
     flow.run("run", "--fail", "always", fails=True)
@@ -64,6 +66,7 @@ def test_a_retried_step_shows_one_timeline_with_the_restart_marked_on_each_of_it
         assert loss["lines"][1]["x"][0] == 20
 
 
+@pytest.mark.long
 def test_a_resumed_run_continues_the_story_of_its_origin(tmp_path: Path) -> None:
     flow = Flow("training", tmp_path)
     flow.run("run", "--fail", "always", fails=True)

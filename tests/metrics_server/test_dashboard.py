@@ -40,6 +40,7 @@ def page(chromium: Browser, served: Served) -> Iterator[Page]:
     assert complaints == []
 
 
+@pytest.mark.long
 def test_the_dashboard_follows_the_run_and_controls_it(page: Page, served: Served) -> None:
     page.goto(f"{served.address}#token={served.token}")
     expect(page.locator("h1")).to_contain_text("run")
@@ -85,6 +86,7 @@ def test_without_the_token_the_dashboard_shows_and_says_what_is_missing(page: Pa
     assert ControlFile(served.run_dir).read().version == before + 1
 
 
+@pytest.mark.long
 def test_a_script_that_never_looks_for_commands_is_offered_none(chromium: Browser, tmp_path: Path) -> None:
     with Reporter(tmp_path / "run", telemetry_seconds=0, flush_seconds=0.05) as reporter:
         reporter.metrics({"train/loss": 1.5}, step=1)

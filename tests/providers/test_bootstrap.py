@@ -344,6 +344,7 @@ exec {sys.executable} "$@"
 """
 
 
+@pytest.mark.long
 def test_a_lock_of_apt_is_waited_for(tmp_path: Path) -> None:
     stubs = {"python3": _PYTHON_WITHOUT_VENV, "curl": "#!/bin/sh\nexit 7\n", "apt-get": _apt(2)}
     with booted(tmp_path / "machine", stubs, NO_INDEX, packages=("numpy",)) as machine:
@@ -355,6 +356,7 @@ def test_a_lock_of_apt_is_waited_for(tmp_path: Path) -> None:
     assert calls == ["update -q"] * 3 + ["install -q -y python3-venv"]
 
 
+@pytest.mark.long
 def test_a_lock_that_is_never_released_ends_the_start(tmp_path: Path) -> None:
     stubs = {"python3": _PYTHON_WITHOUT_VENV, "curl": "#!/bin/sh\nexit 7\n", "apt-get": _apt(1000)}
     environment = {"BLOOM_APT_WAIT": "1", **NO_INDEX}

@@ -86,6 +86,7 @@ def test_a_script_is_sound_shell_with_everything_in_it(tmp_path: Path) -> None:
     assert "packages=()\n" in user_data_script(launch())
 
 
+@pytest.mark.long
 def test_an_instance_that_nobody_terminates_shuts_itself_down_after_its_job(tmp_path: Path) -> None:
     machine = booted(tmp_path / "machine", launch(command='touch "$HOME/done"; exit 3'), idle_seconds=1)
     try:

@@ -72,6 +72,7 @@ def run(notebook: Mapping[str, Any], folder: Path, **environment: str) -> str:
     )
 
 
+@pytest.mark.long
 def test_a_notebook_runs_the_script_with_its_files_and_keeps_what_it_makes(tmp_path: Path) -> None:
     notebook = colab_notebook(FILES, "train.py", ["--steps=3"], ["numpy"], name="my job")
     printed = run(notebook, tmp_path)

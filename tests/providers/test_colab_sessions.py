@@ -88,6 +88,7 @@ def test_a_job_runs_in_a_session_and_its_results_arrive(
     assert "X-Amz-Signature" not in history
 
 
+@pytest.mark.long
 def test_the_address_goes_into_no_argument_no_code_and_no_file_that_stays(
     rented: ColabSessions, state: Path
 ) -> None:
@@ -99,6 +100,7 @@ def test_the_address_goes_into_no_argument_no_code_and_no_file_that_stays(
     assert not (session / ".bloom-start").exists()
 
 
+@pytest.mark.long
 def test_asking_again_with_the_same_key_starts_nothing(rented: ColabSessions, state: Path) -> None:
     async def twice() -> None:
         await asyncio.gather(*(rented.submit(launch()) for _ in range(2)))
@@ -110,6 +112,7 @@ def test_asking_again_with_the_same_key_starts_nothing(rented: ColabSessions, st
     assert commands(state).count("new") == 1
 
 
+@pytest.mark.long
 def test_a_session_that_colab_took_away_is_lost(rented: ColabSessions, state: Path) -> None:
     asyncio.run(rented.submit(launch()))
     colab_program.take_away(state / "sessions" / KEY)
@@ -130,6 +133,7 @@ def test_a_session_whose_start_failed_is_ended_at_once(rented: ColabSessions, st
     assert asyncio.run(rented.list()) == []
 
 
+@pytest.mark.long
 def test_a_new_session_that_was_not_answered_is_found_and_used(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

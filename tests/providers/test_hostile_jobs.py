@@ -85,11 +85,13 @@ def check(found: dict[str, Any]) -> None:
     assert found["secrets"] == ["a secret"] * 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["bubblewrap", "fork", "warm"])
 def test_a_hostile_training_reaches_nothing_and_stops_nobody(way: str, home: Path) -> None:
     check(drive(way, home, user=None))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.skipif(not SYSTEM_PYTHON.exists(), reason="there is no Python that every user can run")
 @pytest.mark.parametrize("way", ["bubblewrap", "fork", "warm"])

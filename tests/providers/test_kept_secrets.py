@@ -60,6 +60,7 @@ def hidden(text: str) -> bool:
     return not any(secret in text for secret in SECRETS)
 
 
+@pytest.mark.long
 def test_no_secret_is_in_errors_logs_or_what_objects_say_of_themselves(
     service: WebService, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -126,6 +126,7 @@ def test_asking_again_with_the_same_key_starts_nothing(service: LambdaService) -
     assert len(service.instances) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trouble", ["cut", "late"])
 def test_a_launch_whose_answer_is_lost_is_found_and_not_repeated(
     service: LambdaService, trouble: Trouble
@@ -145,6 +146,7 @@ def test_a_lost_launch_is_looked_for_also_when_the_list_fails_at_first(service: 
     assert len(service.calls("GET /api/v1/instances")) >= 4
 
 
+@pytest.mark.long
 def test_a_launch_that_was_never_carried_out_is_said_to_be_uncertain(service: LambdaService) -> None:
     service.fail_next("hang", calls="launch")
     fault = fault_of(service, timeout_seconds=IMPATIENT_SECONDS)

@@ -65,6 +65,7 @@ def test_a_job_runs_to_its_end_and_leaves_no_process_behind(provider: LocalProvi
     free.release()
 
 
+@pytest.mark.long
 def test_submitting_again_starts_nothing(provider: LocalProvider, new_run: NewRun) -> None:
     run = new_run("open('runs', 'a').write('x'); " + WAITS)
     submit(provider, run.spec)
@@ -120,6 +121,7 @@ def test_force_ends_a_training_that_ignores_everything(provider: LocalProvider, 
     assert found.exit.signal == signal.SIGKILL
 
 
+@pytest.mark.long
 def test_force_ends_an_agent_that_does_not_answer(provider: LocalProvider, new_run: NewRun) -> None:
     run = new_run(WAITS)
     submit(provider, run.spec)

@@ -102,6 +102,7 @@ def test_objects_are_stored_listed_read_and_deleted_with_the_volume(
     assert service.volumes.names == {}
 
 
+@pytest.mark.long
 def test_a_job_runs_on_modal_and_comes_back_through_its_volume(
     service: ModalService, store: ModalVolumeStore, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_job_runs_on_modal_and_comes_back_through_its_volume(
     assert [mount.mount_path for mount in sandbox.definition.volume_mounts] == ["/mnt/bloom"]
 
 
+@pytest.mark.long
 def test_a_command_reaches_the_job_in_its_sandbox(
     service: ModalService, store: ModalVolumeStore, tmp_path: Path
 ) -> None:

@@ -202,6 +202,7 @@ def test_an_answer_that_breaks_off_on_the_service_side_is_uncertain_and_keeps_th
     assert len(service.scripts) == len(service.instances) == 1
 
 
+@pytest.mark.long
 def test_asking_again_with_the_same_key_starts_nothing(service: PaperspaceService) -> None:
     async def twice() -> None:
         async with opened(service) as one, opened(service) as other:

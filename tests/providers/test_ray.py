@@ -81,6 +81,7 @@ def test_a_node_that_is_lost_is_told_from_a_command_that_fails(service: RayServi
     asyncio.run(story())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("trouble", "kind"),
     [

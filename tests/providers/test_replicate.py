@@ -68,6 +68,7 @@ def fault_of(service: ReplicateService, wanted: Launch | None = None) -> Fault:
     return raised.value
 
 
+@pytest.mark.long
 def test_a_training_runs_the_agent_and_its_results_arrive(
     service: ReplicateService, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +185,7 @@ def test_asking_again_with_the_same_key_starts_nothing(service: ReplicateService
     assert len(service.instances) == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trouble", ["cut", "late"])
 def test_a_start_whose_answer_is_lost_is_found_and_not_repeated(
     service: ReplicateService, trouble: Trouble
@@ -194,6 +196,7 @@ def test_a_start_whose_answer_is_lost_is_found_and_not_repeated(
     assert len(service.calls("POST")) == 1
 
 
+@pytest.mark.long
 def test_a_start_that_was_never_carried_out_is_said_to_be_uncertain(service: ReplicateService) -> None:
     service.fail_next("hang", calls="POST")
     fault = fault_of(service)

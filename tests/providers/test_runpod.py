@@ -67,6 +67,7 @@ def fault_of(service: RunPodService, wanted: Launch | None = None) -> Fault:
     return raised.value
 
 
+@pytest.mark.long
 def test_a_job_runs_in_its_own_pod_until_that_is_deleted(
     quick: RunPodService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_pod_at_its_longest_life_deletes_itself_while_its_job_runs(quick: RunP
     until(lambda: quick.instances[identifier].ended)
 
 
+@pytest.mark.long
 def test_a_pod_whose_container_is_started_again_runs_no_job_twice(quick: RunPodService) -> None:
     wanted = launch(command='echo "one more" >>"$BLOOM_HOME/count"; sleep 600')
     identifier = asyncio.run(submit(quick, wanted))
@@ -163,6 +165,7 @@ def test_asking_again_with_the_same_key_starts_nothing(service: RunPodService) -
     assert len(service.instances) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trouble", ["cut", "late"])
 def test_a_launch_whose_answer_is_lost_is_found_and_not_repeated(
     service: RunPodService, trouble: Trouble

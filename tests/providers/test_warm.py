@@ -204,6 +204,7 @@ def test_the_warm_parent_ends_with_its_worker() -> None:
     parent.close()
 
 
+@pytest.mark.long
 def test_torch_trains_in_a_fork(home: Path, new_run: NewRun) -> None:
     starter = LocalProvider(home, devices=machine(home))
     asyncio.run(starter.open())

@@ -116,6 +116,7 @@ def test_what_a_template_needs_fits_the_gpu_it_names() -> None:
     assert colab.dtype.value == "fp16"
 
 
+@pytest.mark.long
 def test_the_local_gpt_learns_saves_when_it_is_stopped_and_goes_on(tmp_path: Path) -> None:
     template = NAMED["nanogpt-local"]
     folder = written(template, tmp_path)

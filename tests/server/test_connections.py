@@ -89,6 +89,7 @@ def _is_served(live: LiveServer) -> bool:
     return httpx2.get(f"{live.address}/api/health", timeout=GIVE_UP_SECONDS).status_code == 200
 
 
+@pytest.mark.long
 def test_a_header_that_comes_by_drops_is_cut_off(live: LiveServer) -> None:
     start = b"GET /api/health HTTP/1.1\r\nX-Slow: "
     answer = _is_closed_while_dribbling(live, start, b"a" * 1000)
@@ -101,6 +102,7 @@ def test_a_connection_on_which_nothing_comes_is_closed(live: LiveServer) -> None
         assert _read_to_end(connection) == b""
 
 
+@pytest.mark.long
 def test_a_later_request_on_the_same_connection_is_limited_too(live: LiveServer) -> None:
     with _connect(live) as connection:
         connection.sendall(_head(live, "GET", "/api/health"))
@@ -110,6 +112,7 @@ def test_a_later_request_on_the_same_connection_is_limited_too(live: LiveServer)
         sender.join(GIVE_UP_SECONDS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["/api/auth/sign-in", "/api/jobs"])
 def test_a_body_that_comes_by_drops_is_cut_off(live: LiveServer, path: str) -> None:
     # The second is refused before its body is read, and goes on sending all the same.
@@ -118,6 +121,7 @@ def test_a_body_that_comes_by_drops_is_cut_off(live: LiveServer, path: str) -> N
     assert answer.startswith((b"HTTP/1.1 408 ", b"HTTP/1.1 401 "))
 
 
+@pytest.mark.long
 def test_a_body_without_a_length_is_cut_off_as_well(live: LiveServer) -> None:
     head = _head(
         live, "POST", "/api/auth/sign-in", Content_Type="application/json", Transfer_Encoding="chunked"
@@ -163,6 +167,7 @@ class Uploader:
         )
 
 
+@pytest.mark.long
 def test_an_upload_that_progresses_is_never_cut(live: LiveServer) -> None:
     piece = b"x" * 4096
     count = round(6 * BODY_SECONDS / 0.2)
@@ -197,6 +202,7 @@ def _wait_for(read: Callable[[], str], wanted: str) -> str:
     return found
 
 
+@pytest.mark.long
 def test_an_answer_that_nobody_reads_is_cut_off(live: LiveServer) -> None:
     uploader = Uploader(live, 1)
     job = add_job(uploader.installation, uploader.user, status="completed")

@@ -20,6 +20,7 @@ def _open_to_others(home: Path) -> list[str]:
     )
 
 
+@pytest.mark.long
 def test_a_new_home_is_closed_whatever_the_umask_of_the_operator(tmp_path: Path) -> None:
     home = tmp_path / "home"
     os.umask(0)
@@ -29,6 +30,7 @@ def test_a_new_home_is_closed_whatever_the_umask_of_the_operator(tmp_path: Path)
         assert _open_to_others(home) == []
 
 
+@pytest.mark.long
 def test_an_open_home_is_closed_at_the_start_and_the_log_says_so(tmp_path: Path) -> None:
     home, outside = tmp_path / "home", tmp_path / "outside"
     outside.mkdir(mode=0o755)
@@ -47,6 +49,7 @@ def test_an_open_home_is_closed_at_the_start_and_the_log_says_so(tmp_path: Path)
     assert protect_home(home) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["database upgrade", "machines list", "rotate-key"])
 def test_commands_make_files_that_others_cannot_read(tmp_path: Path, command: str) -> None:
     home = tmp_path / "home"

@@ -97,6 +97,7 @@ def test_every_value_opens_with_the_new_key_only(
     assert operate("audit", "verify").exit_code == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", STEPS)
 def test_a_rotation_that_is_killed_loses_nothing_and_can_be_repeated(
     stored: Installation, operate: Callable[..., Result], step: str

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -41,6 +42,7 @@ def test_up_from_nothing_down_again_and_up(empty_database: str) -> None:
     assert upgrade(empty_database) is True
 
 
+@pytest.mark.long
 def test_every_revision_can_be_taken_back_alone(empty_database: str) -> None:
     upgrade(empty_database)
     while current_revision(empty_database) is not None:
@@ -269,6 +271,7 @@ def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
     assert _stored(empty_database) == before
 
 
+@pytest.mark.long
 def test_summaries_change_their_spelling_and_last_values_keep_their_names(
     empty_database: str, tmp_path: Path
 ) -> None:

@@ -242,6 +242,7 @@ def _sign_in_at(provider: HostileProvider, server: Server) -> str:
     return _come_back(browser, {"state": query["state"], "code": "good-code"})
 
 
+@pytest.mark.long
 def test_only_an_id_token_for_this_server_and_this_attempt_counts(
     installation: Installation, admin: User, hostile: HostileProvider
 ) -> None:

@@ -33,6 +33,7 @@ def _give_up(
     )
 
 
+@pytest.mark.long
 def test_first_start_prints_a_link_that_works_once_and_the_second_start_prints_none(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with live_server(home) as server:
@@ -70,6 +71,7 @@ def _refuses_large_bodies(address: str) -> None:
     assert httpx2.get(f"{address}/api/health").status_code == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["server start", "up"])
 def test_an_occupied_port_ends_with_one_sentence(tmp_path: Path, command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -81,6 +83,7 @@ def test_an_occupied_port_ends_with_one_sentence(tmp_path: Path, command: str) -
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["server start", "up"])
 def test_settings_that_cannot_be_used_are_named_on_one_line(tmp_path: Path, command: str) -> None:
     wrong = {

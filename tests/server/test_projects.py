@@ -121,6 +121,7 @@ def test_a_body_that_is_no_json_object_is_refused(sqlite_server: Server, body: b
     assert answer.json()["detail"]
 
 
+@pytest.mark.long
 def test_many_unknown_fields_do_not_blow_up_the_answer(sqlite_server: Server) -> None:
     body = {**BODY, **{f"field{number}": 1 for number in range(30_000)}}
     answer = sqlite_server.stranger.post("/api/projects", json=body)

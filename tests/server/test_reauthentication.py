@@ -62,6 +62,7 @@ def _send(browser: Browser, name: str, member: User) -> Any:
     return browser.request(method, path.format(id=member.id), json=body)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", GUARDED)
 def test_an_old_sign_in_must_be_confirmed(
     server: Server, installation: Installation, admin: User, member: User, name: str

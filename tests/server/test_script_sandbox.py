@@ -124,6 +124,7 @@ def test_a_person_whose_scripts_take_for_ever_leaves_readers_for_others(
         assert {answer.result() for answer in waiting} == {"script_not_read"}
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_notebook_that_takes_too_long_is_stopped_and_others_go_on(
     ada: Browser, bo: Browser, monkeypatch: pytest.MonkeyPatch

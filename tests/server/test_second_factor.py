@@ -201,6 +201,7 @@ def test_new_recovery_codes_replace_the_old_ones(
     assert (none.status_code, none.json()["code"]) == (409, "no_second_factor")
 
 
+@pytest.mark.long
 def test_without_the_app_a_password_is_enough_again(
     server: Server, installation: Installation, member: User, set_up: SetUp
 ) -> None:
@@ -270,6 +271,7 @@ def test_a_verification_link_does_not_skip_the_second_factor(
     assert answer.json() == {"second_factors": ["totp", "recovery_code"]}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("one_rate_window")
 def test_guessing_codes_is_limited_per_person_and_address(
     server: Server, installation: Installation, member: User, set_up: SetUp
@@ -286,6 +288,7 @@ def test_guessing_codes_is_limited_per_person_and_address(
     assert owner.post("/api/auth/second-factor", json={"code": app.code()}).status_code == 200
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("one_rate_window")
 def test_guessers_at_many_addresses_share_a_limit_that_does_not_stop_the_owner(
     server: Server, installation: Installation, member: User, set_up: SetUp, clock: Clock

@@ -89,6 +89,7 @@ def _status_later(person: Person, path: str) -> int:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("address", ["/api/jobs/{job}/stream", "/api/training-jobs/{job}/stream"])
 def test_one_person_holds_so_many_event_streams_and_others_theirs(
     ada: Person, grace: Person, address: str
@@ -101,6 +102,7 @@ def test_one_person_holds_so_many_event_streams_and_others_theirs(
     assert _status_later(ada, own) == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "address",
     [

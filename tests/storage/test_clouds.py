@@ -55,6 +55,7 @@ def test_objects_are_written_read_listed_signed_and_deleted(cloud: Cloud, tmp_pa
     assert store.sizes("jobs/1") == {}
 
 
+@pytest.mark.long
 def test_a_job_is_sent_runs_and_comes_back_through_it(cloud: Cloud, tmp_path: Path) -> None:
     store = Store(settings_of(cloud))
     there = Instance(

@@ -57,6 +57,7 @@ def both(store: Store, tmp_path: Path) -> Sleeping:
     return Sleeping(store, tmp_path)
 
 
+@pytest.mark.long
 def test_a_job_that_ends_while_the_server_sleeps_for_hours_is_whole_when_it_wakes(both: Sleeping) -> None:
     """Row: job ends while the server sleeps > 1.5 h. It cost the whole run, paid twice."""
     both.trains(60, says_every=3)
@@ -72,6 +73,7 @@ def test_a_job_that_ends_while_the_server_sleeps_for_hours_is_whole_when_it_wake
     assert content(both.mine) == content(both.there)
 
 
+@pytest.mark.long
 def test_a_server_away_for_six_days_gets_everything_and_the_slots_last(both: Sleeping) -> None:
     """Row: server away > 24 h. It cost everything since about hour 1."""
     both.trains(60, says_every=3)
@@ -90,6 +92,7 @@ def test_a_server_away_for_six_days_gets_everything_and_the_slots_last(both: Sle
     assert (both.mine / "checkpoints/step-00000010/model.bin").read_bytes() == b"w" * 50_000_000
 
 
+@pytest.mark.long
 def test_what_a_lost_machine_had_not_sent_is_a_twentieth_of_the_sleep(both: Sleeping) -> None:
     """The worst loss of a machine that dies while the server sleeps is bounded."""
     both.trains(0.5 * HOUR, says_every=3)
@@ -101,6 +104,7 @@ def test_what_a_lost_machine_had_not_sent_is_a_twentieth_of_the_sleep(both: Slee
     assert both.now - last <= 0.05 * slept + 0.5 * HOUR + 60
 
 
+@pytest.mark.long
 def test_after_it_wakes_the_machine_reports_at_its_usual_pace_within_a_minute(both: Sleeping) -> None:
     both.trains(0.5 * HOUR, says_every=3)
     both.trains(1 * DAY, says_every=0.5 * HOUR)
@@ -111,6 +115,7 @@ def test_after_it_wakes_the_machine_reports_at_its_usual_pace_within_a_minute(bo
     assert float(both.arrived().splitlines()[-1].removeprefix("at ")) > both.now - 15
 
 
+@pytest.mark.long
 def test_merged_batches_are_small_enough_for_the_receiver(store: Store, tmp_path: Path) -> None:
     both = Sleeping(store, tmp_path, slots=64)
     both.trains(120, says_every=3)
@@ -140,6 +145,7 @@ def test_addresses_live_a_week_and_those_of_a_busy_mailbox_are_never_half_a_day_
     assert b"X-Amz-Expires=604800" in (store.get(LAYOUT.mailbox) or b"")
 
 
+@pytest.mark.long
 def test_a_machine_without_network_for_minutes_is_silent_and_comes_back(
     both: Sleeping, bucket: S3Server
 ) -> None:

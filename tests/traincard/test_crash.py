@@ -71,6 +71,7 @@ def _kill_at_a_random_moment(start_script: StartScript, run_dir: Path, note: Pat
     return 0.0 if written >= last_step else last_time - kept_until - max(2 * late, starved)
 
 
+@pytest.mark.long
 def test_kill_9_at_1000_events_a_second_loses_at_most_300_ms(
     start_script: StartScript, run_dir: Path, tmp_path: Path
 ) -> None:

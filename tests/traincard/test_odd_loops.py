@@ -65,6 +65,7 @@ def test_bytes_as_a_name_are_read_as_text(run_dir: Path, open_reporter: Open) ->
     assert values[1] == {"eval/loss": 4.0}
 
 
+@pytest.mark.long
 def test_ten_thousand_series_are_recorded_within_bounds(start_script: StartScript, run_dir: Path) -> None:
     process = start_script("""
         import resource, time

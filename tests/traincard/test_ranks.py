@@ -67,6 +67,7 @@ def test_one_of_eight_ranks_is_killed_and_named_with_its_time(
     assert variance["spread"] == pytest.approx(1.0)
 
 
+@pytest.mark.long
 def test_a_rank_on_another_machine_is_missed_when_its_promise_is_broken(
     start_script: StartScript, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_copy_of_a_running_run_is_not_called_killed(
     assert view.status == "running"
 
 
+@pytest.mark.long
 def test_an_observer_that_comes_late_knows_at_once_who_is_missing(
     start_script: StartScript, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

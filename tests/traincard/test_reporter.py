@@ -153,6 +153,7 @@ def test_an_object_that_cannot_be_recorded_costs_one_event_not_the_batch(
     assert "describe event was not recorded" in caplog.text
 
 
+@pytest.mark.long
 def test_progress_and_heartbeats_of_one_write_become_one_line_with_the_last_say(
     run_dir: Path, open_reporter: Open
 ) -> None:
@@ -196,6 +197,7 @@ def test_latest_says_where_the_run_stands(run_dir: Path, open_reporter: Open) ->
     assert latest["seq"] == events_of(run_dir)[-1].seq
 
 
+@pytest.mark.long
 def test_latest_is_replaced_at_a_bounded_rate(run_dir: Path, open_reporter: Open) -> None:
     begin = time.monotonic()
     reporter = open_reporter(flush_seconds=0.01)

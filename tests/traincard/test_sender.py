@@ -85,6 +85,7 @@ def _point(proxy: CuttingProxy, server: LiveServer) -> None:
     proxy.target = (host, int(port))
 
 
+@pytest.mark.long
 def test_a_run_arrives_whole_although_the_server_is_killed_three_times_and_the_link_is_cut(
     tmp_path: Path,
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_server_that_is_away_neither_stops_nor_slows_the_run(
     assert "bloom runs send" in caplog.text
 
 
+@pytest.mark.long
 def test_a_run_that_is_there_already_is_sent_and_a_wrong_token_is_said(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     with Reporter(run_dir, telemetry_seconds=0) as reporter:

@@ -112,6 +112,7 @@ def test_flush_and_close_wait_for_the_last_value_of_a_device(
     assert [event.fields["values"] for event in written] == [{"loss": 1.5}]
 
 
+@pytest.mark.long
 def test_a_device_that_hangs_does_not_keep_the_end_from_being_recorded(
     run_dir: Path, device: _Device
 ) -> None:

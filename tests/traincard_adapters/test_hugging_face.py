@@ -201,6 +201,7 @@ def test_checkpoints_carry_path_size_metrics_and_which_is_best(
         assert entry["metrics"]["eval_loss"] == dict(series_of(run_dir, "eval/loss"))[entry["step"]]
 
 
+@pytest.mark.long
 def test_a_pause_saves_and_stops_and_the_run_continues_where_it_was(
     tmp_path: Path, run_dir: Path, reporter: Reporter
 ) -> None:

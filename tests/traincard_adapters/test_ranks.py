@@ -44,6 +44,7 @@ _LOOP = """
 """
 
 
+@pytest.mark.long
 def test_both_ranks_apply_a_command_at_the_same_step(run_dir: Path) -> None:
     port = free_port()
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}

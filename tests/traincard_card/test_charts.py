@@ -52,6 +52,7 @@ def _words(page: Page) -> str:
     return page.locator("#metric-loss .plot").get_attribute("aria-label") or ""
 
 
+@pytest.mark.long
 def test_a_zoom_loads_the_single_steps_from_the_file(open_card: OpenCard, card: str) -> None:
     page = open_card(card)
     loss = page.locator("#metric-loss .u-over")

@@ -86,6 +86,7 @@ def test_a_card_is_replaced_whole(run_dir: Path) -> None:
     assert [path.name for path in run_dir.parent.iterdir() if path.suffix == ".tmp"] == []
 
 
+@pytest.mark.long
 def test_a_notebook_shows_the_card_in_a_frame_that_can_touch_nothing(
     chromium: Browser, tmp_path: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_notebook_shows_the_card_in_a_frame_that_can_touch_nothing(
     page.close()
 
 
+@pytest.mark.long
 def test_a_notebook_follows_the_run_while_another_cell_trains(tmp_path: Path) -> None:
     show = (
         "from gpubloom.traincard import Reporter\n"

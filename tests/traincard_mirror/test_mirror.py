@@ -57,6 +57,7 @@ def start_trainer(run_dir: Path, steps: int) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_run_appears_in_the_bucket_while_it_trains_and_is_equal_at_the_end(
     server: S3Server, run_dir: Path, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def _completed(app: LiveApp, job: dict[str, Any]) -> dict[str, Any]:
     return app.until(f"/api/jobs/{job['id']}", lambda found: found["status"] == "completed")
 
 
+@pytest.mark.long
 def test_a_branch_trains_on_from_a_checkpoint_and_leaves_the_first_run_alone(app: LiveApp) -> None:
     project = {"name": "Branches", "model_architecture": "transformer", "model_size": 0.001}
     first = _completed(app, app.post("/api/jobs", {"name": "First", "project": project, "config": CONFIG}))

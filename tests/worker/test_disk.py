@@ -64,6 +64,7 @@ def test_a_full_disk_fails_no_queued_job_and_all_complete_once_space_is_free(
         assert (job.attempt, job.attempts_without_progress) == (1, 0), "the fault of the disk is not counted"
 
 
+@pytest.mark.long
 def test_a_job_that_was_claimed_before_the_disk_filled_up_is_queued_again(
     machine: Machine, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_job_that_was_claimed_before_the_disk_filled_up_is_queued_again(
     assert machine.job(jobs[0]).attempt == 1
 
 
+@pytest.mark.long
 def test_a_run_that_the_full_disk_ended_resumes_from_its_checkpoint(machine: Machine, home: Path) -> None:
     job_id = machine.add_job(toy={"hold_at": 7})
 
@@ -117,6 +119,7 @@ def test_a_run_that_the_full_disk_ended_resumes_from_its_checkpoint(machine: Mac
     assert machine.losses(job_id)[6][-1][0] == 2, "it went on after step 5"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "max_attempts"),
     # A lack of space is never counted as an attempt without progress.
@@ -138,6 +141,7 @@ def test_a_run_that_ended_with_an_error_of_the_disk_is_queued_again_although_a_p
     assert machine.job(job_id).attempt == 2
 
 
+@pytest.mark.long
 def test_a_worker_that_starts_on_a_read_only_disk_waits_until_the_disk_can_be_written(
     machine: Machine, home: Path
 ) -> None:
@@ -154,6 +158,7 @@ def test_a_worker_that_starts_on_a_read_only_disk_waits_until_the_disk_can_be_wr
     assert machine.job(job_id).attempt == 1
 
 
+@pytest.mark.long
 def test_a_disk_that_becomes_read_only_stops_the_claiming_of_jobs(
     machine: Machine, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_training_that_fails_is_not_tried_again_and_its_words_are_kept(machine
     assert "The data is made of cheese." in (job.error_message or "")
 
 
+@pytest.mark.long
 def test_pause_saves_and_frees_the_device_and_resume_goes_on_exactly_there(machine: Machine) -> None:
     job_id = machine.add_job(toy={"hold_at": 7})
     waiting = machine.add_job(toy={"steps": 3})
@@ -84,6 +85,7 @@ def test_pause_saves_and_frees_the_device_and_resume_goes_on_exactly_there(machi
     assert machine.job(job_id).attempt == 2
 
 
+@pytest.mark.long
 def test_live_settings_and_saves_reach_the_run_and_are_marked(machine: Machine) -> None:
     job_id = machine.add_job(toy={"hold_at": 3, "save_every": 1000})
 
@@ -115,6 +117,7 @@ def test_cancel_ends_a_run_that_listens(machine: Machine) -> None:
     assert not machine.agent(job_id).agent.lives
 
 
+@pytest.mark.long
 def test_cancel_ends_a_run_that_listens_to_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpubloom.providers.local.provider.GracePeriod", lambda: GracePeriod(0.3, 0.8))
     job_id = machine.add_job(toy={"seconds": 0.05, "steps": 10_000, "ignores_control": True})
@@ -129,6 +132,7 @@ def test_cancel_ends_a_run_that_listens_to_nothing(machine: Machine, monkeypatch
     assert not machine.agent(job_id).training.lives
 
 
+@pytest.mark.long
 def test_a_killed_training_goes_on_from_its_newest_checkpoint(machine: Machine) -> None:
     job_id = machine.add_job(toy={"hold_at": 12})
 
@@ -145,6 +149,7 @@ def test_a_killed_training_goes_on_from_its_newest_checkpoint(machine: Machine) 
     assert sorted(machine.losses(job_id)) == list(range(1, 41))
 
 
+@pytest.mark.long
 def test_a_killed_agent_never_leaves_two_on_one_run(machine: Machine) -> None:
     job_id = machine.add_job(toy={"hold_at": 8})
 
@@ -179,6 +184,7 @@ def test_a_run_outlives_its_worker_and_the_next_one_takes_it_up(machine: Machine
     assert machine.losses(job_id) == {step: [(1, 1.0 / step)] for step in range(1, 41)}
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_again_and_again_fails_and_says_so(machine: Machine) -> None:
     job_id = machine.add_job(toy={"hold_at": 2, "save_every": 1000}, max_attempts=2)
 
@@ -262,6 +268,7 @@ def test_a_job_whose_starter_died_before_it_could_say_so_is_shown_as_running(mac
     assert machine.job(job_id).start_time is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loses_its_lease", [False, True])
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 def test_a_start_that_takes_longer_than_a_lease_happens_once_and_is_followed(
@@ -331,6 +338,7 @@ def test_damaged_events_are_skipped_and_counted(machine: Machine) -> None:
     assert (job.status, job.summary["damaged_lines"]) == ("completed", 1)
 
 
+@pytest.mark.long
 def test_an_extended_job_trains_on_from_where_it_ended(machine: Machine) -> None:
     job_id = machine.add_job()
 

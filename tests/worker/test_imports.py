@@ -146,6 +146,7 @@ def test_long_work_of_one_person_leaves_places_to_the_others(
     asyncio.run(both_are_served())
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_leaves_the_dataset_to_the_next(
     installation: Installation, settings: Settings
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_worker_that_is_killed_leaves_the_dataset_to_the_next(
     assert [path.name for path in dataset_folder(settings, dataset.id).glob(".*.partial")] == []
 
 
+@pytest.mark.long
 def test_a_dataset_whose_worker_died_is_taken_over_by_one_that_runs_already(
     installation: Installation, settings: Settings
 ) -> None:

@@ -130,6 +130,7 @@ def _under_fire(installation: Installation, app: LiveApp, *, times: int, jobs: i
         assert positions == list(range(1, job.position + 1))
 
 
+@pytest.mark.long
 def test_each_process_can_be_killed_and_nothing_is_lost(
     sqlite_installation: Installation, app: LiveApp
 ) -> None:

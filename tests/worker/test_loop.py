@@ -41,6 +41,7 @@ def _held_by(machine: Machine, worker: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_a_worker_that_runs_already_takes_over_the_job_of_a_worker_that_died(machine: Machine) -> None:
     first = machine.add_job(toy={"steps": 3})
 
@@ -55,6 +56,7 @@ def test_a_worker_that_runs_already_takes_over_the_job_of_a_worker_that_died(mac
     assert (job.status, job.attempt) == ("completed", 1), job.error_message
 
 
+@pytest.mark.long
 def test_the_lease_of_a_worker_on_another_host_with_the_same_home_is_left_to_it(machine: Machine) -> None:
     held = _held_by(machine, f"another-host:{_dead_process()}")
     job_id: UUID = machine.add_job(toy={"steps": 3}, **held)

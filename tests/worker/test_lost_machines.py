@@ -136,6 +136,7 @@ def _forget(machine: Machine) -> int | None:
     return asyncio.run(forgotten())
 
 
+@pytest.mark.long
 def test_a_job_of_a_machine_that_is_gone_goes_on_where_its_checkpoints_can_be_read(
     first: Machine, second: Machine
 ) -> None:
@@ -159,6 +160,7 @@ def test_a_job_of_a_machine_that_is_gone_goes_on_where_its_checkpoints_can_be_re
     assert "machine.gone" in first.installation.actions()
 
 
+@pytest.mark.long
 def test_a_job_whose_checkpoints_nobody_else_can_read_fails_with_the_reason_and_can_be_deleted(
     first: Machine, second: Machine
 ) -> None:
@@ -185,6 +187,7 @@ def test_a_job_whose_checkpoints_nobody_else_can_read_fails_with_the_reason_and_
     assert first.installation.get(TrainingJob, job_id) is None
 
 
+@pytest.mark.long
 def test_a_machine_that_comes_back_goes_on_with_the_jobs_that_nobody_took(
     first: Machine, second: Machine
 ) -> None:

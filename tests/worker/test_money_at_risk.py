@@ -101,6 +101,7 @@ def test_a_server_that_never_returns_costs_the_budget_and_half_an_hour(simulatio
     assert simulation.bill(at=MONTH) <= 72.0 + LAST_RESORT
 
 
+@pytest.mark.long
 def test_the_owner_is_written_to_when_a_machine_cannot_be_terminated(simulation: Simulation) -> None:
     simulation.switches_off = False
     simulation.faults["cancel"] = Fault("unavailable", "The service is being repaired.")
@@ -126,6 +127,7 @@ def test_the_owner_is_written_to_when_a_machine_cannot_be_terminated(simulation:
     assert [each.state for each in _rentals(simulation)] == ["ended"]
 
 
+@pytest.mark.long
 def test_a_revoked_key_is_told_within_five_minutes_while_the_job_still_runs(simulation: Simulation) -> None:
     job_id = simulation.add_job()
     asyncio.run(simulation.follow(job_id, until_rented=True))

@@ -82,6 +82,7 @@ def add_script(machine: Machine, script: str = TOY, *arguments: str, **changes: 
 RESUMES = {"resumes": True, "resume_arguments": ["--init_from=resume"], "checkpoint_folder": "out"}
 
 
+@pytest.mark.long
 def test_a_script_runs_in_the_sandbox_and_its_progress_checkpoints_and_files_are_there(
     machine: Machine,
 ) -> None:
@@ -107,6 +108,7 @@ def test_a_script_runs_in_the_sandbox_and_its_progress_checkpoints_and_files_are
     assert [file.name for file in artifacts(machine.run_dir(script))] == ["go", "out/ckpt.pt"]
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_paused_script_is_told_by_a_signal_and_goes_on_from_its_checkpoint(machine: Machine) -> None:
     script = add_script(machine, TOY, "--hold_at=15", task=RESUMES)
@@ -129,6 +131,7 @@ def test_a_paused_script_is_told_by_a_signal_and_goes_on_from_its_checkpoint(mac
     assert job.summary["resumed_from_step"] == 10
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_killed_script_is_tried_again_a_failed_one_is_not_and_a_cancelled_one_ends(
     machine: Machine,
@@ -321,6 +324,7 @@ with Reporter(%s) as reporter:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bubblewrap", ["with", "without"])
 @pytest.mark.parametrize("folder", ["", "'results/first'"], ids=["no folder", "folder of its own"])
 @on_sqlite

@@ -23,6 +23,7 @@ def machine(installation: Installation) -> Machine:
     return Machine(installation)
 
 
+@pytest.mark.long
 def test_a_task_runs_beside_a_training_and_its_answer_is_stored_with_its_end(machine: Machine) -> None:
     training = machine.add_job(toy={"hold_at": 3})
     answer = {"perplexity": {"tuned": {"loss": 1.5}}, "broken": float("nan"), "text": "a\0b\ud800"}
@@ -51,6 +52,7 @@ def test_a_task_runs_beside_a_training_and_its_answer_is_stored_with_its_end(mac
     assert "5.0 MB" in notes["notes"][0]
 
 
+@pytest.mark.long
 def test_a_killed_task_begins_anew_and_a_wrong_one_fails_in_its_own_words(machine: Machine) -> None:
     export = machine.add_task("export", toy={"hold": True})
 
@@ -129,6 +131,7 @@ def test_a_playground_outlives_its_worker_and_completes_when_nobody_asks(machine
     assert not serve_file.exists(), "its token is of no use any more"
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_playground_makes_room_for_a_task_at_once(machine: Machine) -> None:
     playground = machine.add_task("serve")
@@ -180,6 +183,7 @@ def test_a_playground_makes_room_for_another_only_when_it_was_left_alone(
     assert machine.job(first).status == "cancelled"
 
 
+@pytest.mark.long
 def test_a_training_gets_the_gpu_that_a_playground_holds(machine: Machine) -> None:
     playground = machine.add_task("serve", gpus=1)
 
@@ -199,6 +203,7 @@ def test_a_training_gets_the_gpu_that_a_playground_holds(machine: Machine) -> No
     assert machine.job(playground).error_code == "gave_way"
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_job_for_two_gpus_gets_both_and_one_for_one_leaves_the_other(machine: Machine) -> None:
     first = machine.add_task("serve", gpus=1)
@@ -219,6 +224,7 @@ def test_a_job_for_two_gpus_gets_both_and_one_for_one_leaves_the_other(machine: 
     assert machine.job(first).error_code == "gave_way"
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_push_finds_its_owners_token_in_a_file_that_is_gone_afterwards(machine: Machine) -> None:
     secret = "hf_verysecretindeed"
@@ -245,6 +251,7 @@ def test_a_push_finds_its_owners_token_in_a_file_that_is_gone_afterwards(machine
     assert secret not in machine.installation.everything_stored()
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_cancelled_task_stops_and_a_resumed_one_answers_anew(machine: Machine) -> None:
     job_id = machine.add_task("evaluate", toy={"hold": True})

@@ -153,6 +153,7 @@ def test_a_script_with_a_reporter_of_its_own_is_left_alone(run: Run, where: str)
     assert [event["status"] for event in events_of(run, "end")] == ["completed"]
 
 
+@pytest.mark.long
 def test_a_reporter_that_begins_late_and_unseen_takes_over(run: Run) -> None:
     # Nothing in its source says so: the module is named at run time.
     run.script(

@@ -249,6 +249,7 @@ def test_a_bar_before_the_training_makes_way_for_one_with_a_loss() -> None:
     assert found[-1] == (1, 100, 0.5)
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=400) | st.text(alphabet="0123456789/%|[]:=,. loseptchEpoch-e{}'\"", max_size=400))
 def test_no_line_breaks_the_reading(line: str) -> None:

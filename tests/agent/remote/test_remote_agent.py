@@ -46,6 +46,7 @@ def toy(**config: object) -> dict[str, str]:
     return {"train.py": TOY, "toy.json": json.dumps(config)}
 
 
+@pytest.mark.long
 def test_a_remote_training_is_followed_while_it_runs_and_is_the_same_at_the_end(
     instance: Instances, bucket: S3Server
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_remote_training_is_followed_while_it_runs_and_is_the_same_at_the_end(
     assert not [path for path in shown if b"X-Amz-Signature" in path.read_bytes()]
 
 
+@pytest.mark.long
 def test_a_script_that_knows_nothing_of_us_outlives_its_addresses_and_its_files_arrive_in_parts(
     instance: Instances,
 ) -> None:
@@ -169,6 +171,7 @@ def test_a_machine_that_is_about_to_go_stops_the_training_and_delivers(instance:
     assert one.store.sizes("jobs/job-1") == {}
 
 
+@pytest.mark.long
 def test_a_paused_run_resumes_on_another_machine_as_one_timeline(instance: Instances) -> None:
     one = instance(toy(steps=12, hold_at=7))
     one.start()
@@ -215,6 +218,7 @@ def test_a_program_of_the_job_can_be_executed_there(instance: Instances) -> None
     assert "executed" in (one.run_dir / "logs/output.log").read_text()
 
 
+@pytest.mark.long
 def test_a_bundle_that_was_changed_in_the_bucket_is_not_run(instance: Instances, bucket: S3Server) -> None:
     one = instance({"train.py": "open('ran', 'w')"})
     sent = one.send()

@@ -38,6 +38,7 @@ def names(run: Run) -> list[str]:
     return [path.name for path in list_checkpoints(run.folder / "checkpoints")]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("slow_disk")
 def test_training_while_saving_gives_the_same_bits_as_training_without(make_run: Callable[..., Run]) -> None:
     saving = make_run("saving", max_steps=12, checkpoint={"every_steps": 5})
@@ -48,6 +49,7 @@ def test_training_while_saving_gives_the_same_bits_as_training_without(make_run:
     assert saving.weights() == quiet.weights()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("slow_disk")
 def test_steps_go_on_before_the_checkpoint_is_complete_and_resuming_from_it_repeats_them_exactly(
     make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
@@ -75,6 +77,7 @@ def test_steps_go_on_before_the_checkpoint_is_complete_and_resuming_from_it_repe
     assert run.weights() == whole.weights()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("slow_disk")
 def test_a_second_checkpoint_waits_for_the_first_and_none_is_left_out(
     make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
@@ -189,6 +192,7 @@ Run(Path(sys.argv[1]), TrainConfig.read(Path(sys.argv[2]))).train()
 """
 
 
+@pytest.mark.long
 def test_killed_while_saving_leaves_the_checkpoint_before_and_resumes_exactly(
     tmp_path: Path, make_config: Callable[..., TrainConfig]
 ) -> None:

@@ -28,6 +28,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return safetensors.torch.load_file(folder / "model.safetensors")
 
 
+@pytest.mark.long
 def test_every_tensor_is_the_mean_and_the_manifest_names_the_sources(
     checkpoints: list[Path], tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def plain_loss(trained: Trained, *, tuned: bool) -> tuple[float, int]:
     return loss / count, count
 
 
+@pytest.mark.long
 def test_perplexity_falls_by_tuning_and_is_what_transformers_computes(
     trained: Trained, evaluate: Evaluate
 ) -> None:
@@ -75,6 +76,7 @@ def test_perplexity_falls_by_tuning_and_is_what_transformers_computes(
     assert (found["lm_eval"], found["notes"]) == (None, [])
 
 
+@pytest.mark.long
 def test_a_model_without_a_template_answers_from_the_first_word_as_it_was_trained(
     evaluate: Evaluate, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def logits(model: Any) -> torch.Tensor:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
 def test_a_merged_export_answers_in_transformers_as_the_playground_did(
     tiny: Make, adapter_of: Callable[..., Path], tmp_path: Path, family: str
@@ -115,6 +116,7 @@ def test_a_full_fine_tune_is_written_in_shards_that_transformers_reads(tiny: Mak
     assert torch.equal(logits(load(folder)), logits(load(tiny("llama"))))
 
 
+@pytest.mark.long
 def test_peft_loads_an_adapter_export(tiny: Make, adapter_of: Callable[..., Path], tmp_path: Path) -> None:
     import peft
     import transformers
@@ -137,6 +139,7 @@ def test_peft_loads_an_adapter_export(tiny: Make, adapter_of: Callable[..., Path
     assert named == base.name
 
 
+@pytest.mark.long
 def test_an_adapter_on_a_model_of_the_hub_names_its_base_by_id(
     tiny: Make, adapter_of: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -148,6 +151,7 @@ def test_an_adapter_on_a_model_of_the_hub_names_its_base_by_id(
     assert result["notes"] == []
 
 
+@pytest.mark.long
 def test_a_qlora_adapter_is_merged_into_the_unquantized_base_and_the_difference_is_told(
     tiny: Make, adapter_of: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -161,6 +165,7 @@ def test_a_qlora_adapter_is_merged_into_the_unquantized_base_and_the_difference_
     assert result["largest_logit_difference"] > 100 * plain["largest_logit_difference"]
 
 
+@pytest.mark.long
 def test_prompts_come_from_the_data_that_was_trained_on(
     tiny: Make, adapter_of: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -198,6 +203,7 @@ def test_a_stop_leaves_nothing_half(tiny: Make, tmp_path: Path) -> None:
     assert not [path.name for path in home.iterdir() if "model" in path.name]
 
 
+@pytest.mark.long
 def test_exporting_again_replaces_what_an_earlier_attempt_left(tiny: Make, tmp_path: Path) -> None:
     (tmp_path / "task" / "model").mkdir(parents=True)
     (tmp_path / "task" / "model" / "old").write_text("x")
@@ -215,6 +221,7 @@ def test_a_token_left_for_the_task_is_taken_and_gone(tmp_path: Path, monkeypatch
     assert not (tmp_path / "hub-token").exists()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Use 'content=")
 def test_a_pushed_export_names_its_place_and_the_token_is_nowhere(
     tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

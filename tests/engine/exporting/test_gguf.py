@@ -72,6 +72,7 @@ def test_a_gguf_file_holds_the_merged_tensors_and_answers_as_before(
     assert bool(result["notes"]) == (family == "mistral")
 
 
+@pytest.mark.long
 def test_the_metadata_and_the_tokenizer_are_those_of_the_model(tiny: Make, tmp_path: Path) -> None:
     model = tiny("llama")
     export(tmp_path / "task", model=str(model), form="gguf", dtype="fp16", prompts=PROMPTS, name="My answers")
@@ -100,6 +101,7 @@ def test_the_metadata_and_the_tokenizer_are_those_of_the_model(tiny: Make, tmp_p
     assert told["tokenizer.chat_template"] == CHATML
 
 
+@pytest.mark.long
 def test_transformers_reads_the_file_as_the_model_it_was(
     tiny: Make, adapter_of: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
         open_model(tmp_path)
 
 
+@pytest.mark.long
 def test_importing_the_models_does_not_load_transformers() -> None:
     modules = "gpubloom.engine, gpubloom.engine.models.hugging_face, gpubloom.engine.adapter_folder"
     program = f"import sys, {modules}; sys.exit('transformers' in sys.modules)"

@@ -28,6 +28,7 @@ def parts() -> list[Arrays]:
 
 
 # torch's compiler calls what torch itself will give up.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("decay", [0.1, 0.0])
 def test_updates_together_do_what_the_host_kernel_does(decay: float) -> None:

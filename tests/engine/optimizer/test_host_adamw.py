@@ -149,6 +149,7 @@ def test_moments_below_the_smallest_normal_number_are_kept() -> None:
         assert torch.equal(state.second, torch.full((40,), tiny / 8) * BETA2)
 
 
+@pytest.mark.long
 def test_loading_the_library_leaves_denormals_alone() -> None:
     program = """
 import numpy as np

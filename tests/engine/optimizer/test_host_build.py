@@ -44,6 +44,7 @@ def _describe() -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-c", DESCRIBE], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_a_second_process_does_not_compile(cache: Path, compilations: Path) -> None:
     assert HostAdamW(2).description == "C, 2 threads"
     assert _describe().communicate()[0] == "C, 2 threads\n"
@@ -51,6 +52,7 @@ def test_a_second_process_does_not_compile(cache: Path, compilations: Path) -> N
     assert len(list(cache.iterdir())) == 1
 
 
+@pytest.mark.long
 def test_processes_that_build_at_once_all_get_the_library(cache: Path) -> None:
     processes = [_describe() for _ in range(3)]
     assert [process.communicate()[0] for process in processes] == ["C, 2 threads\n"] * 3
@@ -119,6 +121,7 @@ def test_nothing_is_loaded_from_a_folder_that_others_can_write_to(cache: Path, c
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_damaged_library_is_built_again(cache: Path, compilations: Path) -> None:
     assert _describe().communicate()[0] == "C, 2 threads\n"
     (library,) = cache.iterdir()

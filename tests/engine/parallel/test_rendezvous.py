@@ -78,6 +78,7 @@ def test_processes_chosen_by_measuring_share_the_rows_of_a_batch() -> None:
         shared_out(TrainConfig(device="cpu", processes="auto", batch_size=6), 4)
 
 
+@pytest.mark.long
 def test_a_first_process_that_is_not_there_is_waited_for_so_long() -> None:
     _, second = environments()
     with raises(ValueError, code="rendezvous_timeout", match="Rank 1 .* 1 s"):

@@ -33,6 +33,7 @@ def assert_it_was_a_real_training(outcome: Outcome) -> None:
     assert outcome.learnt
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "accumulation"), [("own", 1), ("own tied", 2)])
 def test_the_own_llama_learns_the_same_bits_under_every_placement(name: str, accumulation: int) -> None:
     trained = Trained.family(name, accumulation=accumulation)

@@ -50,6 +50,7 @@ def test_a_run_resumed_under_another_placement_learns_the_same_bits(
     Outcome(losses + more[0], norms + more[1], state_of(executor)).assert_same(whole, state)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("state", "tolerance"), [("bf16", 0.002), ("8bit", 0.01)])
 def test_the_loss_falls_like_that_of_fp32(state: str, tolerance: float) -> None:
     exact, rounded = (

@@ -32,6 +32,7 @@ SHARED = cycled(HOST, ends=HOST, share_gradients=True)
 TOO_LARGE = 2.0**40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_the_own_llama_learns_the_same_bits_under_every_placement(precision: str, accumulation: int) -> None:

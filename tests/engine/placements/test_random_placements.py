@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ def reference(tied: bool, precision: str, accumulation: int) -> Outcome:
     return trained(tied, precision, accumulation).outcome(REFERENCE, STEPS)
 
 
+@pytest.mark.long
 @given(
     ends=st.tuples(_ends, _ends),
     layers=st.tuples(_layers, _layers, _layers),

@@ -67,6 +67,7 @@ class Served:
         self.process.communicate()
 
 
+@pytest.mark.long
 def test_a_playground_does_not_load_the_base_that_an_adapters_file_names(
     tmp_path: Path, adapter: Path
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_playground_does_not_load_the_base_that_an_adapters_file_names(
     assert not (served.home / "serve.json").exists()
 
 
+@pytest.mark.long
 def test_the_openai_client_is_satisfied_until_somebody_cancels(
     tmp_path: Path, adapter: Path, base: Path
 ) -> None:
@@ -132,6 +134,7 @@ def own_run(make_run: Callable[..., Run]) -> Path:
     return run.folder
 
 
+@pytest.mark.long
 def test_nobody_asks_and_the_process_and_its_memory_are_gone(tmp_path: Path, own_run: Path) -> None:
     before = psutil.Process().memory_info().rss
     with Served(tmp_path / "serve", own_run, idle_minutes=0.1) as served, served.client() as client:
@@ -153,6 +156,7 @@ def test_nobody_asks_and_the_process_and_its_memory_are_gone(tmp_path: Path, own
     assert (load_latest(served.home) or {})["status"] == "completed"
 
 
+@pytest.mark.long
 def test_sigterm_ends_it(tmp_path: Path, own_run: Path) -> None:
     with Served(tmp_path / "serve", own_run) as served, served.client():
         served.process.send_signal(signal.SIGTERM)
@@ -160,6 +164,7 @@ def test_sigterm_ends_it(tmp_path: Path, own_run: Path) -> None:
         assert not (served.home / "serve.json").exists()
 
 
+@pytest.mark.long
 def test_what_cannot_be_served_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with Served(tmp_path / "serve", tmp_path / "nothing") as served:
         code, output = served.ended(START_SECONDS)

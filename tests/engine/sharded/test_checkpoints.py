@@ -30,6 +30,7 @@ def checkpoint_of(home: Path) -> Path:
     return list_checkpoints(home / "checkpoints")[-1]
 
 
+@pytest.mark.long
 def test_what_two_processes_saved_continues_on_one_device_and_back(
     two_processes: Path, undisturbed: list[float], tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def assert_same_losses(run: Path, expected: Path, steps: int) -> None:
     assert list(losses.values()) == pytest.approx(list(wanted.values()), rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_run_with_a_sharded_model_saves_continues_and_ends_as_one_with_a_whole_one(
     tmp_path: Path, text: Path
 ) -> None:

@@ -92,6 +92,7 @@ def test_another_address_needs_a_fresh_sign_in_and_no_token_can_set_one(
         assert asking.post("/api/alert-channels", json={"kind": "email", "name": "x"}).status_code == 201
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("body", "code"),
     [

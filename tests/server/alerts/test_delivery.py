@@ -167,6 +167,7 @@ def test_a_receiver_that_is_away_is_tried_again_with_growing_pauses_and_a_wrong_
     assert ada.get("/api/alert-channels").json()["items"][0]["problem"] == "The webhook answered 410."
 
 
+@pytest.mark.long
 def test_a_message_is_given_up_in_the_end(
     ada: Browser, installation: Installation, member: User, hook: Webhook
 ) -> None:

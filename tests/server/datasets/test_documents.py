@@ -34,6 +34,7 @@ def upload_documents(browser: Browser, filename: str, content: bytes, **more: An
     return dataset_id
 
 
+@pytest.mark.long
 def test_a_folder_becomes_rows_that_know_their_source(server: Server, member: User) -> None:
     browser = server.signed_in(member)
     dataset = inspected(server, browser, upload_documents(browser, "manual.zip", make_zip(FOLDER)))
@@ -94,6 +95,7 @@ def test_other_files_and_empty_ones_are_refused_at_once(server: Server, member: 
         assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, code)
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_document_that_ends_its_reader_costs_no_other_document(
     server: Server, member: User, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow
 import pyarrow.parquet
+import pytest
 
 from gpubloom.server.accounts.tables import User
 from tests.server.bringing import announce, brought, inspected, on_sqlite, prepare, send, upload
@@ -61,6 +62,7 @@ FILES = {
 }
 
 
+@pytest.mark.long
 @on_sqlite
 def test_every_kind_of_file_is_recognised_counted_and_shown(server: Server, member: User) -> None:
     browser = server.signed_in(member)

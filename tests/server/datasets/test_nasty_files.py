@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from gpubloom.server.accounts.tables import User
 from tests.server.bringing import on_sqlite, prepare, upload
 from tests.server.installation import Browser, Server
@@ -164,6 +166,7 @@ def _check_page(browser: Browser, address: str, nasty: Nasty) -> None:
 FOR_DATABASES = {"nul.jsonl", "utf16.jsonl", "latin.csv", "mixed.jsonl", "bomb.csv"}
 
 
+@pytest.mark.long
 def test_nasty_files_are_imported_correctly_or_reported_with_their_lines(
     server: Server, member: User, kind: str
 ) -> None:
@@ -208,6 +211,7 @@ NAMES = {
 }
 
 
+@pytest.mark.long
 def test_names_are_only_shown_and_lead_nowhere(server: Server, member: User) -> None:
     browser = server.signed_in(member)
     ids = {name: upload(browser, name, b"prompt,completion\na,b\n") for name in NAMES}

@@ -39,6 +39,7 @@ def _order(browser: Browser, dataset: dict[str, Any], endpoint: FakeEndpoint, **
     return made
 
 
+@pytest.mark.long
 def test_each_passage_becomes_pairs_that_know_their_source(
     server: Server, member: User, endpoint: FakeEndpoint
 ) -> None:
@@ -224,6 +225,7 @@ def test_orders_that_cannot_work_are_refused_at_once(
     assert code(endpoint="http://169.254.169.254/v1") == "egress_refused"
 
 
+@pytest.mark.long
 def test_questions_of_another_tenant_are_not_found_and_use_no_key_of_theirs(
     server: Server, installation: Installation, member: User, endpoint: FakeEndpoint
 ) -> None:

@@ -25,6 +25,7 @@ def reading_now() -> int:
     return found
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_person_whose_files_take_for_ever_leaves_readers_for_others(
     server: Server, installation: Installation, member: User, monkeypatch: pytest.MonkeyPatch

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import psutil
+import pytest
 
 from gpubloom.server.settings import Settings
 from tests.live_server import live_server
@@ -20,6 +21,7 @@ ROW = b'{"prompt": "%s", "completion": "b"}\n' % (b"a" * 1_000)
 ROWS = ROW * 40_000
 
 
+@pytest.mark.long
 def test_a_client_that_does_not_read_holds_next_to_nothing_and_its_child_ends_with_it(
     tmp_path: Path,
 ) -> None:

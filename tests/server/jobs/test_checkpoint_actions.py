@@ -50,6 +50,7 @@ def _steps(ada: Browser, job: TrainingJob) -> list[int]:
     return [item["step"] for item in ada.get(f"/api/jobs/{job.id}/checkpoints").json()["items"]]
 
 
+@pytest.mark.long
 def test_a_checkpoint_is_downloaded_and_deleted(
     installation: Installation, member: User, ada: Browser
 ) -> None:

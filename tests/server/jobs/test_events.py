@@ -246,6 +246,7 @@ def test_many_viewers_share_one_tailer_and_the_same_bytes(
     asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_viewers_of_different_positions_all_see_every_point_once(
     installation: Installation, job: TrainingJob
 ) -> None:

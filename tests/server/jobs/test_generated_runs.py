@@ -89,6 +89,7 @@ def _take(one: dict[str, Any], attempt: int, points: list[tuple[float, float, fl
     one["means"][attempt] = math.fsum(y * n for y, _, _, n in points) / count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 def test_the_card_and_the_job_page_of_a_run_have_the_same_numbers(
     installation: Installation, member: User, tmp_path: Path, seed: int

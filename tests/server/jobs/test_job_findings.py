@@ -70,6 +70,7 @@ def test_a_job_that_failed_on_its_data_says_so_with_the_name_of_the_dataset(
     assert ada.get(f"/api/jobs/{other.id}").json()["failed_on_data"] is False
 
 
+@pytest.mark.long
 def test_time_taken_leaves_out_the_queue_and_pauses(installation: Installation, member: User) -> None:
     job = add_job(installation, member, status="queued")
     with installation.session() as session:

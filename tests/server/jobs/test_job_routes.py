@@ -162,6 +162,7 @@ def test_a_plan_without_a_remedy_offers_none(ada: Browser) -> None:
     assert (answer["fits"], answer["options"]) == (False, [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("config", "field", "code"),
     [

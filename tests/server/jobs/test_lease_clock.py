@@ -82,6 +82,7 @@ def _ask(installation: Installation, work: Any) -> Any:
     return asyncio.run(asked())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_a_lease_lasts_as_long_whatever_the_clock_of_its_worker_says(
     installation: Installation, member: User, shift: int
@@ -106,6 +107,7 @@ def test_a_lease_lasts_as_long_whatever_the_clock_of_its_worker_says(
     assert stored.lease_expires <= renewed.lease_expires <= now() + LEASE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_a_worker_with_a_wrong_clock_takes_abandoned_jobs_only(
     installation: Installation, member: User, shift: int
@@ -123,6 +125,7 @@ def test_a_worker_with_a_wrong_clock_takes_abandoned_jobs_only(
     assert taken is None, "the lease of a worker with a wrong clock was stolen"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_a_worker_with_a_wrong_clock_gives_its_leases_up_at_once(
     installation: Installation, member: User, shift: int
@@ -134,6 +137,7 @@ def test_a_worker_with_a_wrong_clock_gives_its_leases_up_at_once(
     assert _ask(installation, lambda session: claim_abandoned(session, claimant)) is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_datasets_are_leased_by_the_clock_of_the_database_too(
     installation: Installation, member: User, shift: int
@@ -147,6 +151,7 @@ def test_datasets_are_leased_by_the_clock_of_the_database_too(
     assert _shifted(installation, shift, take) is False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_a_server_with_a_wrong_clock_sees_the_workers_that_are_there(
     installation: Installation, shift: int

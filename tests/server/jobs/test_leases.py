@@ -51,6 +51,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 def test_four_workers_claim_400_jobs_once_each(installation: Installation, member: User) -> None:
     project = add_project(installation, member)
     template = add_job(installation, member, project_id=project.id)

@@ -99,6 +99,7 @@ def test_the_list_shows_how_far_a_job_is(installation: Installation, member: Use
     assert (item["rows_used"], item["rows_total"]) == (20, 120)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reported", ["a word", [1], {"a": 1}, None, -1.5])
 def test_what_a_script_reports_wrongly_is_not_shown(
     installation: Installation, member: User, ada: Browser, reported: object

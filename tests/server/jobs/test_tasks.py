@@ -54,6 +54,7 @@ def test_an_evaluation_is_queued_about_the_finished_model(
     assert '"max_batches": 3' in script["config"]
 
 
+@pytest.mark.long
 def test_a_checkpoint_can_be_exported_before_the_training_has_ended(
     installation: Installation, member: User, ada: Browser
 ) -> None:

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from gpubloom.server.accounts.hub_tokens import HubToken
 from gpubloom.server.accounts.tables import User
 from tests.hub.fake_hub import TOKEN, FakeHub
@@ -55,6 +57,7 @@ def test_what_a_hub_refuses_fails_with_its_reason(
     assert str(server.settings.home) not in json.dumps([missing, pickles])
 
 
+@pytest.mark.long
 def test_a_token_is_stored_sealed_used_for_its_owner_and_never_shown(
     server: Server, installation: Installation, member: User, hub: FakeHub, tiny_model: Path
 ) -> None:
@@ -102,6 +105,7 @@ def test_a_dataset_of_a_hub_is_fetched_and_inspected(server: Server, member: Use
     )
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_split_that_is_not_there_is_named_with_those_that_are(
     server: Server, member: User, hub: FakeHub

@@ -58,6 +58,7 @@ def answers_about(browser: Browser, model_id: str, dataset_id: str) -> list[Any]
     ]
 
 
+@pytest.mark.long
 @on_sqlite
 def test_errors_about_hostile_models_never_name_a_folder_of_the_server(
     server: Server, installation: Installation, member: User, tiny_model: Path
@@ -104,6 +105,7 @@ def leaky_job(installation: Installation, member: User) -> Any:
     return job
 
 
+@pytest.mark.long
 @on_sqlite
 def test_no_route_tells_a_member_where_the_server_keeps_its_files(
     server: Server, installation: Installation, member: User, leaky_job: Any

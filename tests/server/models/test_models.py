@@ -151,6 +151,7 @@ HOSTILE_TEMPLATES = {
 }
 
 
+@pytest.mark.long
 @on_sqlite
 @pytest.mark.parametrize("template", HOSTILE_TEMPLATES.values(), ids=HOSTILE_TEMPLATES)
 def test_a_hostile_template_ends_with_a_sentence_within_seconds_and_bounded_memory(

@@ -49,6 +49,7 @@ def playground(tmp_path: Path) -> Iterator[PlaygroundServer]:
             yield playground
 
 
+@pytest.mark.long
 def test_words_arrive_when_they_are_written_and_survive_a_restart_of_the_server(
     playground: PlaygroundServer,
 ) -> None:
@@ -71,6 +72,7 @@ def test_words_arrive_when_they_are_written_and_survive_a_restart_of_the_server(
         assert answered.json()["choices"][0]["message"]["content"] == "One two three"
 
 
+@pytest.mark.long
 def test_when_the_client_leaves_the_process_is_told_so(playground: PlaygroundServer) -> None:
     with playground.client() as client:
         with client.stream(
@@ -90,6 +92,7 @@ def test_when_the_client_leaves_the_process_is_told_so(playground: PlaygroundSer
         assert playground.process.left.wait(60)
 
 
+@pytest.mark.long
 def test_openais_client_streams_completes_and_reads_errors(playground: PlaygroundServer) -> None:
     with openai.OpenAI(
         base_url=f"{playground.server.address}/v1", api_key=playground.token, max_retries=0, timeout=60

@@ -20,6 +20,7 @@ def _toy(browser: Browser) -> dict[str, object]:
     return found
 
 
+@pytest.mark.long
 def test_credentials_are_tried_sealed_and_never_given_back(
     renting: Server, installation: Installation, member: User
 ) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+import pytest
+
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.db.database import Database
 from gpubloom.server.rentals.installation import InstallationMoved, become_another, note_move, settle
@@ -112,6 +114,7 @@ def _bloom(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_a_server_with_a_copied_folder_asks_before_it_starts(migrated_sqlite: Path, tmp_path: Path) -> None:
     home, copy = tmp_path / "home", tmp_path / "copy"
     home.mkdir()

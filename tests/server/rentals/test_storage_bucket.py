@@ -44,6 +44,7 @@ def _body(s3: S3Server, **changes: Any) -> dict[str, Any]:
     return {**about, "endpoint": f"http://127.0.0.1:{s3.port}", **changes}
 
 
+@pytest.mark.long
 def test_a_bucket_is_tested_saved_and_used_without_a_restart(
     server: Server, installation: Installation, admin: User, bucket: S3Server
 ) -> None:

@@ -208,6 +208,7 @@ def test_nobody_sends_into_the_run_of_another_or_without_the_scope(
     assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
 
 
+@pytest.mark.long
 def test_a_sent_run_is_ended_by_cancel_lives_again_and_is_not_controlled_here(
     ada: Browser, tmp_path: Path
 ) -> None:

@@ -176,6 +176,7 @@ def test_views_are_saved_changed_and_deleted(ada: Browser) -> None:
     assert ada.get("/api/run-views").json()["items"] == []
 
 
+@pytest.mark.long
 def test_nobody_sees_or_changes_runs_and_views_of_others(
     sweep: list[TrainingJob], ada: Browser, server: Server, installation: Installation
 ) -> None:

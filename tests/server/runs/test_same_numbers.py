@@ -229,6 +229,7 @@ def send(browser: Browser, run_dir: Path) -> str:
     return run_id
 
 
+@pytest.mark.long
 def test_card_folder_page_and_sent_run_show_the_same_numbers(
     server: Server, member: User, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ def _with_next_offer(renter: Renter, job_id: object, **changes: object) -> None:
     renter.installation.change(job, failover=[following])
 
 
+@pytest.mark.long
 def test_without_capacity_the_job_takes_the_next_offer_within_its_budget(renter: Renter) -> None:
     full = Fault("no_capacity", "All T4 are rented.")
     renter.service.faults["submit"] = [full]
@@ -37,6 +38,7 @@ def test_without_capacity_the_job_takes_the_next_offer_within_its_budget(renter:
     assert [offer["gpu"] for offer in job.failover or []] == ["T4"]
 
 
+@pytest.mark.long
 def test_a_machine_that_is_taken_away_is_replaced_by_one_of_the_next_offer(renter: Renter) -> None:
     job_id = renter.rent(toy={"steps": 120, "seconds": 0.05, "save_every": 10}, offer={"kind": "spot"})
     _with_next_offer(renter, job_id, kind="on_demand")

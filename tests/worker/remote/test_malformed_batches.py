@@ -74,6 +74,7 @@ def run(renter: Renter, make: Make) -> TrainingJob:
     return asyncio.run(scenario())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [nested, no_object, another_job, odd_name, exit_record])
 def test_a_malformed_batch_ends_the_attempt_and_terminates_the_instance(renter: Renter, make: Make) -> None:
     job = run(renter, make)
@@ -83,6 +84,7 @@ def test_a_malformed_batch_ends_the_attempt_and_terminates_the_instance(renter: 
     assert [rental.state for rental in renter.rentals(job.id)] == ["ended"]
 
 
+@pytest.mark.long
 def test_a_job_that_is_being_cancelled_ends_although_its_exit_record_is_malformed(renter: Renter) -> None:
     def cancelled(job_id: str, number: int) -> bytes:
         renter.installation.change(renter.job(UUID(job_id)), status="cancelling", want="cancel")
@@ -94,6 +96,7 @@ def test_a_job_that_is_being_cancelled_ends_although_its_exit_record_is_malforme
     assert [rental.state for rental in renter.rentals(job.id)] == ["ended"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "line",
     [

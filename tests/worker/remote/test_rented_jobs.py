@@ -57,6 +57,7 @@ def test_a_job_runs_on_an_instance_and_its_run_arrives_here(renter: Renter) -> N
     assert cost["estimated"] == {"low": 1.0, "likely": 2.0, "high": 4.0}
 
 
+@pytest.mark.long
 def test_what_passes_is_waited_for_and_an_ambiguous_request_rents_no_second_machine(renter: Renter) -> None:
     service = renter.service
     full = Fault("no_capacity", "All of them are rented.")
@@ -107,6 +108,7 @@ def test_what_a_service_cannot_do_is_refused_before_it_is_asked(
     assert "submit" not in renter.service.calls
 
 
+@pytest.mark.long
 def test_at_its_budget_a_job_is_warned_paused_after_a_checkpoint_and_its_machine_given_back(
     renter: Renter,
 ) -> None:
@@ -147,6 +149,7 @@ def test_cancel_ends_the_run_and_the_machine(renter: Renter) -> None:
     assert [rental.state for rental in renter.rentals(job_id)] == ["ended"]
 
 
+@pytest.mark.long
 def test_reconciling_ends_what_no_job_owns_and_nothing_else(renter: Renter) -> None:
     job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02})
 
@@ -183,6 +186,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.long
 def test_a_full_disk_of_the_worker_delays_what_a_rented_machine_sends_and_loses_nothing(
     home: Path, renter: Renter
 ) -> None:

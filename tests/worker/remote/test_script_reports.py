@@ -27,6 +27,7 @@ with Reporter({folder}) as reporter:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("package", "folder"), [("gpubloom.traincard", ""), ("metaflow_traincard", "'results'")]
 )

@@ -61,6 +61,7 @@ def _finished(renter: Renter, job_id: UUID) -> TrainingJob:
     return asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_a_job_runs_on_a_rented_machine_without_a_bucket(renter: Renter, port: int) -> None:
     job_id = renter.rent(toy={"steps": 40, "seconds": 0.02, "save_every": 10})
     with _serving(renter, port):
@@ -73,6 +74,7 @@ def test_a_job_runs_on_a_rented_machine_without_a_bucket(renter: Renter, port: i
     assert [rental.store for rental in renter.rentals(job_id)] == ["server"]
 
 
+@pytest.mark.long
 def test_a_command_reaches_a_machine_through_the_server(renter: Renter, port: int) -> None:
     job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02, "save_every": 50})
 
@@ -87,6 +89,7 @@ def test_a_command_reaches_a_machine_through_the_server(renter: Renter, port: in
     assert not renter.service.running
 
 
+@pytest.mark.long
 def test_a_server_that_is_away_for_a_while_gets_everything_afterwards(renter: Renter, port: int) -> None:
     """The machine goes on training, keeps what it made, and delivers it when the server is back."""
     job_id = renter.rent(toy={"steps": 60, "seconds": 0.05})

@@ -31,6 +31,7 @@ def _ended(renter: Renter, **job: Any) -> TrainingJob:
     return asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_a_start_is_told_stage_by_stage(renter: Renter) -> None:
     renter.service.printed = ["Pulling the image"]
     job = _ended(renter)
@@ -80,6 +81,7 @@ def test_a_start_that_fails_ends_the_attempt_with_the_reason(
     assert not renter.service.running
 
 
+@pytest.mark.long
 def test_a_machine_without_a_sign_is_ended_and_the_page_says_so(renter: Renter) -> None:
     renter.service.start_report = b""
     renter.service.printed = ["bash: python3: command not found"]
@@ -114,6 +116,7 @@ def test_a_secret_that_was_deleted_after_the_job_was_made_is_named(renter: Rente
     assert not renter.service.rented
 
 
+@pytest.mark.long
 def test_no_capacity_is_said_while_the_job_waits(renter: Renter) -> None:
     job_id = renter.rent(toy={"steps": 5, "seconds": 0.02})
     renter.service.faults["submit"] = [

@@ -74,6 +74,7 @@ def _expire(renter: Renter) -> int:
     return asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_files_stay_in_the_bucket_with_addresses_that_expire_until_retention_removes_them(
     renter: Renter,
 ) -> None:
@@ -127,6 +128,7 @@ def server_tests(server: Server, renter: Renter, job_id: UUID, digest: str) -> N
     assert ada.post(other, json={}).json()["code"] == "file_not_found"
 
 
+@pytest.mark.long
 def test_a_second_attempt_replaces_what_the_first_one_made_and_deleting_the_job_removes_all(
     renter: Renter,
 ) -> None:
@@ -155,6 +157,7 @@ def test_without_retention_nothing_stays_in_the_bucket(renter: Renter) -> None:
     assert (renter.run_dir(job_id) / "work/out/same.bin").read_text() == WEIGHTS
 
 
+@pytest.mark.long
 def test_a_script_that_loads_from_the_hub_takes_the_owners_token_along_as_a_secret(renter: Renter) -> None:
     token = "hf_Owners_Token"
     sealed = Vault.of(renter.settings.home).seal(token, _context(renter.user.id))

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.xdist_group("s3")
 EVIL = "from pathlib import Path\nPath(__file__).with_name('owned').touch()\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["train.py", "config.json", "plan.json", "requirements.txt"])
 def test_a_machine_that_replaces_a_file_of_the_server_ends_its_attempt_and_changes_nothing(
     renter: Renter, name: str
@@ -38,6 +39,7 @@ def test_a_machine_that_replaces_a_file_of_the_server_ends_its_attempt_and_chang
     assert not renter.service.running
 
 
+@pytest.mark.long
 def test_what_a_training_wrote_beside_its_results_stays_on_its_machine_and_the_run_goes_on(
     renter: Renter,
 ) -> None:
@@ -52,6 +54,7 @@ def test_what_a_training_wrote_beside_its_results_stays_on_its_machine_and_the_r
     assert not [name for name in ("cache.py", "notes.txt") if (renter.run_dir(job_id) / name).exists()]
 
 
+@pytest.mark.long
 def test_a_scripts_results_arrive_and_its_code_stays_as_its_owner_brought_it(renter: Renter) -> None:
     script = (
         "import os\n"
