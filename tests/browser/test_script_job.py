@@ -118,6 +118,7 @@ def test_a_training_job_for_a_rented_machine_says_what_it_lacks(
     expect(page).to_have_url(f"{live_app.address}/jobs/new")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("path", "shown", "question", "field", "value"),
     [

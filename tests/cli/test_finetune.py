@@ -116,6 +116,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence_and_leaves_nothing(
     assert not list((tmp_path / "runs").glob("*"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["engine", pytest.param("trl", marks=pytest.mark.long)])
 def test_rows_that_the_template_refuses_are_told_as_soon_as_the_data_is_read_and_at_the_end(
     tmp_path: Path, backend: str

@@ -99,6 +99,7 @@ def _model(config: TrainConfig) -> Model:
     return whole if config.method == "full" else whole.with_adapters(config)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("accumulation", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("name", "method", "precision"), CASES)
 def test_weights_gradients_and_states_are_predicted_within_two_percent(

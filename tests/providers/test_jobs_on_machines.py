@@ -36,6 +36,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     server.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "kind", "gpu"),
     [

@@ -41,6 +41,7 @@ async def shows_fault(machine: Machine, code: str | None) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("jobs", [5, pytest.param(50, marks=pytest.mark.long)])
 def test_a_full_disk_fails_no_queued_job_and_all_complete_once_space_is_free(

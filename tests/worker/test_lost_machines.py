@@ -206,6 +206,7 @@ def test_a_machine_that_comes_back_goes_on_with_the_jobs_that_nobody_took(
     assert _gone_at(first) is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "returns", ["the same worker", pytest.param("another worker", marks=pytest.mark.long)]
 )

@@ -140,6 +140,7 @@ def own_postgres() -> Iterator[PostgresServer]:
         pytest.skip(str(missing))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tries", [5, pytest.param(25, marks=pytest.mark.long)])
 def test_a_database_that_was_away_for_a_while_costs_nothing(
     own_postgres: PostgresServer, tmp_path: Path, tries: int

@@ -40,6 +40,7 @@ def pairs_of_neighbours(weight: np.ndarray[Any, Any], heads: int) -> np.ndarray[
     return weight[order]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "family", ["llama", "mistral", pytest.param("qwen2", marks=pytest.mark.long), "qwen3"]
 )
@@ -120,6 +121,7 @@ def test_transformers_reads_the_file_as_the_model_it_was(
     assert torch.allclose(ours, expected, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dtype", "kind"), [("bf16", torch.bfloat16), pytest.param("fp16", torch.float16, marks=pytest.mark.long)]
 )

@@ -29,6 +29,7 @@ def asked(folder: Path) -> str:
     return str(tokenizer.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "method",
     ["lora", pytest.param("qlora", marks=pytest.mark.long), pytest.param("full", marks=pytest.mark.long)],

@@ -32,6 +32,7 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any], name: str) -> N
     assert found["logits"] == pytest.approx(expected["logits"], rel=1e-4, abs=1e-5), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES]
 )

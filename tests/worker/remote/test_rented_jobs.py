@@ -38,6 +38,7 @@ def _finished(renter: Renter, *jobs: object) -> list[TrainingJob]:
     return asyncio.run(scenario())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True
 )
