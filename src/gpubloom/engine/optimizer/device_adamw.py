@@ -19,7 +19,7 @@ from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 # rounds up to powers of two and never gives back.
 _PIECE = 1 << 24
 _COMPILED_PIECE = 1 << 26
-# Encodings need temporaries of 8 bytes per element.
+# Uncompiled, encodings need temporaries of 8 bytes per element.
 _PACKED_PIECE = 1 << 21
 # Norms and biases are not.
 _WORTH_COMPILING = 1 << 20
@@ -46,12 +46,14 @@ class DeviceAdamW:
         self._host = host if device.type == "cpu" else None
         self._compiled: Callable[..., None] | None = None
         self._all_compiled: Callable[..., None] | None = None
+        self._packed_compiled: Callable[..., None] | None = None
         self._ordered: list[_OrderedUpdate] | None = None
         self._recorded_numbers: Tensor | None = None
         if compiled and self._host is None:
             # Of any length: one program for all blocks and pieces.
             self._compiled = torch.compile(_update, dynamic=True, fullgraph=True)
             self._all_compiled = torch.compile(_update_all, dynamic=False, fullgraph=True)
+            self._packed_compiled = torch.compile(_update_packed, dynamic=True, fullgraph=True)
 
     def prepare(self, step: AdamWStep, device: torch.device) -> None:
         """Puts the numbers of a step where recorded updates find them."""
@@ -141,23 +143,14 @@ class DeviceAdamW:
         if self._host is not None:
             self._host.update_packed(master, first, second, gradient, copy, step, float(scale), base)
             return
-        if first.encoding == "fp32":
-            # Only the master is in two halves: pieces of it are joined for the usual kernel.
-            for start in range(0, len(master), _PIECE):
-                here = slice(start, min(start + _PIECE, len(master)))
-                piece = master.part(here)
-                values = piece.read()
-                own = None if copy is None else copy[here]
-                moments = first.tensors[0][here], second.tensors[0][here]
-                self._update_now(values, *moments, gradient[here], own, step, scale)
-                piece.write(values)
-            return
+        fast = self._packed_compiled is not None and len(master) >= _WORTH_COMPILING
+        update, size = (self._packed_compiled, _COMPILED_PIECE) if fast else (_update_packed, _PACKED_PIECE)
+        assert update is not None
         numbers = _numbers(step, master.device)[_row(step)].to(master.device, non_blocking=True)
-        for start in range(0, len(master), _PACKED_PIECE):
-            here = slice(start, min(start + _PACKED_PIECE, len(master)))
-            offset = torch.tensor(base + start + seed_of(step.updates))
+        for start in range(0, len(master), size):
+            here = slice(start, min(start + size, len(master)))
             held = [flat.part(here) for flat in (master, first, second)]
-            _update_packed(
+            update(
                 [flat.tensors for flat in held],
                 tuple(flat.encoding for flat in held),
                 gradient[here],
@@ -165,7 +158,8 @@ class DeviceAdamW:
                 numbers,
                 scale,
                 (step.beta1, step.beta2, step.eps),
-                offset.to(master.device, non_blocking=True),
+                # Made there: a number that is copied from the host would be waited for.
+                torch.full((), base + start + seed_of(step.updates), device=master.device),
             )
 
     @torch.no_grad()
