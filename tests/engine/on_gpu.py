@@ -70,6 +70,7 @@ PLACEMENTS = {
     "link": placement(LINK, slots=2),
     "mixed": placement(HOST, LINK, CAST, FILLED_KEPT, slots=3, ends=BlockPlacement(state="link")),
     "inputs in host memory": placement(HOST, DEVICE, offload_inputs=True),
+    "gradients computed twice": placement(HOST, slots=2, gradients_twice=3),
 }
 
 

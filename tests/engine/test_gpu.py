@@ -7,7 +7,10 @@ BLOOM_GPU_TEST_FOLDER.
 
 import gc
 import importlib.util
+import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,6 +49,7 @@ from tests.engine.on_gpu import (
     shape,
     train,
 )
+from tests.engine.runs import read_losses
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 
@@ -225,6 +229,64 @@ def test_nf4_is_decoded_on_the_gpu_to_the_bits_of_the_cpu(dtype: torch.dtype) ->
     for weight, start in zip(weights, layout.starts, strict=True):
         decoded = here[start : start + len(weight)].float()
         assert (decoded - weight).abs().mean() < 0.15 * weight.abs().mean()
+
+
+@pytest.mark.parametrize("mode", ["auto", "stream"])
+def test_products_in_fp8_learn_as_those_in_bf16_do(mode: str) -> None:
+    if torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("this GPU has no products in fp8")
+    losses = {}
+    for precision in ("bf16", "fp8"):
+        config = TrainConfig.model_validate(
+            {
+                "model": {"hidden_size": 512, "layers": 6, "heads": 8, "kv_heads": 4, "ffn_size": 1_408}
+                | {"context_length": 256},
+                "precision": precision,
+                "batch_size": 8,
+                "memory": {"mode": mode},
+                "device": "cuda",
+                "compile": "on",
+            }
+        )
+        case = move_to_devices(config, Model.open(config, vocab_size=2_048))
+        assert isinstance(case.executor, BlockExecutor)
+        with released(case.executor):
+            losses[precision] = train(case.executor, config.model.shape(2_048), range(60))
+        torch._dynamo.reset()
+    gap = mean_gap(losses["bf16"][-20:], losses["fp8"][-20:]) / losses["bf16"][-1]
+    print(f"\n{mode}: bf16 to {losses['bf16'][-1]:.4f}, fp8 to {losses['fp8'][-1]:.4f}, {gap:.1%} apart")
+    assert losses["fp8"] != losses["bf16"]
+    assert gap < 0.03
+
+
+@pytest.mark.parametrize("mode", ["auto", "stream"])
+def test_a_deterministic_run_resumes_with_the_same_bits_in_another_process(tmp_path: Path, mode: str) -> None:
+    """Compiled, with flash attention. Each attempt is a process of its own, as a resumed run is."""
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("triton is not installed, so nothing is compiled")
+    (tmp_path / "text.txt").write_text("".join(f"{number} times it came back.\n" for number in range(9_000)))
+    fields = {
+        "max_steps": 8,
+        "batch_size": 8,
+        "device": "cuda",
+        "compile": "on",
+        "deterministic": True,
+        "data": {"train_path": str(tmp_path / "text.txt")},
+        "memory": {"mode": mode},
+        "model": {"hidden_size": 256, "layers": 4, "heads": 4, "kv_heads": 2, "ffn_size": 704}
+        | {"context_length": 256},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    for run, stops in {"whole": (0,), "resumed": (4, 0)}.items():
+        for attempt, stop in enumerate(stops):
+            command = [sys.executable, "-m", "tests.engine.one_attempt", str(tmp_path / "config.json")]
+            command += [str(tmp_path / run), str(stop), *(["--resume"] if attempt else [])]
+            # A cache of its own: nothing that another run tried may decide a kernel.
+            own = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"programs-{run}-{attempt}")}
+            subprocess.run(command, check=True, timeout=300, env=os.environ | own)
+    assert read_losses(tmp_path / "whole") == read_losses(tmp_path / "resumed")
+    weights = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("whole", "resumed")]
+    assert weights[0] == weights[1]
 
 
 RESUMED = ("resident, kept", "streamed whole", "link", "mixed")
