@@ -22,6 +22,7 @@ from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.hardware import Compute, choose_compute, use_deterministic_kernels, uses_gpu, visible
 from gpubloom.engine.host_memory import PinningRefused, resident_bytes
 from gpubloom.engine.model import Model
+from gpubloom.engine.models.fp8 import use_fp8
 from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.errors import InputError, code_of
 from gpubloom.plan import (
@@ -218,6 +219,8 @@ def _load(
 ) -> Executor:
     assert found.placement is not None
     kind = _kind_of(found)
+    if compute.precision == "fp8":
+        use_fp8(model.blocks)
     try:
         return kind(model.blocks, model.source, found.placement, config.optimizer, compute, options)
     except PinningRefused as problem:

@@ -8,6 +8,10 @@ import torch
 
 from gpubloom.errors import InputError
 from gpubloom.plan import Hardware
+from gpubloom.plan.request import Precision, refused_fp8
+
+# Ada; Hopper is 9.0.
+_FP8_CAPABILITY = (8, 9)
 
 
 @dataclass(frozen=True)
@@ -15,12 +19,13 @@ class Compute:
     """A device and a precision. Weights are FP32 in any case."""
 
     device: torch.device
-    precision: Literal["fp32", "bf16", "fp16"]
+    precision: Precision
     reason: str
 
     @property
     def dtype(self) -> torch.dtype:
-        return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
+        """Of all that is not a product in fp8."""
+        return {"fp32": torch.float32, "fp16": torch.float16}.get(self.precision, torch.bfloat16)
 
 
 def uses_gpu(device: str) -> bool:
@@ -28,7 +33,7 @@ def uses_gpu(device: str) -> bool:
     return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
 
 
-def choose_compute(device: str, precision: Literal["auto", "fp32", "bf16", "fp16"]) -> Compute:
+def choose_compute(device: str, precision: Literal["auto"] | Precision) -> Compute:
     """The compute a config asks for on this machine. A GPU that was asked for is never replaced by a CPU."""
     if device == "auto":
         device = "cuda" if uses_gpu(device) else "cpu"
@@ -44,6 +49,10 @@ def choose_compute(device: str, precision: Literal["auto", "fp32", "bf16", "fp16
         chosen = torch.device("cuda", chosen.index or 0)
     if precision in ("fp32", "fp16"):
         return Compute(chosen, precision, f"{precision}: set in the config")
+    if precision == "fp8":
+        if chosen.type == "cpu" or torch.cuda.get_device_capability(chosen) < _FP8_CAPABILITY:
+            raise refused_fp8("a CPU" if chosen.type == "cpu" else torch.cuda.get_device_name(chosen))
+        return Compute(chosen, "fp8", "fp8: set in the config")
     if chosen.type == "cpu":
         if precision == "bf16":
             return Compute(chosen, "bf16", "bf16: set in the config")

@@ -284,12 +284,18 @@ class TrainConfig(Part):
         title="Device",
         description="Device to train on: auto, cpu, cuda or cuda:1; auto uses a GPU if there is one.",
     )
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+    precision: Literal["auto", "fp32", "bf16", "fp16", "fp8"] = Field(
         "auto",
         title="Precision",
         description="Number format of the computation; trainable weights also keep an fp32 master copy.",
         json_schema_extra=shown(
-            choices={"auto": "Automatic", "bf16": "bf16", "fp16": "fp16, with loss scaling", "fp32": "fp32"}
+            choices={
+                "auto": "Automatic",
+                "bf16": "bf16",
+                "fp16": "fp16, with loss scaling",
+                "fp32": "fp32",
+                "fp8": "fp8 matrix products, on Hopper and newer GPUs",
+            }
         ),
     )
     compile: Literal["auto", "on", "off"] = Field(
@@ -439,6 +445,12 @@ class TrainConfig(Part):
 
     @model_validator(mode="after")
     def _other_backends_choose_their_kernels(self) -> "TrainConfig":
+        if self.precision == "fp8" and self.backend != "engine":
+            raise PydanticCustomError(
+                "precision_not_supported",
+                f"backend {self.backend} does not support precision fp8: use precision auto, or backend "
+                "engine",
+            )
         if self.deterministic and self.backend != "engine":
             raise PydanticCustomError(
                 "backend_not_deterministic",

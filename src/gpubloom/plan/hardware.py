@@ -44,37 +44,38 @@ class GpuKind:
     link: float
     bandwidth: float
     bf16: bool = True
+    fp8: bool = False
 
 
 _PCIE3, _PCIE4, _PCIE5 = 12.5e9, 25e9, 55e9
 
 GPU_KINDS: dict[str, GpuKind] = {
-    "B200": GpuKind(178.0, 2250e12, _PCIE5, 8.0e12),
-    "H200": GpuKind(139.7, 989e12, _PCIE5, 4.8e12),
-    "H100": GpuKind(79.1, 989e12, _PCIE5, 3.35e12),
-    "H100 PCIe": GpuKind(79.1, 756e12, _PCIE5, 2.0e12),
+    "B200": GpuKind(178.0, 2250e12, _PCIE5, 8.0e12, fp8=True),
+    "H200": GpuKind(139.7, 989e12, _PCIE5, 4.8e12, fp8=True),
+    "H100": GpuKind(79.1, 989e12, _PCIE5, 3.35e12, fp8=True),
+    "H100 PCIe": GpuKind(79.1, 756e12, _PCIE5, 2.0e12, fp8=True),
     "A100": GpuKind(79.1, 312e12, _PCIE4, 2.0e12),
-    "L40S": GpuKind(44.4, 362e12, _PCIE4, 0.86e12),
-    "L40": GpuKind(44.4, 181e12, _PCIE4, 0.86e12),
+    "L40S": GpuKind(44.4, 362e12, _PCIE4, 0.86e12, fp8=True),
+    "L40": GpuKind(44.4, 181e12, _PCIE4, 0.86e12, fp8=True),
     "A10G": GpuKind(22.0, 70e12, _PCIE4, 0.6e12),
     "A10": GpuKind(22.0, 125e12, _PCIE4, 0.6e12),
-    "L4": GpuKind(22.0, 121e12, _PCIE4, 0.3e12),
+    "L4": GpuKind(22.0, 121e12, _PCIE4, 0.3e12, fp8=True),
     "V100": GpuKind(15.7, 125e12, _PCIE3, 0.9e12, bf16=False),
     "T4": GpuKind(14.6, 65e12, _PCIE3, 0.32e12, bf16=False),
     "RTX A6000": GpuKind(47.4, 155e12, _PCIE4, 0.77e12),
     "RTX A4000": GpuKind(15.6, 77e12, _PCIE4, 0.45e12),
-    "RTX 6000 Ada": GpuKind(47.4, 182e12, _PCIE4, 0.96e12),
-    "RTX 5090": GpuKind(31.3, 209e12, _PCIE5, 1.79e12),
-    "RTX 4090": GpuKind(23.5, 165e12, _PCIE4, 1.0e12),
-    "RTX 4080": GpuKind(15.6, 97e12, _PCIE4, 0.72e12),
-    "RTX 4070": GpuKind(11.6, 58e12, _PCIE4, 0.5e12),
-    "RTX 4060": GpuKind(7.6, 30e12, _PCIE3, 0.27e12),
+    "RTX 6000 Ada": GpuKind(47.4, 182e12, _PCIE4, 0.96e12, fp8=True),
+    "RTX 5090": GpuKind(31.3, 209e12, _PCIE5, 1.79e12, fp8=True),
+    "RTX 4090": GpuKind(23.5, 165e12, _PCIE4, 1.0e12, fp8=True),
+    "RTX 4080": GpuKind(15.6, 97e12, _PCIE4, 0.72e12, fp8=True),
+    "RTX 4070": GpuKind(11.6, 58e12, _PCIE4, 0.5e12, fp8=True),
+    "RTX 4060": GpuKind(7.6, 30e12, _PCIE3, 0.27e12, fp8=True),
     "RTX 3090": GpuKind(23.6, 71e12, _PCIE4, 0.94e12),
     "RTX 3080": GpuKind(9.6, 60e12, _PCIE4, 0.76e12),
     "RTX 3070": GpuKind(7.6, 40e12, _PCIE4, 0.45e12),
     "RTX 3060": GpuKind(11.6, 26e12, _PCIE4, 0.36e12),
 }
-_UNKNOWN = GpuKind(0.0, ASSUMED_GPU_FLOPS, _PCIE3, 0.3e12)
+_UNKNOWN = GpuKind(0.0, ASSUMED_GPU_FLOPS, _PCIE3, 0.3e12, fp8=True)
 
 
 def kind_of(name: str) -> GpuKind | None:
@@ -316,6 +317,8 @@ def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
     kind = assumed_kind(gpu.name)
     # A peak given by hand counts more than the data sheet's.
     matrix = measured.matrix_flops or gpu.flops * costs.MATRIX_OVER_PEAK
+    if precision == "fp8":
+        matrix *= costs.FP8_OVER_BF16
     up = measured.link_h2d or kind.link
     down = measured.link_d2h or kind.link
     both = measured.link_duplex or min(up, down) * costs.DUPLEX_OVER_ONE_WAY

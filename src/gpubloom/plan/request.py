@@ -9,12 +9,12 @@ from gpubloom.plan import costs
 from gpubloom.plan.config import TrainConfig, read_json
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import read_decoder
-from gpubloom.plan.hardware import Gpu, Hardware, rates_of
+from gpubloom.plan.hardware import Gpu, Hardware, assumed_kind, rates_of
 from gpubloom.plan.rope import must_reach, scaled_settings
 from gpubloom.plan.search import MemoryLimits
 from gpubloom.plan.workload import Timed, Work
 
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "bf16", "fp16", "fp8"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,10 @@ def choose_precision(
     match wanted:
         case "fp32" | "bf16" | "fp16":
             return wanted, f"{wanted}: set in the config"
+        case "fp8":
+            if gpu is None or not assumed_kind(gpu.name).fp8:
+                raise refused_fp8("a CPU" if gpu is None else gpu.name)
+            return "fp8", "fp8: set in the config"
     if gpu is None:
         if hardware.cpu_bf16 and shape.hidden_size >= costs.CPU_BF16_WIDTH:
             return "bf16", "bf16: this CPU has bf16 instructions; master weights stay in fp32"
@@ -69,6 +73,14 @@ def choose_precision(
     if gpu.bf16:
         return "bf16", f"bf16: {gpu.name} supports it"
     return "fp16", f"fp16 with loss scaling: {gpu.name} does not support bf16"
+
+
+def refused_fp8(device: str) -> InputError:
+    return InputError(
+        "precision_not_supported",
+        f"Precision fp8 needs a GPU of the Hopper generation (such as H100) or newer, and this run would use "
+        f"{device}: use precision auto.",
+    )
 
 
 def _work(config: TrainConfig, shape: DecoderShape, gpu: Gpu | None, precision: Precision) -> Work:
@@ -87,7 +99,7 @@ def _work(config: TrainConfig, shape: DecoderShape, gpu: Gpu | None, precision: 
         packed=config.data.kind == "examples" and config.data.packing,
         optimizer=config.optimizer.name,
         optimizer_state=config.optimizer.state,
-        bf16=precision == "bf16",
+        bf16=precision in ("bf16", "fp8"),
     )
     if not work.full and not max(work.trained):
         known = sorted({linear.name for layer in shape.layers for linear in layer.linears})

@@ -9095,7 +9095,7 @@ export interface components {
              * Precision
              * @enum {string}
              */
-            precision: "fp32" | "bf16" | "fp16";
+            precision: "fp32" | "bf16" | "fp16" | "fp8";
             /** Precision Reason */
             precision_reason: string;
             /** Parameters */
@@ -12072,7 +12072,7 @@ export interface components {
              * @default auto
              * @enum {string}
              */
-            precision?: "auto" | "fp32" | "bf16" | "fp16";
+            precision?: "auto" | "fp32" | "bf16" | "fp16" | "fp8";
             /**
              * Compile layers
              * @description Compiles the layers, which takes about a minute and makes steps faster; automatic compiles only long runs on GPUs.
@@ -12272,7 +12272,7 @@ export interface components {
              * @default auto
              * @enum {string}
              */
-            precision: "auto" | "fp32" | "bf16" | "fp16";
+            precision: "auto" | "fp32" | "bf16" | "fp16" | "fp8";
             /**
              * Compile layers
              * @description Compiles the layers, which takes about a minute and makes steps faster; automatic compiles only long runs on GPUs.
