@@ -4,6 +4,8 @@
     python bench/engine.py 7b:64:stream 1.5b:8:torch    some of them: SIZE:ROWS:MODE
     python bench/engine.py 14b:8:auto --fixed-batch     the same batch again and again: the loss must fall
     python bench/engine.py 26b:8:auto --state 8bit      any size, AdamW's moments in 8 bits
+    python bench/engine.py 17.5b:8:auto --gradients twice
+    python bench/engine.py 7b:64:auto --precision fp8
     python bench/engine.py 32b:1:auto --method qlora --gpu-budget 12
     python bench/engine.py 1.5b:1:stream --length 131072 --gpu-budget 24
 
@@ -37,6 +39,8 @@ def main() -> None:
     parser.add_argument("--method", default="full", choices=["full", "lora", "qlora"])
     parser.add_argument("--optimizer", default="adamw", choices=["adamw", "muon", "adafactor"])
     parser.add_argument("--state", default="fp32", choices=["fp32", "bf16", "8bit"])
+    parser.add_argument("--precision", default="auto", choices=["auto", "bf16", "fp8"])
+    parser.add_argument("--gradients", default="once", choices=["once", "twice"])
     parser.add_argument("--gpu-budget", type=float, help="GB")
     parser.add_argument("--fixed-batch", action="store_true")
     parser.add_argument("--trace", type=Path, help="folder for a timeline of two steps, as JSON")
@@ -175,7 +179,8 @@ def _config_and_model(size: str, rows: int, mode: str, options: argparse.Namespa
         {
             "batch_size": rows,
             "method": options.method,
-            "memory": {"mode": mode, "gpu_budget_gb": options.gpu_budget},
+            "precision": options.precision,
+            "memory": {"mode": mode, "gpu_budget_gb": options.gpu_budget, "gradients": options.gradients},
             "model": {"preset": "tiny", "context_length": options.length},
             "optimizer": {"name": options.optimizer, "state": options.state, "weight_decay": 0.01}
             | ({} if options.optimizer == "adafactor" else {"beta2": 0.999}),
