@@ -1,11 +1,12 @@
 """Outgoing connections: private addresses are refused after resolving, unless the operator lists them."""
 
 import asyncio
+import gzip
 import re
 import socket
 import threading
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -16,7 +17,7 @@ import httpx2
 import pytest
 
 from gpubloom.egress import EgressRefused, Policy
-from gpubloom.egress.clients import async_client, client
+from gpubloom.egress.clients import AnswerRefused, async_client, client, read_bounded
 from gpubloom.egress.downloads import opener
 from gpubloom.egress.policy import is_public, read_allowed
 from gpubloom.errors import InputError
@@ -285,3 +286,24 @@ def test_nothing_else_in_server_or_worker_opens_connections() -> None:
         if not name.startswith(tuple(OTHERS)) and opening.search(text) and "gpubloom.egress" not in text:
             found.append(name)
     assert found == []
+
+
+def _answer(*pieces: bytes, **headers: str) -> httpx2.Response:
+    async def body() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    return httpx2.Response(200, headers=headers, content=body())
+
+
+def test_a_compressed_answer_is_refused_before_it_is_unpacked() -> None:
+    """Whoever reads answers of strangers (pictures, models' answers) reads them so."""
+    bomb = gzip.compress(bytes(50 << 20))
+    with pytest.raises(AnswerRefused, match="compressed"):
+        asyncio.run(read_bounded(_answer(bomb, **{"Content-Encoding": "gzip"}), len(bomb) + 1))
+
+
+def test_an_answer_is_read_up_to_its_limit() -> None:
+    assert asyncio.run(read_bounded(_answer(b"four", b"four"), 8)) == b"fourfour"
+    with pytest.raises(AnswerRefused, match="more than 7 bytes"):
+        asyncio.run(read_bounded(_answer(b"four", b"four"), 7))

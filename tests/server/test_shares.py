@@ -14,11 +14,13 @@ from gpubloom.server.accounts.shares import (
     MOST_READERS,
     READERS_PER_PERSON,
     READS_PER_PERSON,
+    RUN_REQUESTS_PER_PERSON,
     Readers,
 )
+from gpubloom.server.accounts.tables import User
 from gpubloom.server.problems import TooManyRequests
 from tests.live_server import LiveServer, live_server
-from tests.server.installation import Installation
+from tests.server.installation import Installation, Server
 from tests.server.jobs.recorded import add_dataset, add_job
 
 WAIT_SECONDS = 60
@@ -135,6 +137,29 @@ def test_a_download_that_was_read_to_its_end_is_no_longer_held(ada: Person) -> N
     for _ in range(DOWNLOADS + 3):
         answer = ada.client.get(f"/api/jobs/{ada.job}/model/archive", headers=part)
         assert answer.status_code == 206
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/jobs/{job}/samples"),
+        ("GET", "/api/jobs/{job}/what-ran"),
+        ("GET", "/api/jobs/{job}/logs/search?text=loss"),
+        ("POST", "/api/sent-runs/batches"),
+    ],
+)
+def test_requests_that_keep_a_thread_busy_are_counted_together(
+    installation: Installation, server: Server, member: User, method: str, path: str
+) -> None:
+    address = path.format(job=add_job(installation, member, status="completed").id)
+    browser, counted = server.signed_in(member), server.app.state.shares.runs._reads
+    assert browser.request(method, address, content=b"").status_code != 429
+    with ExitStack() as stack:
+        for _ in range(RUN_REQUESTS_PER_PERSON):
+            stack.enter_context(counted.hold(member.id))
+        _assert_refused(browser.request(method, address, content=b""))
+    assert browser.request(method, address, content=b"").status_code != 429
 
 
 def test_readers_of_one_person_leave_some_for_others() -> None:
