@@ -92,7 +92,11 @@ def executor_of(
         optimizer,
         choose_compute(device, precision),
         ExecutorOptions(
-            accumulation=accumulation, compiled=compiled, threads=min(8, len(os.sched_getaffinity(0)))
+            accumulation=accumulation,
+            compiled=compiled,
+            threads=min(8, len(os.sched_getaffinity(0))),
+            # Such as why a step could not be recorded.
+            say=print,
         ),
     )
     with released(executor):
