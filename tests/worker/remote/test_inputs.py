@@ -9,7 +9,7 @@ from gpubloom.plan import TrainConfig, find_files
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.traincard.sync.accepted import TRAINING_PATHS, Entry, RefusedEntryError
 from gpubloom.traincard.sync.apply import RunFolder
-from gpubloom.worker.run_directory import stage_inputs
+from gpubloom.worker.inputs import stage_inputs
 from tests.worker.remote.renter import Renter
 
 TEXT = "To be, or not to be, that is the question.\n" * 400

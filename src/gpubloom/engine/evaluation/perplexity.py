@@ -60,7 +60,7 @@ def open_held_out(found: ResolvedModel, data_path: str | None, context_length: i
 
 
 def _of_run(found: ResolvedModel, config: TrainConfig, run_dir: Path) -> HeldOut | str:
-    data = _with_own_tokenizer(found, config.data)
+    data = _with_own_tokenizer(found, _of_folder(config.data, run_dir))
     try:
         dataset = Dataset.open(data, config.context_length)
     except ValueError as problem:
@@ -74,11 +74,28 @@ def _of_run(found: ResolvedModel, config: TrainConfig, run_dir: Path) -> HeldOut
     return HeldOut(dataset.eval, config.batch_size, notes)
 
 
+def _of_folder(data: DataConfig, run_dir: Path) -> DataConfig:
+    """A run names the data that was fetched or sent for it by its path in the run directory."""
+
+    def absolute(path: str | None) -> str | None:
+        return path if path is None or not (run_dir / path).exists() else str(run_dir / path)
+
+    return data.model_copy(
+        update={
+            "train_path": absolute(data.train_path),
+            "eval_path": absolute(data.eval_path),
+            "mix": [each.model_copy(update={"path": absolute(each.path)}) for each in data.mix],
+        }
+    )
+
+
 def _of_file(found: ResolvedModel, data_path: str, context_length: int) -> HeldOut:
     file, config = Path(data_path), found.config
     asked = DataConfig() if config is None else config.data
     is_table = file.suffix.lower() in {*_EXAMPLE_SUFFIXES, *plugged_suffixes()}
-    kind = "examples" if is_table or (asked.kind == "examples" and file.suffix == ".txt") else "text"
+    # A folder, or an address of one, has what the run was trained on.
+    same = asked.kind == "examples" and file.suffix in {"", ".txt"}
+    kind = "examples" if is_table or same else "text"
     alone: dict[str, Any] = {"eval_path": None, "eval_fraction": 0.0, "mix": [], "weight": 1.0, "name": None}
     data = asked.model_copy(update={"kind": kind, "train_path": data_path, **alone})
     length = min(context_length, _LONGEST_ROW if config is None else config.context_length)

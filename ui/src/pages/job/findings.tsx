@@ -38,8 +38,8 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   const findings: Finding[] = [];
   if (job.status === "failed") {
     const started = isStarted(job);
-    const text = `${job.error_message ?? "No reason was recorded."} ${started ? failureAdvice(job) : (START_ADVICE[job.error_code ?? ""] ?? "")}`;
-    findings.push({ key: "failed", tone: "bad", title: started ? "Training failed." : "The job did not start.", text: text.trimEnd() });
+    const text = `${job.error_message ?? "No reason was recorded."} ${failureAdvice(job, started)}`.trimEnd();
+    findings.push({ key: "failed", tone: "bad", title: started ? "Training failed." : "The job did not start.", text });
   }
   if (job.error_code === "stopped_by_rule" && job.status !== "failed") {
     findings.push({ key: "stopped", tone: "attention", title: "Stopped early.", text: job.error_message ?? "" });
@@ -78,13 +78,14 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
 }
 
 /** Whether the newest attempt of a failed job ran anything of it. */
-function isStarted({ attempt, error_code: code, summary: { start } }: Job): boolean {
+function isStarted({ attempt, error_code: code, start_time: startTime, summary: { start } }: Job): boolean {
   const rentingFailed = start !== null && start.attempt === attempt && start.state === "failed";
-  return !rentingFailed && !BEFORE_THE_START.has(code ?? "");
+  return startTime !== null && !rentingFailed && !BEFORE_THE_START.has(code ?? "");
 }
 
-function failureAdvice({ failed_on_data: failedOnData, kind, error_code: code }: Job): string {
+function failureAdvice({ failed_on_data: failedOnData, kind, error_code: code }: Job, started: boolean): string {
   if (failedOnData) return "Change the data or the config, then start again: “Duplicate and edit” opens the form as it was.";
+  if (!started) return START_ADVICE[code ?? ""] ?? "";
   return kind === "run" ? "Read the logs." : (ADVICE[code ?? ""] ?? "Read the logs, then resume the job or start a new one.");
 }
 
