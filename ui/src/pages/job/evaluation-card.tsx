@@ -96,8 +96,8 @@ function EvaluateForm({ subject, onClose, onStarted }: Required<EvaluateDialogPr
   });
   return (
     <ApiForm label="Evaluate" failure={failure} onSubmit={onSubmit}>
-      <TextField label="Data" optional autoComplete="off" placeholder="The eval split of the job" help="An https://, hf://, s3:// or gs:// address. Private data needs secrets: Settings, Tokens." {...field("dataPath")} />
       <TextareaField label="Prompts" optional rows={4} help="Enter one prompt per line." {...field("prompts")} />
+      <TextField label="Data" optional autoComplete="off" placeholder="The eval split of the job" help="An https://, hf://, s3:// or gs:// address. Private data needs secrets: Settings, Tokens." {...field("dataPath")} />
       <div className="grid gap-4 sm:grid-cols-2">
         <TextField label="Max new tokens" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.max_new_tokens.default)} {...field("maxNewTokens")} />
         <TextField label="Max eval batches" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.max_batches.default)} {...field("maxBatches")} />
