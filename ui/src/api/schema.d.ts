@@ -5842,6 +5842,12 @@ export interface components {
              */
             data_path: string | null;
             /**
+             * Fetches Data
+             * @description Whether the data of the run is fetched if it has an address. A server fetches data before the start, by its rules for outgoing connections.
+             * @default true
+             */
+            fetches_data: boolean;
+            /**
              * Prompts
              * @default []
              */

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpubloom.datasets.remote_data import is_remote
 from gpubloom.datasets.source import plugged_suffixes
 from gpubloom.engine.checkpoint import checkpoint_folder, list_checkpoints
 from gpubloom.engine.checkpoint.format import PROGRESS_FILE
@@ -45,10 +46,13 @@ class HeldOut:
     notes: tuple[str, ...]
 
 
-def open_held_out(found: ResolvedModel, data_path: str | None, context_length: int) -> HeldOut | str:
+def open_held_out(
+    found: ResolvedModel, data_path: str | None, context_length: int, *, fetches: bool = True
+) -> HeldOut | str:
     """The rows to evaluate on, rendered and masked as in training; or a sentence: why there are none.
 
-    `context_length` is the model's: rows are no longer.
+    `context_length` is the model's: rows are no longer. `fetches`: whether an address in the run's config is
+    followed; its owner may be another than who runs this process.
     """
     if data_path is not None:
         return _of_file(found, data_path, context_length)
@@ -56,6 +60,9 @@ def open_held_out(found: ResolvedModel, data_path: str | None, context_length: i
         return (
             "This model does not come from a run, so it has no held-out data: choose a file to evaluate on."
         )
+    addresses = filter(is_remote, (found.config.data.train_path, found.config.data.eval_path))
+    if not fetches and (address := next(addresses, None)) is not None:
+        return f"The data of the run is at {address}. To evaluate on it, enter this address as the data."
     return _of_run(found, found.config, found.run_dir)
 
 

@@ -217,7 +217,7 @@ async def evaluate(
     if (made_id := await creation.find_made(session)) is not None:
         return await job_out(session, settings, *await service.get_job(session, principal, made_id))
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
-    fields = {"kind": "evaluate", **body.model_dump(exclude={"checkpoint_id"})}
+    fields = {"kind": "evaluate", "fetches_data": False, **body.model_dump(exclude={"checkpoint_id"})}
     secrets = None
     if body.data_path is not None:
         try:
