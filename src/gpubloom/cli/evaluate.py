@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubloom.cli.output import STOPPED, fail, refuse
-from gpubloom.datasets.remote_data import is_remote
 from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,6 +48,7 @@ def evaluate(
     from rich.console import Console
 
     from gpubloom.cli.child_process import Stopped, TaskFailed
+    from gpubloom.datasets.remote_data import is_remote
 
     console = Console(highlight=False, markup=False, stderr=as_json)
     try:
