@@ -17,6 +17,7 @@ import httpx2
 
 START_SECONDS = 120
 EMAIL_SECONDS = 120
+FIRST_EMAIL = "ada@example.com"
 FIRST_PASSWORD = "correct horse battery"
 
 
@@ -41,13 +42,19 @@ class LiveServer:
         assert found, f"no one-time link in:\n{self.text}"
         return found[1]
 
-    def first_token(self, *scopes: str) -> str:
-        """Set the server up for its first person, Ada, with FIRST_PASSWORD; an API token of theirs."""
-        account = {"name": "Ada", "email": "ada@example.com", "password": FIRST_PASSWORD}
+    @contextmanager
+    def first_session(self) -> Iterator[httpx2.Client]:
+        """Set the server up for its first person, FIRST_EMAIL with FIRST_PASSWORD, who is signed in here."""
+        account = {"name": "Ada", "email": FIRST_EMAIL, "password": FIRST_PASSWORD}
         secret = self.setup_link.partition("token=")[2]
         with httpx2.Client(base_url=f"{self.address}/api", timeout=120) as client:
             opened = client.post("/auth/setup", json={"token": secret, **account}).json()
             client.headers["X-CSRF-Token"] = opened["csrf_token"]
+            yield client
+
+    def first_token(self, *scopes: str) -> str:
+        """The same; an API token of theirs."""
+        with self.first_session() as client:
             return str(client.post("/me/tokens", json={"name": "cli", "scopes": scopes}).json()["token"])
 
     @property

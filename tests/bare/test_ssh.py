@@ -5,7 +5,7 @@ a container without one, which installs it. What the machines reach is the packa
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,13 @@ import pytest
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import TrainingJob
 from tests.bare import recipe
+from tests.bare.jobs import log_of, lose_a_machine, train_the_template, tune_with_the_engine
 from tests.bare.machine import Image
 from tests.bare.mirror import Mirror
 from tests.bare.services import BareLambda, BareRunPod
 from tests.server.installation import Installation
 from tests.storage.ssh_machine import sshd_program
+from tests.worker.remote.renter import SSH_POLL_INTERVALS
 from tests.worker.remote.shopper import Shopper
 from tests.worker.remote.toy_provider import ToyService
 
@@ -48,6 +50,7 @@ def shopper(
     cloud.image.ssh = True
     monkeypatch.setattr("tests.worker.machine.TIMEOUT_SECONDS", 900)
     with Shopper(installation, None, service).shopping(tmp_path) as shopper:
+        shopper.poll_intervals = SSH_POLL_INTERVALS
         shopper.connect_by_http(cloud.provider, cloud.credentials)
         yield shopper
 
@@ -62,8 +65,7 @@ def test_a_key_of_the_service_is_enough_on_a_bare_machine(
             return await shopper.until(job_id, "completed", "failed")
 
     job = asyncio.run(scenario())
-    log = "\n".join(rental.log + rental.machine.text for rental in cloud.instances.values())
-    assert job.status == "completed", f"{job.error_message}\n{log}"
+    assert job.status == "completed", f"{job.error_message}\n{log_of(cloud)}"
     assert job.offer is not None
     assert job.offer["store"] == "ssh"
     assert sorted(shopper.losses(job.id)) == list(range(5))
@@ -71,6 +73,15 @@ def test_a_key_of_the_service_is_enough_on_a_bare_machine(
     assert start is not None
     assert {stage.state for stage in start.stages} == {"done"}
     assert not cloud.running
+
+
+@pytest.mark.parametrize("work", [train_the_template, tune_with_the_engine, lose_a_machine])
+def test_the_three_jobs_run_over_ssh(
+    shopper: Shopper, cloud: BareLambda | BareRunPod, work: Callable[..., TrainingJob]
+) -> None:
+    job = work(shopper, cloud)
+    assert job.offer is not None
+    assert job.offer["store"] == "ssh"
 
 
 def test_a_broken_driver_is_told_over_ssh(

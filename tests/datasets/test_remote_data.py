@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from gpubloom.datasets.downloading import FetchProblem
-from gpubloom.datasets.remote_data import fetch_data, is_remote
+from gpubloom.datasets.remote_data import fetch_data, is_remote, name_of
 from gpubloom.plan import DataConfig
-from gpubloom.worker.run_directory import fetch_inputs, stage_inputs
+from gpubloom.worker.inputs import fetch_inputs, stage_inputs
 from tests.traincard_mirror.conftest import KEY, SECRET, S3Server, server  # noqa: F401
 
 ROWS = b'{"text": "to be or not to be"}\n' * 20
@@ -235,6 +235,18 @@ def test_the_engine_opens_an_address(
     opened = dataset.open(config, 8, cache=tmp_path / "run" / ".examples")
     assert len(opened.train) > 0
     assert (tmp_path / "run" / ".data").is_dir()
+
+
+def test_data_is_called_by_the_last_part_of_its_address() -> None:
+    names = {
+        "s3://bucket/corpus/": "corpus",
+        "s3://bucket": "bucket",
+        "https://host/a/train%20set.jsonl?x=1": "train_set.jsonl",
+        "hf://datasets/ann/poems@v1": "poems",
+        "hf://datasets/ann/poems@v1/data/one.jsonl": "one.jsonl",
+        "gs://bucket/..": "data",
+    }
+    assert {address: name_of(address) for address in names} == names
 
 
 def test_only_addresses_are_remote() -> None:

@@ -1,10 +1,19 @@
-"""Launches for tests of providers."""
+"""Launches for tests of providers, and an account that calls a fake of a service."""
 
+import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-from gpubloom.providers.cloud import Launch
+import pytest
+
+from gpubloom.providers.cloud import CloudProvider, Fault, Launch
+from gpubloom.providers.http_client import Explain, RateLimit, ServiceHttp
+from tests.providers.services.web import WebService
+
+Provider = TypeVar("Provider", bound=CloudProvider)
 
 # As secret as a real one: who has it can write into the job.
 ADDRESS = "https://bucket.test/bloom/jobs/1/start.py?X-Signature=Hidden-Signature&a='b'"
@@ -28,3 +37,51 @@ def until(true: Callable[[], object]) -> None:
     while not true():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Account(Generic[Provider]):
+    """Calls a fake of a service as a worker does. `connect` makes the provider; further arguments of a call,
+    such as the name of an SSH key, are passed on to it."""
+
+    title: str
+    explain: Explain
+    connect: Callable[..., Provider]
+    launch: Callable[[], Launch] = launch
+    timeout_seconds: float = 30.0
+
+    @asynccontextmanager
+    async def opened(
+        self,
+        service: WebService,
+        *options: str,
+        rate_limit: RateLimit | None = None,
+        timeout_seconds: float | None = None,
+    ) -> AsyncIterator[Provider]:
+        http = ServiceHttp(
+            self.title,
+            service.url,
+            service.api_key,
+            rate_limit or RateLimit(0.0),
+            self.explain,
+            timeout_seconds=timeout_seconds or self.timeout_seconds,
+        )
+        provider = self.connect(http, *options)
+        try:
+            yield provider
+        finally:
+            await provider.close()
+
+    async def submit(
+        self, service: WebService, wanted: Launch, *options: str, timeout_seconds: float | None = None
+    ) -> str:
+        async with self.opened(service, *options, timeout_seconds=timeout_seconds) as provider:
+            return (await provider.submit(wanted)).id
+
+    def fault_of(
+        self, service: WebService, wanted: Launch | None = None, *, timeout_seconds: float | None = None
+    ) -> Fault:
+        """What a launch fails with."""
+        with pytest.raises(Fault) as raised:
+            asyncio.run(self.submit(service, wanted or self.launch(), timeout_seconds=timeout_seconds))
+        return raised.value

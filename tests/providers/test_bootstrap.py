@@ -411,7 +411,7 @@ def test_a_report_of_a_stranger_is_read_with_care() -> None:
     found = parse_start_report(b"\n".join(rows))
     machine, packages = found.stages
     assert (machine.state, machine.began, machine.ended) == ("done", 1700000000, 1700000009)
-    assert packages.state == "failed"
+    assert (packages.state, packages.text) == ("failed", "")
     assert found.failure is not None
     assert found.failure.code == "start_failed"
     assert len(found.lines) == 40

@@ -5,19 +5,19 @@ The fake checks every exchange against our contract and, where it is found, the 
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from gpubloom.providers.cloud import Fault, InstanceState, Launch
-from gpubloom.providers.http_client import RateLimit, ServiceHttp
+from gpubloom.providers.http_client import RateLimit
 from gpubloom.providers.lambda_cloud.machine_types import InstanceType, Specs, state_of
 from gpubloom.providers.lambda_cloud.provider import LambdaCloud, _explain
 from gpubloom.providers.registry import provider_spec
 from tests.errors import raises
-from tests.providers.launches import ADDRESS, launch, until
+from tests.providers.launches import ADDRESS, Account, launch, until
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.web import Clock, Trouble
 
@@ -39,39 +39,8 @@ def quick() -> Iterator[LambdaService]:
         yield service
 
 
-@asynccontextmanager
-async def opened(
-    service: LambdaService,
-    ssh_key: str = "",
-    rate_limit: RateLimit | None = None,
-    timeout_seconds: float = 30.0,
-) -> AsyncIterator[LambdaCloud]:
-    http = ServiceHttp(
-        "Lambda",
-        service.url,
-        service.api_key,
-        rate_limit or RateLimit(0.0),
-        _explain,
-        timeout_seconds=timeout_seconds,
-    )
-    opened_cloud = LambdaCloud(http, ssh_key, pause_seconds=0.01)
-    try:
-        yield opened_cloud
-    finally:
-        await opened_cloud.close()
-
-
-async def submit(
-    service: LambdaService, wanted: Launch, ssh_key: str = "", timeout_seconds: float = 30.0
-) -> str:
-    async with opened(service, ssh_key, timeout_seconds=timeout_seconds) as opened_cloud:
-        return (await opened_cloud.submit(wanted)).id
-
-
-def fault_of(service: LambdaService, wanted: Launch | None = None, timeout_seconds: float = 30.0) -> Fault:
-    with pytest.raises(Fault) as raised:
-        asyncio.run(submit(service, wanted or launch(), timeout_seconds=timeout_seconds))
-    return raised.value
+ACCOUNT = Account("Lambda", _explain, partial(LambdaCloud, pause_seconds=0.01))
+opened, submit, fault_of = ACCOUNT.opened, ACCOUNT.submit, ACCOUNT.fault_of
 
 
 def test_a_job_runs_on_its_own_machine_until_that_is_ended(

@@ -4,20 +4,18 @@ The fake checks every exchange against a contract that is written from the types
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from gpubloom.providers.cloud import Fault, FaultKind, InstanceState, Launch
-from gpubloom.providers.http_client import RateLimit, ServiceHttp
 from gpubloom.providers.paperspace.api_client import PaperspaceApi, explain
 from gpubloom.providers.paperspace.machine_types import Machine, state_of
 from gpubloom.providers.paperspace.provider import Paperspace
 from gpubloom.providers.registry import provider_spec
-from tests.providers.launches import ADDRESS, launch, until
+from tests.providers.launches import ADDRESS, Account, launch, until
 from tests.providers.services.paperspace_service import PaperspaceService
 from tests.providers.services.web import Clock, Trouble
 
@@ -44,33 +42,13 @@ def quick() -> Iterator[PaperspaceService]:
         yield service
 
 
-@asynccontextmanager
-async def opened(
-    service: PaperspaceService, template: str = "", timeout_seconds: float = 30.0
-) -> AsyncIterator[Paperspace]:
-    http = ServiceHttp(
-        "Paperspace", service.url, service.api_key, RateLimit(0.0), explain, timeout_seconds=timeout_seconds
-    )
-    rented = Paperspace(PaperspaceApi(http), template, pause_seconds=0.01)
-    try:
-        yield rented
-    finally:
-        await rented.close()
-
-
-async def submit(
-    service: PaperspaceService, launch: Launch, template: str = "", timeout_seconds: float = 30.0
-) -> str:
-    async with opened(service, template, timeout_seconds) as rented:
-        return (await rented.submit(launch)).id
-
-
-def fault_of(
-    service: PaperspaceService, launch: Launch | None = None, timeout_seconds: float = 30.0
-) -> Fault:
-    with pytest.raises(Fault) as raised:
-        asyncio.run(submit(service, launch or wanted(), timeout_seconds=timeout_seconds))
-    return raised.value
+ACCOUNT = Account(
+    "Paperspace",
+    explain,
+    lambda http, template="": Paperspace(PaperspaceApi(http), template, pause_seconds=0.01),
+    wanted,
+)
+opened, submit, fault_of = ACCOUNT.opened, ACCOUNT.submit, ACCOUNT.fault_of
 
 
 def test_a_job_runs_on_its_own_machine_and_leaves_neither_machine_nor_script(

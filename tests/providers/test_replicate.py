@@ -9,8 +9,7 @@ import json
 import sys
 import tarfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,14 +18,13 @@ import pytest
 
 from gpubloom.agent import JobSpec
 from gpubloom.providers.cloud import Fault, Launch
-from gpubloom.providers.http_client import RateLimit, ServiceHttp
 from gpubloom.providers.registry import provider_spec
 from gpubloom.providers.replicate.cog_model import model_files
 from gpubloom.providers.replicate.provider import Replicate, _explain
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
 from gpubloom.traincard.sync.accepted import TRAINING_PATHS
 from tests.errors import raises
-from tests.providers.launches import ADDRESS, TIMEOUT_SECONDS, until
+from tests.providers.launches import ADDRESS, TIMEOUT_SECONDS, Account, until
 from tests.providers.launches import launch as any_launch
 from tests.providers.services.replicate_service import HOST, SPEC, VERSION, ReplicateService
 from tests.providers.services.spec import misfits, published
@@ -44,28 +42,15 @@ def launch(key: str = "bloom-5f3c-a1", **changes: object) -> Launch:
     return any_launch(key, **{"gpu": "L40S", **changes})
 
 
-@asynccontextmanager
-async def opened(service: ReplicateService) -> AsyncIterator[Replicate]:
-    """As a worker opens it, but impatient."""
-    http = ServiceHttp(
-        "Replicate", service.url, service.api_key, RateLimit(0.0), _explain, timeout_seconds=4.0
-    )
-    found = Replicate(http, f"somebody/bloom:{VERSION}", "somebody/results", "L40S", pause_seconds=0.01)
-    try:
-        yield found
-    finally:
-        await found.close()
-
-
-async def submit(service: ReplicateService, wanted: Launch) -> str:
-    async with opened(service) as rented:
-        return (await rented.submit(wanted)).id
-
-
-def fault_of(service: ReplicateService, wanted: Launch | None = None) -> Fault:
-    with pytest.raises(Fault) as raised:
-        asyncio.run(submit(service, wanted or launch()))
-    return raised.value
+ACCOUNT = Account(
+    "Replicate",
+    _explain,
+    lambda http: Replicate(http, f"somebody/bloom:{VERSION}", "somebody/results", "L40S", pause_seconds=0.01),
+    launch,
+    # Impatient: some tests get no answer.
+    timeout_seconds=4.0,
+)
+opened, submit, fault_of = ACCOUNT.opened, ACCOUNT.submit, ACCOUNT.fault_of
 
 
 @pytest.mark.long

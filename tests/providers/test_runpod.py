@@ -6,20 +6,18 @@ The fake checks every exchange against our contract and, where it is found, the 
 import asyncio
 import base64
 import gzip
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from gpubloom.providers.cloud import ConsoleReader, Fault, InstanceState, Launch
-from gpubloom.providers.http_client import RateLimit, ServiceHttp
 from gpubloom.providers.registry import provider_spec
 from gpubloom.providers.runpod.gpu_types import part_of_the_world, state_of
 from gpubloom.providers.runpod.provider import RunPod, _explain
 from tests.errors import raises
 from tests.providers import launches
-from tests.providers.launches import ADDRESS, until
+from tests.providers.launches import ADDRESS, Account, until
 from tests.providers.services.runpod_service import RunPodService
 from tests.providers.services.web import Clock, Trouble
 
@@ -44,27 +42,8 @@ def quick() -> Iterator[RunPodService]:
         yield service
 
 
-@asynccontextmanager
-async def opened(service: RunPodService, timeout_seconds: float = 30.0) -> AsyncIterator[RunPod]:
-    http = ServiceHttp(
-        "RunPod", service.url, service.api_key, RateLimit(0.0), _explain, timeout_seconds=timeout_seconds
-    )
-    rented = RunPod(http, service.url, pause_seconds=0.01)
-    try:
-        yield rented
-    finally:
-        await rented.close()
-
-
-async def submit(service: RunPodService, wanted: Launch, timeout_seconds: float = 30.0) -> str:
-    async with opened(service, timeout_seconds) as rented:
-        return (await rented.submit(wanted)).id
-
-
-def fault_of(service: RunPodService, wanted: Launch | None = None) -> Fault:
-    with pytest.raises(Fault) as raised:
-        asyncio.run(submit(service, wanted or launch()))
-    return raised.value
+ACCOUNT = Account("RunPod", _explain, lambda http: RunPod(http, http.address, pause_seconds=0.01), launch)
+opened, submit, fault_of = ACCOUNT.opened, ACCOUNT.submit, ACCOUNT.fault_of
 
 
 @pytest.mark.long

@@ -16,12 +16,13 @@ from typer.testing import CliRunner, Result
 from gpubloom.cli.app import app as bloom
 from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all tables
 from gpubloom.server.accounts.hub_tokens import HubToken
+from gpubloom.server.accounts.tables import User
 from gpubloom.server.administration import key_rotation
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.database import Database
 from gpubloom.server.rentals.credentials import seal
-from gpubloom.server.rentals.tables import ProviderCredential
+from gpubloom.server.rentals.tables import ProviderCredential, Rental
 from gpubloom.server.secrets.tables import Secret
 from gpubloom.server.security.secrets import SEALED, CannotOpen, Vault
 from gpubloom.server.settings import Settings
@@ -144,6 +145,42 @@ def test_a_value_that_no_key_opens_is_left_alone(
     stored.add(HubToken(user_id=member.id, sealed=foreign, created_at=now()))
     assert "left as they are: 1" in operate("rotate-key").output
     assert foreign in {row.sealed for row in stored.all(HubToken)}
+
+
+def _rent(installation: Installation, store: str, name: str) -> Rental:
+    return installation.add(
+        Rental(
+            id=uuid4(),
+            user_id=installation.all(User)[0].id,
+            job_name=name,
+            attempt=1,
+            provider="lambda",
+            key=f"bloom-x-{name}-a1",
+            state="running",
+            store=store,
+            gpu="A10",
+            gpus=1,
+            kind="on_demand",
+            hourly=1.29,
+        )
+    )
+
+
+def test_the_key_stays_while_machines_are_connected_with_it(
+    stored: Installation, operate: Callable[..., Result]
+) -> None:
+    key = (stored.home / "secret.key").read_bytes()
+    machines = [_rent(stored, store, f"over-{store}") for store in ("bucket", "ssh", "server")]
+    result = operate("rotate-key")
+    assert "error[key_in_use]" in result.stderr
+    assert "over-ssh, over-server" in result.stderr
+    assert "over-bucket" not in result.stderr
+    assert (stored.home / "secret.key").read_bytes() == key
+    assert not (stored.home / "secret.key.old").exists()
+    assert result.exit_code != 0
+    for machine in machines:
+        stored.change(machine, state="ended")
+    assert operate("rotate-key").exit_code == 0
 
 
 def test_a_damaged_key_is_refused_with_a_sentence(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.worker.run_directory import read_result, stage_inputs
+from gpubloom.worker.inputs import stage_inputs
+from gpubloom.worker.run_directory import read_result
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 

@@ -23,7 +23,7 @@ from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.secrets.tables import Secret
 from gpubloom.server.security.secrets import Vault
 from gpubloom.worker.confinement import Confinement
-from gpubloom.worker.run_directory import newest_checkpoint, prepare_script, resume_words
+from gpubloom.worker.run_directory import AttemptResources, newest_checkpoint, prepare_script, resume_words
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
@@ -250,7 +250,9 @@ def test_a_sandboxed_scripts_variables_do_not_reach_what_starts_it(machine: Mach
     script = add_script(machine, task={"environment": {"LD_PRELOAD": "evil.so"}}, attempt=1)
     with Reservation([], [], {}) as nothing:
         confinement = Confinement(machine.settings.home)
-        spec = prepare_script(machine.run_dir(script), machine.job(script), nothing, confinement)
+        spec = prepare_script(
+            machine.run_dir(script), machine.job(script), AttemptResources(nothing, confinement)
+        )
     assert spec.environment == {}
     assert spec.folder == "work"
 
@@ -274,7 +276,9 @@ def test_a_named_dataset_lies_beside_the_script_and_no_link_leads_us_astray(
         shutil.rmtree(run_dir / "work" / "data")
         (run_dir / "work" / "data").symlink_to(outside)
         with Reservation([], [], {}) as nothing:
-            prepare_script(run_dir, machine.job(script), nothing, Confinement(machine.settings.home))
+            prepare_script(
+                run_dir, machine.job(script), AttemptResources(nothing, Confinement(machine.settings.home))
+            )
     assert (run_dir / "work" / "data" / "small" / "input.txt").read_text() == "once upon a time"
     assert list(outside.iterdir()) == []
     assert "data/small/input.txt" not in {file.name for file in artifacts(run_dir)}

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Run directory, checkpoint or model folder.")],
     data: Annotated[
-        Path | None,
-        typer.Option(help="Text or examples to evaluate on. [default: the eval split of the run]"),
+        str | None,
+        typer.Option(
+            help="Text or examples to evaluate on: a path, or an https://, hf://, s3:// or gs:// address. "
+            "[default: the eval split of the run]"
+        ),
     ] = None,
     prompts: Annotated[
         Path | None, typer.Option(help="File with prompts: one per line, or a JSON list of strings.")
@@ -45,13 +48,14 @@ def evaluate(
     from rich.console import Console
 
     from gpubloom.cli.child_process import Stopped, TaskFailed
+    from gpubloom.datasets.remote_data import is_remote
 
     console = Console(highlight=False, markup=False, stderr=as_json)
     try:
         fields = {
             "kind": "evaluate",
             "model": str(_there(model)),
-            "data_path": None if data is None else str(_there(data)),
+            "data_path": None if data is None else data if is_remote(data) else str(_there(Path(data))),
             "prompts": () if prompts is None else _prompts(prompts),
             "base": None if base is None else str(_there(base)),
             "max_new_tokens": max_new_tokens,

@@ -74,7 +74,11 @@ def run_script(
         ),
     ] = None,
     dataset: Annotated[
-        list[str] | None, typer.Option(help="Well-known dataset to download into data/NAME; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Well-known dataset, or https://, hf://, s3:// or gs:// address, copied to data/NAME; "
+            "may be repeated."
+        ),
     ] = None,
     network: Annotated[
         bool,

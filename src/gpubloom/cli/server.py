@@ -67,13 +67,15 @@ def rotate_key() -> None:
     from gpubloom.cli.database import in_database
     from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all columns
     from gpubloom.server.administration.key_rotation import rotate_key as rotated
-    from gpubloom.server.security.secrets import CannotOpen
+    from gpubloom.server.security.secrets import CannotOpen, KeyInUse
 
     settings = ready_settings()
     try:
         found = in_database(settings, lambda database: rotated(database, settings.home))
     except CannotOpen as problem:
         fail("invalid_key", str(problem), status=WRONG_INPUT)
+    except KeyInUse as problem:
+        fail(problem.code, str(problem))
     typer.echo(f"Replaced the encryption key. Values encrypted again: {found.encrypted}.")
     if found.unreadable:
         typer.echo(f"Values that no key opens, left as they are: {found.unreadable}.")

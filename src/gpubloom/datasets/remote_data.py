@@ -105,6 +105,15 @@ def is_remote(path: str | None) -> bool:
     return path is not None and "://" in path and urlsplit(path).scheme.lower() in SCHEMES
 
 
+def name_of(address: str) -> str:
+    """What a file or folder with the data of an address is called: by the last part of the address."""
+    parts = urlsplit(address)
+    path = unquote(parts.path).strip("/")
+    if parts.scheme.lower() == "hf":
+        path = re.sub(r"@[^/]*", "", path)
+    return _plain(path.rpartition("/")[2] or parts.netloc) or "data"
+
+
 def fetch_data(
     address: str,
     folder: Path,
@@ -122,8 +131,7 @@ def fetch_data(
             return base / str(json.loads(done.read_text())["path"])
         match source.scheme:
             case "https":
-                name = unquote(urlsplit(address).path).rpartition("/")[2]
-                path = _download(source, address, base / (_plain(name) or "data"))
+                path = _download(source, address, base / name_of(address))
             case "hf":
                 path = _from_hub(source, base)
             case _:

@@ -100,6 +100,11 @@ class EvaluateTask(OfAModel, EvaluationSettings):
     data_path: str | None = Field(
         None, min_length=1, description="Data to evaluate on; the default is the held-out data of the run."
     )
+    fetches_data: bool = Field(
+        True,
+        description="Whether the data of the run is fetched if it has an address. A server fetches data "
+        "before the start, by its rules for outgoing connections.",
+    )
     prompts: Prompts = ()
     lm_eval_tasks: tuple[str, ...] = Field(
         (), description="Names of lm-eval tasks; requires pip install 'gpubloom[eval]'."

@@ -8,6 +8,7 @@ goes to the host for which it was entered.
 import asyncio
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +24,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpubloom.egress import EgressRefused, Policy
 from gpubloom.egress.clients import async_client
-from gpubloom.providers.cloud import Fault, FaultKind
+from gpubloom.providers.cloud import CloudProvider, Fault, FaultKind
+from gpubloom.providers.registry import ProviderSpec
 
 TIMEOUT_SECONDS = 30.0
 _LONGEST_REMARK = 300
@@ -89,6 +91,7 @@ class ServiceHttp:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.title = title
+        self.address = address
         self.rate_limit = rate_limit
         self._key = key
         self._explain = explain
@@ -239,22 +242,27 @@ class ServiceHttp:
         return None if moment is None else max(0.0, (self.by_our_clock(moment) - self._now()).total_seconds())
 
 
-def open_http(
-    title: str,
-    address: str,
-    credentials: Mapping[str, str],
-    explain: Explain,
-    *,
-    calls_every: float,
-    launches_every: float,
-    key_name: str = "API key",
-) -> ServiceHttp:
-    """A connection with the API key that a person entered; a Fault without one."""
-    key = credentials.get("api_key", "").strip()
-    if not key:
-        raise Fault("bad_credentials", f"{title} needs an {key_name}. Enter it under Providers.")
-    rate_limit = shared_rate_limit(address, key, calls_every, launches_every)
-    return ServiceHttp(title, address, key, rate_limit, explain)
+@dataclass(frozen=True)
+class HttpProviderSpec(ProviderSpec):
+    """A provider with an HTTP API that takes a key. BLOOM_<NAME>_URL selects another address.
+
+    `connect` makes the provider from a connection and the credentials of a person.
+    """
+
+    address: str
+    explain: Explain
+    calls_every: float
+    launches_every: float
+    connect: Callable[[ServiceHttp, Mapping[str, str]], CloudProvider]
+
+    def open(self, credentials: Mapping[str, str]) -> CloudProvider:
+        given = {name: value.strip() for name, value in credentials.items()}
+        if not (key := given.get("api_key")):
+            key_title = next(field.title for field in self.fields if field.name == "api_key")
+            raise Fault("bad_credentials", f"{self.title} needs an {key_title}. Enter it under Providers.")
+        address = os.environ.get(f"BLOOM_{self.name.upper()}_URL") or self.address
+        rate_limit = shared_rate_limit(address, key, self.calls_every, self.launches_every)
+        return self.connect(ServiceHttp(self.title, address, key, rate_limit, self.explain), given)
 
 
 def _http_date(value: str | None) -> datetime | None:

@@ -84,8 +84,10 @@ def parse_start_report(content: bytes) -> StartReport:
         if found is None:
             continue
         at, name, text = float(found["at"]), _stage_name(found["stage"]), _shown(found["text"])
-        stage = stages.get(name) or Stage(name, "running", at, None, text)
-        match found["mark"]:
+        mark = found["mark"]
+        # Why a stage failed is told as the failure of the start.
+        stage = stages.get(name) or Stage(name, "running", at, None, "" if mark == "!" else text)
+        match mark:
             case "-":
                 stage = replace(stage, state="done", ended=at, text=text)
             case "!":

@@ -87,7 +87,9 @@ class ScriptTask(Part):
         "confirmed it.",
     )
     datasets: tuple[str, ...] = Field(
-        (), max_length=20, description="Named datasets that are copied into the folder of the script."
+        (),
+        max_length=20,
+        description="Named datasets and addresses of data, which are copied into the folder of the script.",
     )
     hub_models: tuple[HubName, ...] = Field(
         (),

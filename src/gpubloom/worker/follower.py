@@ -58,6 +58,7 @@ from gpubloom.worker.launcher import LaunchFailed
 from gpubloom.worker.lost_machines import stop_lost_run
 from gpubloom.worker.retries import is_outage, persist
 from gpubloom.worker.run_directory import (
+    AttemptResources,
     last_output_line,
     prepare_attempt,
     read_result,
@@ -203,16 +204,16 @@ class Follower:
             self._reservation = await self._wait_for_device()
             if self._reservation is None:
                 return
-        token, confinement, secrets = (
-            await self._hub_token(),
-            await self._confinement(),
-            await self._secrets(),
-        )
         async with self._database.read() as session:
             room = await room_for(session, self._settings, job.user_id, job.id)
-        work = asyncio.to_thread(
-            prepare_attempt, self._run_dir, job, self._reservation, token, confinement, secrets, room
+        given = AttemptResources(
+            self._reservation,
+            await self._confinement(),
+            hub_token=await self._hub_token(),
+            secrets=await self._secrets(),
+            room=room,
         )
+        work = asyncio.to_thread(prepare_attempt, self._run_dir, job, given)
         try:
             spec = await self._meanwhile(work)
         except ProviderError as problem:
@@ -319,7 +320,7 @@ class Follower:
         """The attempt cannot be started: on account of the job, or of this machine's disk."""
         if (fault := fault_of(problem) or await self._disk.examine()) is not None:
             await self._requeue(fault, await self._status())
-        await self._end("not_started", str(problem))
+        await self._end(problem.code, str(problem))
 
     async def _requeue(self, fault: DiskFault, status: AgentStatus) -> NoReturn:
         """Queue a job again of which nothing runs: the disk of this machine is at fault."""

@@ -21,6 +21,7 @@ import gpubloom
 from gpubloom.agent import JobSpec
 from gpubloom.agent.progress.imports import knows_traincard
 from gpubloom.datasets.named import known
+from gpubloom.datasets.remote_data import is_remote
 from gpubloom.errors import InputError
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Fault, Instance, Launch, Prefetch
@@ -290,7 +291,7 @@ def prefetch_of(job: TrainingJob) -> Prefetch:
     if job.kind != "script":
         return Prefetch()
     task = script_task(job.config)
-    named = [file for name in task.datasets for file in known(name).files]
+    named = [file for name in task.datasets if not is_remote(name) for file in known(name).files]
     return Prefetch(
         models=task.hub_models,
         datasets=task.hub_datasets,

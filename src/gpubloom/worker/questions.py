@@ -18,6 +18,7 @@ from uuid import UUID
 from sqlalchemy import select
 
 from gpubloom.datasets.documents.questions import parse, prompt, request_tokens
+from gpubloom.server.accounts.tables import User
 from gpubloom.server.datasets.files import dataset_file, dataset_folder, rejected_file
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import Database
@@ -40,8 +41,8 @@ _RETRIES = RetryPolicy(first_pause=1.0, longest_pause=30.0, max_calls=6, max_sec
 _MOST_REFUSALS = 3
 _LONGEST_PAUSE = 60.0
 
-# How many bytes the dataset may take in all.
-Room = Callable[[], Awaitable[int]]
+# Why nothing may be asked any more, for a dataset that takes so many bytes; None: go on.
+WhyStop = Callable[[int], Awaitable[str | None]]
 
 
 async def generate_questions(
@@ -56,12 +57,16 @@ async def generate_questions(
     except FileNotFoundError:
         return _failed("The dataset with the passages was deleted. Order the questions again from another.")
 
-    async def room() -> int:
+    async def why_stop(size: int) -> str | None:
         async with database.read() as session:
+            if await session.scalar(select(User.disabled).where(User.id == dataset.user_id)):
+                return "The account is disabled. Continue when an admin has enabled it again."
             stored = await session.scalar(select(Dataset.size).where(Dataset.id == dataset.id))
-            return await room_left(session, settings, dataset.user_id) + (stored or 0)
+            if size > await room_left(session, settings, dataset.user_id) + (stored or 0):
+                return "Your storage is full. Delete a dataset, a model or a job, then continue."
+        return None
 
-    asking = await asyncio.to_thread(_Asking, order, passages, folder / "answers.jsonl", room, seen)
+    asking = await asyncio.to_thread(_Asking, order, passages, folder / "answers.jsonl", why_stop, seen)
     if order.get("stopping"):
         asking.end_reason = "Stopped on request."
     else:
@@ -150,12 +155,12 @@ class _Answer:
 
 class _Asking:
     def __init__(
-        self, order: dict[str, Any], passages: _Lines, answers: Path, room: Room, seen: dict[str, Any]
+        self, order: dict[str, Any], passages: _Lines, answers: Path, why_stop: WhyStop, seen: dict[str, Any]
     ) -> None:
         self._order = order
         self._passages = passages
         self._path = answers
-        self._room = room
+        self._why_stop = why_stop
         self._seen = seen
         self._answers: dict[int, _Answer] = {}
         # Of all answers; `_bytes` with what they add to the dataset.
@@ -178,8 +183,6 @@ class _Asking:
         for index in pending:
             passage = self._passages[index]
             most = request_tokens(len(passage["text"])) + self._order["max_answer_tokens"]
-            if self._bytes > await self._room():
-                self.end_reason = "Your storage is full. Delete a dataset, a model or a job, then continue."
             if self._tokens + self._reserved + most > self._order["most_tokens"]:
                 limit = f"{self._order['most_tokens']:,}"
                 self.end_reason = f"The limit of {limit} tokens is reached. Continue with a higher limit."
@@ -197,13 +200,19 @@ class _Asking:
         messages = prompt(passage["text"], self._order["pairs"], passage["source"]["heading"])
         tokens = self._order["max_answer_tokens"]
 
+        async def ask() -> Reply:
+            # Before every request: each may cost money, and may be tried again for minutes.
+            if (reason := await self._why_stop(self._bytes)) is not None:
+                raise EndpointFailed(reason)
+            return await client.ask(messages, tokens)
+
         async def paused(problem: Exception, pause: float) -> None:
             asked = problem.retry_after if isinstance(problem, EndpointUnavailable) else 0.0
             await asyncio.sleep(min(_LONGEST_PAUSE, max(pause, asked)))
 
         try:
             reply = await retry_async(
-                lambda: client.ask(messages, tokens),
+                ask,
                 _RETRIES,
                 is_transient=lambda problem: isinstance(problem, EndpointUnavailable),
                 wait=paused,

@@ -1,10 +1,8 @@
 """Prepare the run directory of a job for an attempt, and read what the attempt left. Plain file work.
 
-A job is a training, a script or a task; `prepare_attempt` returns what the agent runs for any of them. The
-data and the model of a training on a rented instance are linked into `inputs`, so that they are uploaded
-with the run directory; what comes back from the instance is never written to them (`traincard.sync.apply`).
-The files of a script lie in `work` since the job was made, and what the script saves there is what it
-resumes from.
+A job is a training, a script or a task; `prepare_attempt` returns what the agent runs for any of them. What
+they read is brought by `inputs.py`. The files of a script lie in `work` since the job was made, and what the
+script saves there is what it resumes from.
 
 An earlier attempt may have left anything in the directory, links included: nothing is read or written through
 one (`traincard.safe_paths`).
@@ -15,7 +13,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,16 +22,12 @@ import gpubloom
 from gpubloom.agent import AgentFiles
 from gpubloom.agent.progress.files import Saved, find_saved
 from gpubloom.agent.spec import JobSpec
-from gpubloom.datasets.downloading import FetchProblem
-from gpubloom.datasets.named import prepare_named
-from gpubloom.datasets.remote_data import fetch_data, is_remote
-from gpubloom.errors import InputError
-from gpubloom.plan import Plan, TrainConfig, find_files, run_files
+from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.plan.backends import interpreter_for
 from gpubloom.plan.tasks import RESULT_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.providers.base import ProviderError, Reservation
 from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
-from gpubloom.server.jobs.files import folder_files, note_brought, read_brought, was_brought
+from gpubloom.server.jobs.files import folder_files, read_brought, was_brought
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.states import Kind
 from gpubloom.server.jobs.summary import storable
@@ -45,93 +39,34 @@ from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.safe_paths import (
     is_file_beneath,
     look_beneath,
-    parent_beneath,
     read_json_beneath,
     remove_beneath,
     walk_beneath,
 )
 from gpubloom.traincard.sync.apply import has_received
 from gpubloom.worker.confinement import REPORT_FOLDERS, Confinement
+from gpubloom.worker.inputs import bring_datasets, bring_inputs, remove_inputs
 
-INPUTS = "inputs"
 # Lines of the agent's own in the output.
 _AGENT_NOTE = "[bloom-agent]"
-_DATA_FOLDER = "data"
 LARGEST_RESULT_BYTES = 4 << 20
 _TOKEN_FILE = "hub-token"  # noqa: S105 - a file's name
 
 
-def stage_inputs(run_dir: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """The config with paths that hold wherever the run directory lies. ValueError, OSError: a file is gone.
+@dataclass(frozen=True)
+class AttemptResources:
+    """What the worker gives an attempt besides its row.
 
-    The same config gives the same result, so a later attempt finds everything in place.
+    `hub_token`: for a task that pushes to a hub. `secrets` go to the agent on this machine through a file
+    that it removes; to a rented instance they travel with its start address (`SentBundle.address_with`).
+    `room`: how many bytes of data may be fetched for it.
     """
-    data, model = dict(config.get("data") or {}), dict(config.get("model") or {})
-    tokenizer = dict(data.get("tokenizer") or {})
-    if model.get("path"):
-        if tokenizer.get("path") and Path(tokenizer["path"]).is_relative_to(model["path"]):
-            inside = Path(tokenizer["path"]).relative_to(model["path"])
-            tokenizer["path"] = str(Path(INPUTS, "model", inside))
-        model["path"] = _bring(run_dir, "model", str(model["path"]))
-    if tokenizer.get("path") and not str(tokenizer["path"]).startswith(f"{INPUTS}/"):
-        tokenizer["path"] = _bring(run_dir, "tokenizer", str(tokenizer["path"]))
-    for name in ("train_path", "eval_path"):
-        # What has an address, the machine fetches itself.
-        if data.get(name) and not is_remote(str(data[name])):
-            data[name] = _bring(run_dir, name.removesuffix("_path"), str(data[name]))
-    if data.get("mix"):
-        data["mix"] = [
-            {**each, "path": _bring(run_dir, f"mix-{number}", str(each["path"]))}
-            for number, each in enumerate(data["mix"], 1)
-        ]
-    if tokenizer:
-        data["tokenizer"] = tokenizer
-    return {**config, "data": data, **({"model": model} if model else {})}
 
-
-def _bring(run_dir: Path, name: str, path: str) -> str:
-    """A file, folder or pattern under `inputs/<name>`; its path from the run directory."""
-    files = find_files(path)
-    if not files:
-        raise InputError("data_empty", f"There are no files at {path}.")
-    is_file = Path(path).expanduser().is_file()
-    top = files[0].parent if is_file else _top_of(files, path)
-    link_name = Path(INPUTS, name)
-    for file in files:
-        _link(file, run_dir, (link_name / file.relative_to(top)).as_posix())
-    return str(link_name / files[0].name) if is_file else str(link_name)
-
-
-def _top_of(files: list[Path], path: str) -> Path:
-    folder = Path(path).expanduser()
-    return folder if folder.is_dir() else Path(os.path.commonpath([file.parent for file in files]))
-
-
-def _link(source: Path, run_dir: Path, target: str) -> None:
-    real = source.resolve(strict=True)
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with parent_beneath(run_dir, target, make=True) as (folder, name):
-        try:
-            there = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            pass
-        else:
-            if stat.S_ISREG(there.st_mode) and there.st_size == real.stat().st_size:
-                return
-            os.unlink(name, dir_fd=folder)
-        try:
-            os.link(real, name, dst_dir_fd=folder)
-        except OSError:
-            # Another disk.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            copy = os.open(name, flags, 0o644, dir_fd=folder)
-            with os.fdopen(copy, "wb") as to, real.open("rb") as file:
-                shutil.copyfileobj(file, to)
-
-
-def _remove_inputs(run_dir: Path) -> None:
-    """They are links to the originals, which a training on this machine must not be able to change."""
-    remove_beneath(run_dir, INPUTS, folder=True)
+    reservation: Reservation
+    confinement: Confinement
+    hub_token: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    room: int = 0
 
 
 def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], attempt: int) -> None:
@@ -184,9 +119,7 @@ def write_control(run_dir: Path, want: str, settings: dict[str, Any], saves: int
         control.want(want)  # type: ignore[arg-type]
 
 
-def prepare_script(
-    run_dir: Path, job: TrainingJob, reservation: Reservation, confinement: Confinement
-) -> JobSpec:
+def prepare_script(run_dir: Path, job: TrainingJob, given: AttemptResources) -> JobSpec:
     """What an agent runs, here or on an instance. ProviderError with a sentence: it cannot run here.
 
     Called while nothing of the run lives.
@@ -201,7 +134,7 @@ def prepare_script(
     control = ControlFile(run_dir)
     if control.read().want != "run":
         control.want("run")
-    _bring_datasets(run_dir, confinement.home, task)
+    bring_datasets(run_dir, job, given.confinement.home, given.secrets, given.room)
     added, note = resume_words(run_dir, task, job.attempt)
     limit = None if job.max_hours is None else job.max_hours * 3600
     came_from_remote = has_received(run_dir)
@@ -222,7 +155,7 @@ def prepare_script(
         total_steps=task.total_steps,
     )
     if job.target == "local" and (task.sandboxed or came_from_remote):
-        return confinement.of_a_script(spec, job, reservation, network=task.network)
+        return given.confinement.of_a_script(spec, job, given.reservation, network=task.network)
     return spec
 
 
@@ -236,23 +169,6 @@ def _remove_planted(run_dir: Path) -> None:
         for path, found in walk_beneath(run_dir, folder):
             if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
                 remove_beneath(run_dir, path)
-
-
-def _bring_datasets(run_dir: Path, home: Path, task: ScriptTask) -> None:
-    """From the cache, or from where they lie in the world: the script itself may have no network."""
-    folder = run_dir / WORK_FOLDER / _DATA_FOLDER
-    for name in task.datasets:
-        # An earlier attempt may have left a link in its place, to have us write where it cannot.
-        for path in (folder, folder / name):
-            if path.is_symlink():
-                path.unlink()
-        try:
-            prepared = prepare_named(name, folder, home=home)
-        except FetchProblem as problem:
-            raise ProviderError(
-                "dataset_not_fetched", f"The dataset {name} could not be downloaded: {problem}"
-            ) from problem
-        note_brought(run_dir, prepared.files)
 
 
 def resume_words(run_dir: Path, task: ScriptTask, attempt: int) -> tuple[tuple[str, ...], str]:
@@ -344,55 +260,30 @@ def _only_noted(sentence: str) -> dict[str, Any]:
     return {"notes": [sentence]}
 
 
-def prepare_attempt(
-    run_dir: Path,
-    job: TrainingJob,
-    reservation: Reservation,
-    hub_token: str | None,
-    confinement: Confinement,
-    secrets: Mapping[str, str],
-    room: int,
-) -> JobSpec:
-    """Makes the run directory ready. ProviderError with a sentence: the job cannot run here.
-
-    `room`: how many bytes of data may be fetched for it.
-
-    `secrets` go to the agent on this machine through a file that it removes; to a rented instance they travel
-    with its start address (`SentBundle.address_with`).
-    """
-    spec = replace(
-        _prepared(run_dir, job, reservation, hub_token, confinement, secrets, room),
-        secrets=tuple(sorted(secrets)),
-    )
-    if secrets and job.target == "local":
-        AgentFiles(run_dir).write_secrets(secrets)
+def prepare_attempt(run_dir: Path, job: TrainingJob, given: AttemptResources) -> JobSpec:
+    """Makes the run directory ready. ProviderError with a sentence: the job cannot run here."""
+    spec = replace(_prepared(run_dir, job, given), secrets=tuple(sorted(given.secrets)))
+    if given.secrets and job.target == "local":
+        AgentFiles(run_dir).write_secrets(given.secrets)
     return spec
 
 
-def _prepared(
-    run_dir: Path,
-    job: TrainingJob,
-    reservation: Reservation,
-    hub_token: str | None,
-    confinement: Confinement,
-    secrets: Mapping[str, str],
-    room: int,
-) -> JobSpec:
+def _prepared(run_dir: Path, job: TrainingJob, given: AttemptResources) -> JobSpec:
     if job.target == "local":
-        _remove_inputs(run_dir)
+        remove_inputs(run_dir)
     if job.kind == "script":
-        return prepare_script(run_dir, job, reservation, confinement)
+        return prepare_script(run_dir, job, given)
     if job.kind == "train":
         _bring_checkpoint(run_dir, job)
-        prepare_run(run_dir, _config(run_dir, job, secrets, room), job.plan, job.attempt)
+        prepare_run(run_dir, bring_inputs(run_dir, job, given.secrets, given.room), job.plan, job.attempt)
     else:
-        prepare_task(run_dir, job.config, hub_token)
+        prepare_task(run_dir, bring_inputs(run_dir, job, given.secrets, given.room), given.hub_token)
     resumes = job.attempt > 1 or job.branch is not None
     command = command_of(job.kind, job.config, resumes=resumes)
     spec = JobSpec(job_id=str(job.id), run_dir=run_dir, attempt=job.attempt, command=command)
     if job.target != "local":
         return spec
-    return confinement.of_a_training(spec, job, reservation, network=hub_token is not None)
+    return given.confinement.of_a_training(spec, job, given.reservation, network=given.hub_token is not None)
 
 
 def _bring_checkpoint(run_dir: Path, job: TrainingJob) -> None:
@@ -418,34 +309,3 @@ def _bring_checkpoint(run_dir: Path, job: TrainingJob) -> None:
         with file.open() as original, (partial / file.name).open("wb") as copy:
             shutil.copyfileobj(original, copy, 1 << 20)
     partial.rename(target)
-
-
-def fetch_inputs(
-    run_dir: Path, config: dict[str, Any], secrets: Mapping[str, str], room: int
-) -> dict[str, Any]:
-    """The config with files in place of addresses. They are fetched here: a training on this machine has no
-    network. FetchProblem: an address gives no data, or more than there is room for."""
-    data = dict(config.get("data") or {})
-    remote = {name: str(path) for name in ("train_path", "eval_path") if is_remote(path := data.get(name))}
-    for name, address in remote.items():
-        found = fetch_data(address, run_dir / INPUTS / "data", secrets, trusted=False, room=room)
-        room -= sum(file.stat().st_size for file in (found, *found.rglob("*")) if file.is_file())
-        data[name] = str(found.relative_to(run_dir))
-    return {**config, "data": data} if remote else config
-
-
-def _config(run_dir: Path, job: TrainingJob, secrets: Mapping[str, str], room: int) -> dict[str, Any]:
-    if job.target == "local":
-        try:
-            return fetch_inputs(run_dir, job.config, secrets, room)
-        except FetchProblem as problem:
-            raise ProviderError(
-                problem.code, f"The training data could not be fetched: {problem}"
-            ) from problem
-    try:
-        return stage_inputs(run_dir, job.config)
-    except (ValueError, OSError) as problem:
-        # With its cause: a fault of this machine's disk is not the job's.
-        raise ProviderError(
-            "inputs_not_packaged", f"The inputs of the training cannot be packaged: {problem}"
-        ) from problem

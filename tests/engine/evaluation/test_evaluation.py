@@ -96,6 +96,28 @@ def test_pieces_of_a_long_row_and_one_document_at_a_time_give_the_same_loss(
     assert pieces["loss"] == pytest.approx(whole["loss"], abs=1e-5)
 
 
+def test_an_address_of_a_run_is_followed_only_where_that_is_allowed(
+    trained: Trained, evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "rented"
+    shutil.copytree(trained.folder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["data"]["train_path"] = "https://data.example.org/rows.jsonl"
+    (folder / "config.json").write_text(json.dumps(config))
+    asked: list[str] = []
+
+    def fetch(address: str, _: Path) -> Path:
+        asked.append(address)
+        return trained.data
+
+    monkeypatch.setattr("gpubloom.engine.data.dataset.fetch_data", fetch)
+    found = evaluate(folder, fetches_data=False)
+    assert (found["perplexity"]["tuned"], asked) == (None, [])
+    assert "https://data.example.org/rows.jsonl" in found["notes"][0]
+    assert evaluate(folder, "own")["perplexity"]["tuned"]
+    assert asked == ["https://data.example.org/rows.jsonl"]
+
+
 def test_a_file_can_be_named_and_is_read_as_the_run_read_its_own(
     trained: Trained, evaluate: Evaluate, tmp_path: Path
 ) -> None:

@@ -82,6 +82,8 @@ class LambdaService(WebService):
                 return _error(400, "global/quota-exceeded", "Quota exceeded.")
             case "bad_credentials":
                 return _error(401, "global/invalid-api-key", "API key was invalid, expired, or deleted.")
+            case "inactive_account":
+                return _error(403, "global/account-inactive", "Your account is inactive.")
             case "refused":
                 return _error(400, "global/invalid-parameters", f"Invalid request data: {request.body}")
             case "rate_limited":

@@ -24,9 +24,18 @@ from tests.providers.services.machine import Machine, plain_machine
 # `hang`: nothing is done, nobody answers. `late`: it is done, nobody answers. `cut`: it is done, and the
 # connection breaks before the answer.
 Trouble = Literal[
-    "no_capacity", "quota", "bad_credentials", "rate_limited", "unavailable", "refused", "hang", "late", "cut"
+    "no_capacity",
+    "quota",
+    "bad_credentials",
+    "inactive_account",
+    "rate_limited",
+    "unavailable",
+    "refused",
+    "hang",
+    "late",
+    "cut",
 ]
-_OF_LAUNCHES: set[Trouble] = {"no_capacity", "quota", "refused", "late", "cut"}
+_OF_LAUNCHES: set[Trouble] = {"no_capacity", "quota", "inactive_account", "refused", "late", "cut"}
 RETRY_AFTER_SECONDS = 7
 
 

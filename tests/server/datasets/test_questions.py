@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpubloom.server.accounts.tables import User
+from gpubloom.server.datasets.tables import Dataset
 from gpubloom.traincard.retry import RetryPolicy
 from gpubloom.worker import model_clients
 from gpubloom.worker import questions as asking
@@ -171,6 +172,44 @@ def test_full_storage_ends_an_order_that_can_be_continued(
     again = browser.post(f"/api/datasets/{made['id']}/questions/continue", json={})
     assert again.status_code == 200, again.text
     assert inspected(server, browser, made["id"])["questions"]["passages_done"] == count
+
+
+@pytest.mark.long
+def test_the_orders_of_a_disabled_account_ask_nothing_more(
+    server: Server, member: User, endpoint: FakeEndpoint, installation: Installation
+) -> None:
+    browser = server.signed_in(member)
+    passages = _passages(server, browser)
+
+    def disable(passage: str) -> str:
+        installation.change(member, disabled=True)
+        return pair_about(passage)
+
+    endpoint.answer = disable
+    begun = _order(browser, passages, endpoint)
+    prepare(server.settings)
+    asked, count = len(endpoint.asked), passages["documents"]["passages"]
+    # Those that were under way when the account was disabled.
+    assert 0 < asked <= model_clients.RemoteClient.at_once < count
+    [row] = [row for row in installation.all(Dataset) if str(row.id) == begun["id"]]
+    assert row.questions is not None
+    assert "account is disabled" in row.questions["end_reason"]
+    assert row.questions["passages_done"] == asked
+
+    installation.change(member, disabled=False)
+    browser = server.signed_in(member)
+    endpoint.answer = pair_about
+    again = browser.post(f"/api/datasets/{begun['id']}/questions/continue", json={})
+    assert again.status_code == 200, again.text
+    assert inspected(server, browser, begun["id"])["questions"]["passages_done"] == count
+    assert len(endpoint.asked) == count, "no passage is asked about twice"
+
+    waiting = _order(browser, passages, endpoint)
+    installation.change(member, disabled=True)
+    prepare(server.settings)
+    assert len(endpoint.asked) == count, "an order that waits is not begun"
+    [row] = [row for row in installation.all(Dataset) if str(row.id) == waiting["id"]]
+    assert "account is disabled" in (row.problem or "")
 
 
 @on_sqlite

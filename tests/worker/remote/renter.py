@@ -1,5 +1,6 @@
 """Somebody whose jobs run on rented machines."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -31,6 +32,10 @@ POLL_INTERVALS = PollIntervals(
     terminate=2.0,
     margin=3.0,
     agent=QUICK,
+)
+# Over SSH each file is a call of a program: not as many batches in a second as of other stores.
+SSH_POLL_INTERVALS = replace(
+    POLL_INTERVALS, receive=0.5, look=1.0, silence=30.0, agent={**POLL_INTERVALS.agent, "every": 1.0}
 )
 
 

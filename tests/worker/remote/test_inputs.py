@@ -2,14 +2,18 @@
 
 import asyncio
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from gpubloom.plan import TrainConfig, find_files
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.secrets.tables import Secret
+from gpubloom.server.security.secrets import Vault
 from gpubloom.traincard.sync.accepted import TRAINING_PATHS, Entry, RefusedEntryError
 from gpubloom.traincard.sync.apply import RunFolder
-from gpubloom.worker.run_directory import stage_inputs
+from gpubloom.worker.inputs import stage_inputs
+from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
 from tests.worker.remote.renter import Renter
 
 TEXT = "To be, or not to be, that is the question.\n" * 400
@@ -104,3 +108,31 @@ def test_a_training_of_our_own_engine_takes_its_data_and_our_package_along(
     assert (there.parent / "site/gpubloom/engine/trainer.py").is_file()
     assert "torch" in " ".join(rented.launch.packages)
     assert not any("gpubloom" in package for package in rented.launch.packages)
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("s3")
+def test_the_data_of_a_script_by_address_arrives_with_its_files(renter: Renter, bucket: S3Server) -> None:
+    pytest.importorskip("obstore")
+    (bucket.folder / "bucket" / "corpus").mkdir(parents=True, exist_ok=True)
+    (bucket.folder / "bucket" / "corpus" / "words.txt").write_text(TEXT)
+    vault = Vault.of(renter.settings.home)
+    secrets = {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{bucket.port}",
+    }
+    for name, value in secrets.items():
+        sealed = vault.seal(value, f"secret:{renter.user.id}::{name}")
+        renter.installation.add(Secret(id=uuid4(), user_id=renter.user.id, name=name, sealed=sealed))
+    code = "print('read', len(open('data/corpus/words.txt').read()))\n"
+    job_id = renter.rent_script({"train.py": code}, datasets=["s3://bucket/corpus/"])
+    renter.installation.change(renter.job(job_id), secrets=sorted(secrets))
+
+    async def scenario() -> TrainingJob:
+        async with renter.worker():
+            return await renter.until(job_id, "completed", "failed")
+
+    job = asyncio.run(scenario())
+    assert job.status == "completed", f"{job.error_message}\n{renter.output(job_id)}"
+    assert f"read {len(TEXT)}" in renter.output(job_id)

@@ -5,7 +5,6 @@ The machines are pods of the fake RunPod. Each one starts OpenSSH's server, with
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tests.providers.services.runpod_service import RunPodService
 from tests.server.installation import Installation
 from tests.storage.ssh_machine import sshd_program
 from tests.waiting import wait_until
-from tests.worker.remote.renter import POLL_INTERVALS
+from tests.worker.remote.renter import SSH_POLL_INTERVALS
 from tests.worker.remote.shopper import OFFERS, Shopper
 from tests.worker.remote.toy_provider import ToyService
 
@@ -52,9 +51,7 @@ def shopper(
     """Somebody whose installation has neither a bucket nor a public address."""
     monkeypatch.setattr("tests.worker.machine.TIMEOUT_SECONDS", 400)
     with Shopper(installation, None, service).shopping(tmp_path) as shopper:
-        # Each file is a call of a program: not as many batches in a second as of other stores.
-        agent = {**POLL_INTERVALS.agent, "every": 1.0}
-        shopper.poll_intervals = replace(POLL_INTERVALS, receive=0.5, look=1.0, silence=30.0, agent=agent)
+        shopper.poll_intervals = SSH_POLL_INTERVALS
         shopper.connect_by_http("runpod", runpod.credentials)
         yield shopper
 

@@ -7,7 +7,7 @@ import pytest
 from gpubloom.providers.base import Reservation
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.worker.confinement import Confinement
-from gpubloom.worker.run_directory import prepare_script
+from gpubloom.worker.run_directory import AttemptResources, prepare_script
 from tests.worker.remote.renter import Renter
 
 pytest.importorskip("obstore")
@@ -81,9 +81,12 @@ def test_a_script_runs_in_the_sandbox_once_a_machine_has_sent_files_into_its_fol
     renter.installation.change(renter.job(job_id), target="local", attempt=2)
     run_dir, confinement = renter.run_dir(job_id), Confinement(renter.settings.home)
     with Reservation([], [], {}) as nothing:
-        assert prepare_script(run_dir, renter.job(job_id), nothing, confinement).confinement is None
+        assert (
+            prepare_script(run_dir, renter.job(job_id), AttemptResources(nothing, confinement)).confinement
+            is None
+        )
         (run_dir / ".arriving").mkdir()
         (run_dir / ".arriving/received-1.json").write_text("{}")
-        spec = prepare_script(run_dir, renter.job(job_id), nothing, confinement)
+        spec = prepare_script(run_dir, renter.job(job_id), AttemptResources(nothing, confinement))
     assert spec.confinement is not None
     assert "sandbox" in spec.note

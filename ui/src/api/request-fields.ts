@@ -117,6 +117,7 @@ export const NewEvaluation = {
   "max_new_tokens": {"type":"integer","minimum":1,"maximum":4096,"default":128},
   "max_batches": {"type":"integer","minimum":1,"maximum":1000000000,"default":20},
   "checkpoint_id": {"type":"string"},
+  "data_path": {"type":"string","minLength":1,"maxLength":1000},
   "prompts": {"type":"array","maxItems":1000,"items":{"type":"string","minLength":1,"maxLength":20000}},
   "lm_eval_tasks": {"type":"array","maxItems":50,"items":{"type":"string","minLength":1,"maxLength":120,"pattern":"^[\\w.,:/-]+$"}},
 } as const;
@@ -213,7 +214,7 @@ export const NewMlJob = {
   "provider": {"type":"string","minLength":1,"maxLength":100},
   "packages": {"type":"array","maxItems":200,"items":{"type":"string","minLength":1,"maxLength":100}},
   "environment": {"type":"object","maxProperties":100,"default":{},"items":{"type":"string"}},
-  "datasets": {"type":"array","maxItems":20,"default":[],"items":{"type":"string","minLength":1,"maxLength":100}},
+  "datasets": {"type":"array","maxItems":20,"default":[],"items":{"type":"string","minLength":1,"maxLength":1000}},
   "budget": {"type":"number","minimum":0,"maximum":1000000},
   "max_hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
   "failover": {"type":"array","maxItems":5,"items":{"type":"object"}},

@@ -5842,6 +5842,12 @@ export interface components {
              */
             data_path: string | null;
             /**
+             * Fetches Data
+             * @description Whether the data of the run is fetched if it has an address. A server fetches data before the start, by its rules for outgoing connections.
+             * @default true
+             */
+            fetches_data: boolean;
+            /**
              * Prompts
              * @default []
              */
@@ -8238,6 +8244,11 @@ export interface components {
              * @description A checkpoint of the job. If empty: the finished model.
              */
             checkpoint_id?: string | null;
+            /**
+             * Data Path
+             * @description Data to evaluate on: an https://, hf://, s3:// or gs:// address. If empty: the eval split of the job. Private data needs the secrets that trainings use.
+             */
+            data_path?: string | null;
             /** Prompts */
             prompts?: string[];
             /** Lm Eval Tasks */
@@ -11016,7 +11027,7 @@ export interface components {
             sandboxed: boolean;
             /**
              * Datasets
-             * @description Named datasets that are copied into the folder of the script.
+             * @description Named datasets and addresses of data, which are copied into the folder of the script.
              * @default []
              */
             datasets: string[];
@@ -17899,7 +17910,7 @@ export interface operations {
                     };
                     /**
                      * Datasets
-                     * @description Named datasets, copied to data/NAME next to the script.
+                     * @description Named datasets, and https://, hf://, s3:// or gs:// addresses, copied to data/NAME next to the script. NAME is the name of the dataset, or the last part of the address.
                      * @default []
                      */
                     datasets?: string[];
@@ -18155,7 +18166,7 @@ export interface operations {
                     };
                     /**
                      * Datasets
-                     * @description Named datasets, copied to data/NAME next to the script.
+                     * @description Named datasets, and https://, hf://, s3:// or gs:// addresses, copied to data/NAME next to the script. NAME is the name of the dataset, or the last part of the address.
                      * @default []
                      */
                     datasets?: string[];

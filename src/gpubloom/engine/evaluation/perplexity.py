@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpubloom.datasets.remote_data import is_remote
 from gpubloom.datasets.source import plugged_suffixes
 from gpubloom.engine.checkpoint import checkpoint_folder, list_checkpoints
 from gpubloom.engine.checkpoint.format import PROGRESS_FILE
@@ -45,10 +46,13 @@ class HeldOut:
     notes: tuple[str, ...]
 
 
-def open_held_out(found: ResolvedModel, data_path: str | None, context_length: int) -> HeldOut | str:
+def open_held_out(
+    found: ResolvedModel, data_path: str | None, context_length: int, *, fetches: bool = True
+) -> HeldOut | str:
     """The rows to evaluate on, rendered and masked as in training; or a sentence: why there are none.
 
-    `context_length` is the model's: rows are no longer.
+    `context_length` is the model's: rows are no longer. `fetches`: whether an address in the run's config is
+    followed; its owner may be another than who runs this process.
     """
     if data_path is not None:
         return _of_file(found, data_path, context_length)
@@ -56,11 +60,14 @@ def open_held_out(found: ResolvedModel, data_path: str | None, context_length: i
         return (
             "This model does not come from a run, so it has no held-out data: choose a file to evaluate on."
         )
+    addresses = filter(is_remote, (found.config.data.train_path, found.config.data.eval_path))
+    if not fetches and (address := next(addresses, None)) is not None:
+        return f"The data of the run is at {address}. To evaluate on it, enter this address as the data."
     return _of_run(found, found.config, found.run_dir)
 
 
 def _of_run(found: ResolvedModel, config: TrainConfig, run_dir: Path) -> HeldOut | str:
-    data = _with_own_tokenizer(found, config.data)
+    data = _with_own_tokenizer(found, _of_folder(config.data, run_dir))
     try:
         dataset = Dataset.open(data, config.context_length)
     except ValueError as problem:
@@ -74,11 +81,28 @@ def _of_run(found: ResolvedModel, config: TrainConfig, run_dir: Path) -> HeldOut
     return HeldOut(dataset.eval, config.batch_size, notes)
 
 
+def _of_folder(data: DataConfig, run_dir: Path) -> DataConfig:
+    """A run names the data that was fetched or sent for it by its path in the run directory."""
+
+    def absolute(path: str | None) -> str | None:
+        return path if path is None or not (run_dir / path).exists() else str(run_dir / path)
+
+    return data.model_copy(
+        update={
+            "train_path": absolute(data.train_path),
+            "eval_path": absolute(data.eval_path),
+            "mix": [each.model_copy(update={"path": absolute(each.path)}) for each in data.mix],
+        }
+    )
+
+
 def _of_file(found: ResolvedModel, data_path: str, context_length: int) -> HeldOut:
     file, config = Path(data_path), found.config
     asked = DataConfig() if config is None else config.data
     is_table = file.suffix.lower() in {*_EXAMPLE_SUFFIXES, *plugged_suffixes()}
-    kind = "examples" if is_table or (asked.kind == "examples" and file.suffix == ".txt") else "text"
+    # A folder, or an address of one, has what the run was trained on.
+    same = asked.kind == "examples" and file.suffix in {"", ".txt"}
+    kind = "examples" if is_table or same else "text"
     alone: dict[str, Any] = {"eval_path": None, "eval_fraction": 0.0, "mix": [], "weight": 1.0, "name": None}
     data = asked.model_copy(update={"kind": kind, "train_path": data_path, **alone})
     length = min(context_length, _LONGEST_ROW if config is None else config.context_length)

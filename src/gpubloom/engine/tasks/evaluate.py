@@ -125,7 +125,9 @@ class _Evaluation:
             return None
 
     def _open_held_out(self, found: ResolvedModel) -> HeldOut | None:
-        held_out = open_held_out(found, self._task.data_path, self._registry.context_length)
+        held_out = open_held_out(
+            found, self._task.data_path, self._registry.context_length, fetches=self._task.fetches_data
+        )
         if isinstance(held_out, str):
             self._notes.append(held_out)
             return None

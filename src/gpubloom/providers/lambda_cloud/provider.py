@@ -4,9 +4,7 @@ An instance is billed from its launch until it is terminated through the API; sw
 does not stop the bill.
 """
 
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gpubloom.offers import PriceRow
@@ -14,7 +12,6 @@ from gpubloom.providers.cloud import (
     KEY_PREFIX,
     Capabilities,
     Capability,
-    CloudProvider,
     CredentialField,
     Fault,
     FaultKind,
@@ -25,7 +22,7 @@ from gpubloom.providers.cloud import (
     ignoring_gone,
 )
 from gpubloom.providers.cloud_init import user_data_script
-from gpubloom.providers.http_client import ServiceHttp, open_http
+from gpubloom.providers.http_client import HttpProviderSpec, ServiceHttp
 from gpubloom.providers.lambda_cloud.machine_types import (
     BILLED,
     Answer,
@@ -38,7 +35,6 @@ from gpubloom.providers.lambda_cloud.machine_types import (
     price_rows,
     state_of,
 )
-from gpubloom.providers.registry import ProviderSpec
 
 ADDRESS = "https://cloud.lambda.ai"
 _PAGE = "https://cloud.lambda.ai/instances"
@@ -248,22 +244,7 @@ def _explain(status: int, found: object) -> tuple[FaultKind | None, str]:
     return None, ""
 
 
-@dataclass(frozen=True)
-class _Lambda(ProviderSpec):
-    def open(self, credentials: Mapping[str, str]) -> CloudProvider:
-        address = os.environ.get("BLOOM_LAMBDA_URL") or ADDRESS
-        http = open_http(
-            self.title,
-            address,
-            credentials,
-            _explain,
-            calls_every=_CALLS_EVERY_SECONDS,
-            launches_every=_LAUNCHES_EVERY_SECONDS,
-        )
-        return LambdaCloud(http, credentials.get("ssh_key", "").strip())
-
-
-PROVIDER = _Lambda(
+PROVIDER = HttpProviderSpec(
     name="lambda",
     title="Lambda",
     fields=(
@@ -281,4 +262,9 @@ PROVIDER = _Lambda(
     ),
     capabilities=CAPABILITIES,
     page="https://cloud.lambda.ai/api-keys",
+    address=ADDRESS,
+    explain=_explain,
+    calls_every=_CALLS_EVERY_SECONDS,
+    launches_every=_LAUNCHES_EVERY_SECONDS,
+    connect=lambda http, given: LambdaCloud(http, given.get("ssh_key", "")),
 )

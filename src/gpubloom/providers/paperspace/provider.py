@@ -4,17 +4,15 @@ A machine that is off still pays for its disk, so at the end it is deleted, and 
 which holds the address of the job.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from gpubloom.offers import PriceRow
 from gpubloom.providers.cloud import (
     Capabilities,
     Capability,
-    CloudProvider,
     CredentialField,
     Fault,
     Instance,
@@ -23,7 +21,7 @@ from gpubloom.providers.cloud import (
     first_with_room,
 )
 from gpubloom.providers.cloud_init import user_data_script
-from gpubloom.providers.http_client import open_http
+from gpubloom.providers.http_client import HttpProviderSpec
 from gpubloom.providers.paperspace.api_client import PaperspaceApi, explain
 from gpubloom.providers.paperspace.machine_types import (
     Machine,
@@ -35,7 +33,6 @@ from gpubloom.providers.paperspace.machine_types import (
     state_of,
     type_of,
 )
-from gpubloom.providers.registry import ProviderSpec
 
 ADDRESS = "https://api.paperspace.com/v1"
 _PAGE = "https://console.paperspace.com/machines"
@@ -227,22 +224,7 @@ def _wanted(launch: Launch) -> tuple[str, Sequence[str]]:
     return machine_type, regions
 
 
-@dataclass(frozen=True)
-class _Paperspace(ProviderSpec):
-    def open(self, credentials: Mapping[str, str]) -> CloudProvider:
-        address = os.environ.get("BLOOM_PAPERSPACE_URL") or ADDRESS
-        http = open_http(
-            self.title,
-            address,
-            credentials,
-            explain,
-            calls_every=_CALLS_EVERY_SECONDS,
-            launches_every=_LAUNCHES_EVERY_SECONDS,
-        )
-        return Paperspace(PaperspaceApi(http), credentials.get("template", "").strip())
-
-
-PROVIDER = _Paperspace(
+PROVIDER = HttpProviderSpec(
     name="paperspace",
     title="Paperspace",
     fields=(
@@ -260,4 +242,9 @@ PROVIDER = _Paperspace(
     ),
     capabilities=CAPABILITIES,
     page="https://console.paperspace.com/settings/apikeys",
+    address=ADDRESS,
+    explain=explain,
+    calls_every=_CALLS_EVERY_SECONDS,
+    launches_every=_LAUNCHES_EVERY_SECONDS,
+    connect=lambda http, given: Paperspace(PaperspaceApi(http), given.get("template", "")),
 )

@@ -4,12 +4,10 @@ Replicate cannot run a command; it calls train() of that model, on the hardware 
 key is an input, the address of the job as a secret input, which Replicate does not show again.
 """
 
-import os
 import re
 import shlex
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,8 +27,7 @@ from gpubloom.providers.cloud import (
     Launch,
     SingleLaunch,
 )
-from gpubloom.providers.http_client import ServiceHttp, open_http
-from gpubloom.providers.registry import ProviderSpec
+from gpubloom.providers.http_client import HttpProviderSpec, ServiceHttp
 
 ADDRESS = "https://api.replicate.com"
 _PAGE = "https://replicate.com/p/"
@@ -264,31 +261,16 @@ def _explain(status: int, found: object) -> tuple[FaultKind | None, str]:
     return None, ""
 
 
-@dataclass(frozen=True)
-class _Replicate(ProviderSpec):
-    def open(self, credentials: Mapping[str, str]) -> CloudProvider:
-        given = {name: value.strip() for name, value in credentials.items()}
-        address = os.environ.get("BLOOM_REPLICATE_URL") or ADDRESS
-        http = open_http(
-            self.title,
-            address,
-            given,
-            _explain,
-            calls_every=_CALLS_EVERY_SECONDS,
-            launches_every=_LAUNCHES_EVERY_SECONDS,
-            key_name="API token",
-        )
-        model, destination = given.get("model", ""), given.get("destination", "")
-        if not _MODEL.fullmatch(model):
-            raise Fault(
-                "bad_credentials", "Enter the model that you pushed to Replicate, as OWNER/NAME:VERSION."
-            )
-        if not _DESTINATION.fullmatch(destination):
-            raise Fault("bad_credentials", "Enter a destination model at Replicate, as OWNER/NAME.")
-        return Replicate(http, model, destination, given.get("gpu", ""))
+def _connect(http: ServiceHttp, given: Mapping[str, str]) -> CloudProvider:
+    model, destination = given.get("model", ""), given.get("destination", "")
+    if not _MODEL.fullmatch(model):
+        raise Fault("bad_credentials", "Enter the model that you pushed to Replicate, as OWNER/NAME:VERSION.")
+    if not _DESTINATION.fullmatch(destination):
+        raise Fault("bad_credentials", "Enter a destination model at Replicate, as OWNER/NAME.")
+    return Replicate(http, model, destination, given.get("gpu", ""))
 
 
-PROVIDER = _Replicate(
+PROVIDER = HttpProviderSpec(
     name="replicate",
     title="Replicate",
     fields=(
@@ -316,4 +298,9 @@ PROVIDER = _Replicate(
     ),
     capabilities=CAPABILITIES,
     page="https://replicate.com/account/api-tokens",
+    address=ADDRESS,
+    explain=_explain,
+    calls_every=_CALLS_EVERY_SECONDS,
+    launches_every=_LAUNCHES_EVERY_SECONDS,
+    connect=_connect,
 )

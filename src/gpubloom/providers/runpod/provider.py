@@ -7,10 +7,8 @@ A disk that outlives the container remembers that the job was started once.
 
 import base64
 import gzip
-import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gpubloom.offers import PriceRow
@@ -18,7 +16,6 @@ from gpubloom.providers.cloud import (
     KEY_PREFIX,
     Capabilities,
     Capability,
-    CloudProvider,
     CredentialField,
     Fault,
     FaultKind,
@@ -28,8 +25,7 @@ from gpubloom.providers.cloud import (
     ignoring_gone,
 )
 from gpubloom.providers.cloud_init import user_data_script
-from gpubloom.providers.http_client import ServiceHttp, open_http
-from gpubloom.providers.registry import ProviderSpec
+from gpubloom.providers.http_client import HttpProviderSpec, ServiceHttp
 from gpubloom.providers.runpod.gpu_types import (
     COUNTS,
     Bill,
@@ -230,22 +226,7 @@ def _explain(status: int, found: object) -> tuple[FaultKind | None, str]:
     return None, ""
 
 
-@dataclass(frozen=True)
-class _RunPodSpec(ProviderSpec):
-    def open(self, credentials: Mapping[str, str]) -> CloudProvider:
-        address = os.environ.get("BLOOM_RUNPOD_URL") or ADDRESS
-        http = open_http(
-            self.title,
-            address,
-            credentials,
-            _explain,
-            calls_every=_CALLS_EVERY_SECONDS,
-            launches_every=_LAUNCHES_EVERY_SECONDS,
-        )
-        return RunPod(http, address)
-
-
-PROVIDER = _RunPodSpec(
+PROVIDER = HttpProviderSpec(
     name="runpod",
     title="RunPod",
     fields=(
@@ -258,4 +239,9 @@ PROVIDER = _RunPodSpec(
     ),
     capabilities=CAPABILITIES,
     page="https://console.runpod.io/user/settings",
+    address=ADDRESS,
+    explain=_explain,
+    calls_every=_CALLS_EVERY_SECONDS,
+    launches_every=_LAUNCHES_EVERY_SECONDS,
+    connect=lambda http, _: RunPod(http, http.address),
 )

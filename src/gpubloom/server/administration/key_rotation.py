@@ -25,9 +25,11 @@ from gpubloom.server.audit.chain import sign_again
 from gpubloom.server.db.database import Database
 from gpubloom.server.security.secrets import (
     KEY_FILE,
+    KEY_USES,
     OLD_KEY_FILE,
     SEALED,
     CannotOpen,
+    KeyInUse,
     Vault,
     read_key,
     write_new_key,
@@ -48,8 +50,15 @@ class Rotated:
 async def rotate_key(
     database: Database, home: Path, after: Callable[[str], None] = lambda step: None
 ) -> Rotated:
-    """Replace the key. `after` is called after each step, for tests that end the process there."""
+    """Replace the key. `after` is called after each step, for tests that end the process there.
+
+    KeyInUse: something depends on the present key, and nothing was changed.
+    """
     async with _alone(home):
+        async with database.read() as session:
+            for use in KEY_USES:
+                if (sentence := await session.run_sync(use)) is not None:
+                    raise KeyInUse(sentence)
         _replace_key(home, after)
         vault, newest = Vault.of(home), Vault(read_key(home / KEY_FILE))
         async with database.write() as session:

@@ -54,6 +54,7 @@ from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.data_paths import (
     DataPathRefused,
+    check_address,
     check_data_files,
     check_data_path,
     dataset_of,
@@ -282,20 +283,17 @@ def _validated(fields: dict[str, Any]) -> TrainConfig:
 
 def _readable(field: str, path: str, settings: Settings) -> str:
     """An absolute path that this server may read."""
-    if "://" in path and not (field in _ADDRESSES and is_remote(path)):
-        raise InvalidInput.for_field(
-            field,
-            "A job fetches data from https://, hf://, s3:// and gs:// addresses only. Upload the file first."
-            if field in _ADDRESSES
-            else "Jobs on the server's machines read local files only. Upload the file first.",
-            code="path_not_local",
-        )
     try:
+        if "://" in path and field in _ADDRESSES:
+            return check_address(path)
+        if "://" in path:
+            raise DataPathRefused(
+                "path_not_local",
+                "Jobs on the server's machines read local files only. Upload the file first.",
+            )
         checked = check_data_path(path, settings)
     except DataPathRefused as refusal:
         raise InvalidInput.for_field(field, str(refusal), code=refusal.code) from refusal
-    if is_remote(checked):
-        return checked
     return checked if checked.startswith("/") else str(settings.uploads / checked)
 
 

@@ -31,8 +31,10 @@ from gpubloom.server.jobs.schemas import JobOut
 from gpubloom.server.jobs.states import MAX_ATTEMPTS, name_of
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.projects.data_paths import DataPathRefused, check_address
 from gpubloom.server.projects.tables import Project
-from gpubloom.server.schema import Flag, Schema, Storable, Trimmed
+from gpubloom.server.schema import Flag, Line, Schema, Storable, Trimmed
+from gpubloom.server.secrets.service import names_for
 from gpubloom.server.settings import Settings
 from gpubloom.traincard.safe_paths import is_folder_beneath
 
@@ -47,6 +49,11 @@ class NewEvaluation(Schema, EvaluationSettings):
     """What to measure: perplexity on an eval split, answers to prompts, benchmarks."""
 
     checkpoint_id: OfCheckpoint = None
+    data_path: Annotated[Line, Field(min_length=1, max_length=1_000)] | None = Field(
+        None,
+        description="Data to evaluate on: an https://, hf://, s3:// or gs:// address. If empty: the eval "
+        "split of the job. Private data needs the secrets that trainings use.",
+    )
     prompts: Prompts = Field(default_factory=list)
     lm_eval_tasks: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w.,:/-]+$")]],
@@ -151,8 +158,10 @@ async def create_task(
     subject: Subject,
     fields: dict[str, Any],
     settings: Settings,
+    *,
+    secrets: list[str] | None = None,
 ) -> TrainingJob:
-    """Queue a task; `fields` are those of its kind in `gpubloom.plan.tasks`."""
+    """Queue a task; `fields` are those of its kind in `gpubloom.plan.tasks`. `secrets`: by name."""
     gpus = await _gpus_for(session, subject)
     task = read_task({**fields, "model": str(subject.path), "device": "cuda" if gpus else "cpu"})
     assert task.kind != "find_learning_rate", "it trains, so it is planned like a training"
@@ -170,6 +179,7 @@ async def create_task(
         # Its files lie there and nowhere else.
         machine=None if subject.parent is None else subject.parent.machine,
         gpus=gpus,
+        secrets=secrets,
         max_attempts=MAX_ATTEMPTS[task.kind],
     )
     return await service.queue_job(session, principal, job, settings)
@@ -207,8 +217,15 @@ async def evaluate(
     if (made_id := await creation.find_made(session)) is not None:
         return await job_out(session, settings, *await service.get_job(session, principal, made_id))
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
-    fields = {"kind": "evaluate", **body.model_dump(exclude={"checkpoint_id"})}
-    job = await create_task(session, principal, subject, fields, settings)
+    fields = {"kind": "evaluate", "fetches_data": False, **body.model_dump(exclude={"checkpoint_id"})}
+    secrets = None
+    if body.data_path is not None:
+        try:
+            check_address(body.data_path)
+        except DataPathRefused as refusal:
+            raise InvalidInput.for_field("data_path", str(refusal), code=refusal.code) from refusal
+        secrets = await names_for(session, principal, subject.project.id, None)
+    job = await create_task(session, principal, subject, fields, settings, secrets=secrets)
     await creation.remember(session, job.id)
     return await job_out(session, settings, job, subject.project)
 

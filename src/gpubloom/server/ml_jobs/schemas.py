@@ -81,8 +81,12 @@ class NewMlJob(Schema):
         description="Environment variables of the script. They are stored as plain text: do not "
         "put secrets here.",
     )
-    datasets: Annotated[list[_Name], Field(max_length=20)] = Field(
-        [], description="Named datasets, copied to data/NAME next to the script."
+    datasets: Annotated[
+        list[Annotated[Line, Field(min_length=1, max_length=1_000)]], Field(max_length=20)
+    ] = Field(
+        [],
+        description="Named datasets, and https://, hf://, s3:// or gs:// addresses, copied to data/NAME next "
+        "to the script. NAME is the name of the dataset, or the last part of the address.",
     )
     budget: _Dollars | None = Field(
         None, description="Budget in US dollars. If empty, a rented machine gets twice the estimated cost."

@@ -1,6 +1,7 @@
 """Create a job from a user's folder: the row, the files, and the checks before either."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
@@ -9,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.datasets.downloading import FetchProblem
 from gpubloom.datasets.named import known
+from gpubloom.datasets.remote_data import is_remote, name_of
 from gpubloom.errors import code_of
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts import Requirements
@@ -23,6 +25,7 @@ from gpubloom.server.ml_jobs.folder import Folder
 from gpubloom.server.ml_jobs.placement import Placement
 from gpubloom.server.ml_jobs.schemas import NewMlJob
 from gpubloom.server.problems import Forbidden, InvalidInput
+from gpubloom.server.projects.data_paths import DataPathRefused, check_address
 from gpubloom.server.projects.service import get_project, visible_to
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.secrets.service import names_for
@@ -66,11 +69,7 @@ async def choose_sandbox(body: NewMlJob, principal: Principal, placement: Placem
 
 def task_of(body: NewMlJob, folder: Folder, found: Requirements, sandbox_choice: SandboxChoice) -> ScriptTask:
     """What the job's row keeps. InvalidInput: which field cannot be."""
-    for name in body.datasets:
-        try:
-            known(name)
-        except FetchProblem as problem:
-            raise InvalidInput.for_field("datasets", str(problem), code=problem.code) from None
+    _check_datasets(body.datasets)
     saves = found.checkpoints.value if found.checkpoints is not None else None
     packages = [each.value for each in found.packages] if body.packages is None else body.packages
     fields = {
@@ -94,6 +93,27 @@ def task_of(body: NewMlJob, folder: Folder, found: Requirements, sandbox_choice:
         return script_task(fields)
     except ValueError as problem:
         raise InvalidInput(str(problem), code=code_of(problem)) from None
+
+
+def _check_datasets(datasets: Sequence[str]) -> None:
+    """InvalidInput: one is not known, no address of data, or lies where another one does."""
+    names: set[str] = set()
+    for dataset in datasets:
+        try:
+            if "://" in dataset:
+                check_address(dataset)
+            else:
+                known(dataset)
+        except (FetchProblem, DataPathRefused) as problem:
+            raise InvalidInput.for_field("datasets", str(problem), code=problem.code) from None
+        name = name_of(dataset) if is_remote(dataset) else dataset
+        if name in names:
+            raise InvalidInput.for_field(
+                "datasets",
+                f"Two datasets would lie in data/{name}. Remove one, or name its folder above.",
+                code="duplicate_dataset",
+            )
+        names.add(name)
 
 
 def _steps(found: Requirements) -> int | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
+from gpubloom.datasets.remote_data import is_remote
 from gpubloom.errors import InputError
 from gpubloom.server.settings import Settings
 
@@ -25,8 +26,7 @@ class DataPathRefused(InputError):
 
 def check_data_path(path: str, settings: Settings) -> str:
     """The path as it is stored; raises when it may not be used."""
-    if ".." in _decoded(path).replace("\\", "/").split("/"):
-        raise DataPathRefused("path_outside_folder", "A data path must not contain '..'.")
+    _check_parts(path)
     if path.startswith(DATASET):
         return f"{DATASET}{_dataset_id(path)}"
     if "://" in path:
@@ -34,6 +34,17 @@ def check_data_path(path: str, settings: Settings) -> str:
     candidate = Path(path).expanduser() if path.startswith("/") else settings.uploads / path
     check_data_files([candidate], settings)
     return path
+
+
+def check_address(path: str) -> str:
+    """An address that a job can fetch data from; raises for any other path."""
+    if not is_remote(path):
+        raise DataPathRefused(
+            "path_not_local",
+            "A job fetches data from https://, hf://, s3:// and gs:// addresses only. Upload the file first.",
+        )
+    _check_parts(path)
+    return _check_remote(path)
 
 
 def check_data_files(files: Iterable[Path], settings: Settings) -> None:
@@ -69,6 +80,11 @@ def _dataset_id(path: str) -> UUID:
         raise DataPathRefused(
             "invalid_address", "The address of a dataset is dataset:// and its id, a UUID."
         ) from error
+
+
+def _check_parts(path: str) -> None:
+    if ".." in _decoded(path).replace("\\", "/").split("/"):
+        raise DataPathRefused("path_outside_folder", "A data path must not contain '..'.")
 
 
 def _decoded(path: str) -> str:

@@ -8,9 +8,13 @@ set-up, and nothing is kept of a machine that is lost.
 
 from dataclasses import dataclass
 
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
 
 from gpubloom.providers.registry import gives_ssh_machines, own_store, provider_names
+from gpubloom.server.rentals.tables import BILLED, Rental
+from gpubloom.server.security.secrets import KEY_USES
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.run_stores import (
     StoreName,
@@ -24,10 +28,31 @@ from gpubloom.server.storage.run_stores import (
 from gpubloom.storage import ServerStore, StorageError, StorageSettings, Store
 from gpubloom.storage.ssh_store import why_no_ssh
 
+_MOST_NAMED = 5
 _NEXT_STEP = (
     "An admin sets up a storage bucket under Providers or with `bloom providers storage set`; or set "
     "BLOOM_PUBLIC_URL to a public https address."
 )
+
+
+def _machines_of_the_key(session: Session) -> str | None:
+    """Connections over SSH and addresses at this server are signed with the installation's key: a worker that
+    starts after the key was replaced would not reach these machines, and they would not reach the server."""
+    names = session.scalars(
+        select(Rental.job_name)
+        .where(Rental.state.in_(BILLED), Rental.store.in_(("ssh", "server")))
+        .order_by(Rental.created_at)
+    ).all()
+    if not names:
+        return None
+    which = ", ".join(names[:_MOST_NAMED]) + (" and others" if len(names) > _MOST_NAMED else "")
+    return (
+        f"Rented machines are connected with the present key, for these jobs: {which}. Wait until the jobs "
+        "end, or cancel them, then rotate the key."
+    )
+
+
+KEY_USES.append(_machines_of_the_key)
 
 
 def no_store(provider: str) -> str:

@@ -24,6 +24,9 @@ from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from sqlalchemy.orm import Session
+
+from gpubloom.errors import CodedError
 
 API_TOKEN_PREFIX = "bloom_"  # noqa: S105 - a public prefix, so that secret scanners can find leaked ones
 _CHECKSUM_LENGTH = 6
@@ -76,6 +79,15 @@ class SealedColumn:
 
 # Every sealed column, for the rotation of the key. The module that seals adds its own.
 SEALED: list[SealedColumn] = []
+# What depends on the present key and cannot be brought to a new one: each returns why the key cannot be
+# replaced now, as a sentence for the operator, or None. The module that signs adds its own.
+KEY_USES: list[Callable[[Session], str | None]] = []
+
+
+class KeyInUse(CodedError):
+    """The key cannot be replaced now. The text says what uses it."""
+
+    code = "key_in_use"
 
 
 class CannotOpen(ValueError):

@@ -25,6 +25,7 @@ const TASK_NAME = new RegExp(EvaluationSchema.lm_eval_tasks.items.pattern);
 
 const evaluationRules = z
   .object({
+    dataPath: z.string(),
     prompts: z.string(),
     maxNewTokens: numberRule(EvaluationSchema.max_new_tokens),
     maxBatches: numberRule(EvaluationSchema.max_batches),
@@ -42,6 +43,7 @@ type EvaluationValues = z.output<typeof evaluationRules>;
 
 const evaluationBody = ({ maxNewTokens, maxBatches, ...values }: EvaluationValues, checkpointId: string | null): NewEvaluation => ({
   checkpoint_id: checkpointId,
+  data_path: values.dataPath.trim() || null,
   prompts: linesOf(values.prompts),
   ...(maxNewTokens !== null && { max_new_tokens: maxNewTokens }),
   ...(maxBatches !== null && { max_batches: maxBatches }),
@@ -85,7 +87,7 @@ export function EvaluateDialog({ subject, onClose, onStarted = onClose }: Evalua
 function EvaluateForm({ subject, onClose, onStarted }: Required<EvaluateDialogProps>) {
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: evaluationRules,
-    defaultValues: { prompts: "", maxNewTokens: "", maxBatches: "", lmEvalTasks: "" },
+    defaultValues: { dataPath: "", prompts: "", maxNewTokens: "", maxBatches: "", lmEvalTasks: "" },
     submit: async (values) => {
       await startEvaluation(subject.jobId, evaluationBody(values, subject.checkpoint?.id ?? null));
       toast("The evaluation is queued.");
@@ -95,6 +97,7 @@ function EvaluateForm({ subject, onClose, onStarted }: Required<EvaluateDialogPr
   return (
     <ApiForm label="Evaluate" failure={failure} onSubmit={onSubmit}>
       <TextareaField label="Prompts" optional rows={4} help="Enter one prompt per line." {...field("prompts")} />
+      <TextField label="Data" optional autoComplete="off" placeholder="The eval split of the job" help="An https://, hf://, s3:// or gs:// address. Private data needs secrets: Settings, Tokens." {...field("dataPath")} />
       <div className="grid gap-4 sm:grid-cols-2">
         <TextField label="Max new tokens" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.max_new_tokens.default)} {...field("maxNewTokens")} />
         <TextField label="Max eval batches" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.max_batches.default)} {...field("maxBatches")} />

@@ -17,9 +17,18 @@ const ADVICE: Record<string, string> = {
   training_failed: "Read the logs. Resume the job to continue from the last checkpoint, or start a new job to change the config.",
   too_many_attempts: "The machine may have run out of memory, or someone ended the process. Resume the job to try again from the last checkpoint.",
   directory_gone: "The job’s files were removed from the server. Start a new job; this job can only be deleted.",
-  not_started: "Check that the machine has free space and free GPUs, then resume the job.",
   time_limit: "Resume the job to continue from the last checkpoint.",
 };
+
+/** The same for codes of jobs that did not start; for others the message says what to do. */
+const START_ADVICE: Record<string, string> = {
+  bad_credentials: "Then resume the job.",
+  not_started: "Check that the machine has free space and free GPUs, then resume the job.",
+  quota: "Then resume the job, or move it to another machine.",
+};
+
+/** With these codes a job ends before anything of it runs, on every machine. */
+const BEFORE_THE_START = new Set(["not_started", "secret_missing", "secret_unreadable", "secrets_too_large"]);
 
 const TIMES = ["", "once", "twice"];
 
@@ -28,8 +37,9 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   const { summary } = job;
   const findings: Finding[] = [];
   if (job.status === "failed") {
-    const advice = job.failed_on_data ? "Change the data or the config, then start again: “Duplicate and edit” opens the form as it was." : (job.kind === "run" ? "Read the logs." : (ADVICE[job.error_code ?? ""] ?? "Read the logs, then resume the job or start a new one."));
-    findings.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.error_message ?? "No reason was recorded."} ${advice}` });
+    const started = isStarted(job);
+    const text = `${job.error_message ?? "No reason was recorded."} ${failureAdvice(job, started)}`.trimEnd();
+    findings.push({ key: "failed", tone: "bad", title: started ? "Training failed." : "The job did not start.", text });
   }
   if (job.error_code === "stopped_by_rule" && job.status !== "failed") {
     findings.push({ key: "stopped", tone: "attention", title: "Stopped early.", text: job.error_message ?? "" });
@@ -65,6 +75,18 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
     findings.push({ key: "damaged", tone: "attention", title: "Damaged records.", text: `Skipped ${counted(summary.damaged_lines, "unreadable line")} in the run’s event files.` });
   }
   return findings;
+}
+
+/** Whether the newest attempt of a failed job ran anything of it. */
+function isStarted({ attempt, error_code: code, start_time: startTime, summary: { start } }: Job): boolean {
+  const rentingFailed = start !== null && start.attempt === attempt && start.state === "failed";
+  return startTime !== null && !rentingFailed && !BEFORE_THE_START.has(code ?? "");
+}
+
+function failureAdvice({ failed_on_data: failedOnData, kind, error_code: code }: Job, started: boolean): string {
+  if (failedOnData) return "Change the data or the config, then start again: “Duplicate and edit” opens the form as it was.";
+  if (!started) return START_ADVICE[code ?? ""] ?? "";
+  return kind === "run" ? "Read the logs." : (ADVICE[code ?? ""] ?? "Read the logs, then resume the job or start a new one.");
 }
 
 function waiting(job: Job, machinesSeen: boolean | undefined): Finding {

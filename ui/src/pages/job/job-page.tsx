@@ -158,8 +158,8 @@ function TabContent({ tab, job, store, findings }: TabContentProps) {
     case "overview":
       return (
         <div className="grid gap-3.5">
-          <StartCard job={job} />
           <FindingsList findings={findings} job={job} />
+          <StartCard job={job} />
           <OverviewTab job={job} store={store} charts={(aside) => charts({ parts: ["summary"], aside })} />
         </div>
       );

@@ -116,7 +116,6 @@ export function CostCard({ job }: { job: Job }) {
               ...(job.offer?.store ? ([["Files go through", job.offer.store.title]] as const) : []),
             ]}
           />
-          {cost.detail && <p className="mt-2 text-xs break-words text-faint">{cost.detail}</p>}
           {cost.page && (
             <a href={cost.page} target="_blank" rel="noreferrer" className="mt-2 inline-flex items-center gap-1 text-xs text-violet-soft underline-offset-3 hover:underline">
               View the instance at {providerTitle(cost.provider ?? "")}

@@ -85,7 +85,7 @@ describe("findings", () => {
 
   it("put a failure first, with its reason and what to do", () => {
     const result = findingsOf(
-      job({ status: "failed", error_code: "too_many_attempts", error_message: "Killed by signal 9.", summary: { restart_count: 2, resumed_from_step: 8000 } }),
+      job({ status: "failed", start_time: "2026-11-01T00:00:00Z", error_code: "too_many_attempts", error_message: "Killed by signal 9.", summary: { restart_count: 2, resumed_from_step: 8000 } }),
       true,
     );
     expect(keys(result)).toEqual(["failed", "resumed"]);

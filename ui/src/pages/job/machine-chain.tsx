@@ -11,7 +11,7 @@ const TONES: Record<Rental["state"], "good" | "teal" | "bad" | "neutral"> = { su
 /** "$1.20 billed, $1.31 estimated" once the provider's own bill is known. */
 export const costText = ({ cost, bill }: Pick<Rental, "cost" | "bill">) => (bill === null ? moneyText(cost) : `${moneyText(bill)} billed, ${moneyText(cost)} metered`);
 
-export function MachineChain({ job }: { job: Pick<Job, "id" | "failover"> }) {
+export function MachineChain({ job }: { job: Pick<Job, "id" | "failover" | "error_message"> }) {
   const rentals = useQuery(jobRentalsQuery(job.id));
   const providerTitle = useProviderTitle();
   const machines = rentals.data?.items.toReversed() ?? [];
@@ -31,7 +31,7 @@ export function MachineChain({ job }: { job: Pick<Job, "id" | "failover"> }) {
             <span className="text-dim tabular-nums sm:text-right">
               {durationText(machine.billed_seconds)} · {costText(machine)}
             </span>
-            {machine.detail && <span className="min-w-0 break-words text-xs text-dim sm:col-span-2">{machine.detail}</span>}
+            {machine.detail && machine.detail !== job.error_message && <span className="min-w-0 break-words text-xs text-dim sm:col-span-2">{machine.detail}</span>}
           </li>
         ))}
       </ol>

@@ -6,6 +6,7 @@ import { queryClient } from "@/api/client";
 import type { StartState } from "@/api/types";
 import { testJob } from "@/test-job";
 import { serveFrom } from "@/test-server";
+import { findingsOf } from "./findings";
 import { StartCard } from "./start-card";
 
 const start: StartState = {
@@ -53,10 +54,19 @@ describe("the start of a rented machine", () => {
     expect(screen.getAllByRole("listitem").map((item) => item.textContent?.includes("not begun"))).toEqual([false, false, false, true, true]);
   });
 
-  it("says why it failed, with the next step", () => {
-    show(job({ state: "failed", failure_code: "disk_full", failure: "The disk of the machine is full. Choose an offer with a larger disk." }, { status: "failed" }));
-    expect(screen.getByRole("alert").textContent).toContain("Choose an offer with a larger disk.");
+  const broken: Partial<StartState> = { state: "failed", failure_code: "broken_driver", failure: "The driver does not work. Start the job again." };
+
+  it("says why it failed while another machine is tried", () => {
+    show(job(broken, { status: "queued" }));
+    expect(screen.getByRole("alert").textContent).toBe(broken.failure);
     expect(screen.queryByText(/silent for/)).toBeNull();
+  });
+
+  it("leaves the reason of a failed job to the findings", () => {
+    const failed = job(broken, { status: "failed", error_code: "broken_driver", error_message: broken.failure });
+    show(failed);
+    expect(screen.queryByRole("alert")).toBeNull();
+    expect(findingsOf(failed, true)).toMatchObject([{ title: "The job did not start.", text: broken.failure }]);
   });
 
   it("leaves its log, folded, after the first step", () => {

@@ -41,7 +41,8 @@ export function StartCard({ job }: { job: Job }) {
           <Step key={stage.name} stage={stage} now={now} />
         ))}
       </ol>
-      {start.failure && (
+      {/* The findings above it say why a failed job did not start; here is the reason of a start that is tried again. */}
+      {start.failure && job.status !== "failed" && (
         <p role="alert" className="mt-3 rounded-control border border-danger/35 bg-danger/10 px-3 py-2 text-sm break-words text-danger-soft">
           {start.failure}
         </p>

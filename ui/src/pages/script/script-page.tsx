@@ -193,7 +193,7 @@ export function RunCard({ draft, limits, packages, mistakes, onChange }: RunCard
         {text("budget", { label: "Budget, in US dollars", placeholder: limits ? (limits.budget?.toFixed(2) ?? "free") : "for rented machines only", numeric: true, help: "If empty, twice the estimate. At this amount the script gets SIGTERM, so that it can save a checkpoint, and the job stops. You get warnings at 50 % and 80 %." })}
         {text("maxHours", { label: "Time limit, in hours", placeholder: limits ? String(limits.max_hours) : "for rented machines only", numeric: true, help: "If empty, twice the estimate. After this time the script gets SIGTERM, so that it can save a checkpoint, and the job stops." })}
         {text("packages", { label: "Packages", placeholder: packages.join(", ") || "none", help: "Packages that pip installs on a rented instance. If empty, the detected packages are installed." })}
-        {text("datasets", { label: "Well-known datasets", placeholder: "shakespeare", help: "Each dataset is placed next to the script, in data/NAME." })}
+        {text("datasets", { label: "Datasets", placeholder: "shakespeare, s3://bucket/corpus/", help: "Well-known names, or https://, hf://, s3:// and gs:// addresses. Each is placed next to the script, in data/NAME; an address by its last part." })}
       </div>
     </Card>
   );
