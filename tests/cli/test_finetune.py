@@ -47,7 +47,7 @@ def test_a_model_and_a_file_are_enough(model: Path, data: Path, tmp_path: Path) 
     # Kept for a resume.
     assert (tmp_path / "run" / ".examples" / "examples.json").is_file()
     said = "".join(path.read_text() for path in (tmp_path / "run" / "traincard").rglob("*.jsonl"))
-    assert "the whole run has only 3 steps of 1 rows" in said
+    assert "The run has only 3 optimizer steps." in said
 
 
 @pytest.mark.parametrize(("options", "used"), [([], "full"), (["--method", "qlora"], "qlora")])
@@ -116,6 +116,8 @@ def test_mixed_files_are_trained_with_their_weights(
         ("a=b.jsonl", 1, 5),
     ]
     assert found["train"]["examples"] == 1 + 6 + 5
+    assert found["steps"] < 20
+    assert [finding["kind"] for finding in found["findings"]][-1] == "few_steps"
 
 
 @pytest.mark.parametrize(
