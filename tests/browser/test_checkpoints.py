@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import NewPage, axe_violations
+from tests.browser.conftest import DESKTOP, NewPage, axe_violations
 from tests.browser.people import bring_model, open_tab, set_up
+from tests.browser.test_job_tabs import TALLEST
 from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
 
@@ -111,6 +112,12 @@ def test_checkpoints_are_compared_deleted_resumed_from_and_branched(
     expect(page.get_by_role("link", name="Open in playground")).to_be_visible(timeout=TIMEOUT_MS)
     open_tab(page, "Config")
     expect(page.get_by_role("tabpanel")).to_contain_text("0.00001")
+    # A real config with a model and a dataset, beside what ran.
+    expect(page.get_by_text("Packages (", exact=False)).to_be_visible()
+    for (width, height), tallest in TALLEST.items():
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate("document.documentElement.scrollHeight") <= tallest
+    page.set_viewport_size({"width": DESKTOP[0], "height": DESKTOP[1]})
 
     # The first run goes on from its oldest checkpoint, which removes the newer ones.
     page.goto(f"{job}?tab=checkpoints")
