@@ -92,8 +92,32 @@ def prepare_web_app(purpose: str) -> None:
         (UI / "node_modules/.prepared").write_text(tools)
     if not built:
         say("Building the web app")
-        run([npm, "run", "build"], "The web app could not be built: the lines above say why.", cwd=UI)
-        (STATIC / ".built-from").write_text(sources)
+        build_web_app(npm, sources)
+
+
+def build_web_app(npm: str, sources: str) -> None:
+    """Beside the files that are served, which stay until the new ones are complete."""
+    failure = "The web app could not be built: the lines above say why."
+    for script, served in (("build:card", CARD), ("build:app", STATIC)):
+        new = UI / "dist" / script.removeprefix("build:")
+        run([npm, "run", script, "--", "--outDir", str(new), "--emptyOutDir"], failure, cwd=UI)
+        put_in_place(new, served)
+    (STATIC / ".built-from").write_text(sources)
+
+
+def put_in_place(new: Path, served: Path) -> None:
+    """The page goes last and what it no longer names afterwards, so there is a whole app at any time."""
+    files = sorted(
+        (file for file in new.rglob("*") if file.is_file()), key=lambda file: file.name == "index.html"
+    )
+    kept = {served / file.relative_to(new) for file in files}
+    for file in files:
+        target = served / file.relative_to(new)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(target)
+    for file in [file for file in served.rglob("*") if file.is_file() and file not in kept]:
+        file.unlink()
+    shutil.rmtree(new)
 
 
 def prepare_system() -> None:

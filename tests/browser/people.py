@@ -1,6 +1,7 @@
 """What people do in a browser: set up, sign up, sign in, make projects, use the page of a job."""
 
 import re
+from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
@@ -62,6 +63,17 @@ def create_project(page: Page, name: str, size: str = "0.001", data: str = "s3:/
     form.get_by_role("button", name="Create project").click()
     expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
     return page.url
+
+
+def bring_model(page: Page, folder: Path) -> None:
+    """Upload a model folder and wait until it is checked."""
+    page.goto("/models")
+    page.get_by_role("button", name="Add a model").first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("tab", name="Upload").click()
+    dialog.locator("input[type=file]").set_input_files(folder)
+    dialog.get_by_role("button", name="Upload model").click()
+    expect(page.get_by_label(folder.name, exact=True).get_by_text("can be trained")).to_be_visible()
 
 
 def open_tab(page: Page, name: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage, axe_violations, flaws_on_every_screen
-from tests.browser.people import set_up
+from tests.browser.people import bring_model, set_up
 from tests.chat_endpoint import FakeEndpoint, serving
 from tests.documents import encrypt_pdf, make_docx, make_pdf
 from tests.live_server import LiveServer
@@ -116,14 +116,7 @@ def test_a_folder_of_pdfs_becomes_a_tuned_model_that_answers_in_the_playground(
 ) -> None:
     page = new_page()
     set_up(page, live_app)
-    page.goto("/models")
-    page.get_by_role("button", name="Add a model").first.click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_role("tab", name="Upload").click()
-    dialog.locator("input[type=file]").set_input_files(make_tiny_model(tmp_path / "tiny"))
-    dialog.get_by_role("button", name="Upload model").click()
-    expect(page.get_by_label("tiny", exact=True).get_by_text("can be trained")).to_be_visible()
-
+    bring_model(page, make_tiny_model(tmp_path / "tiny"))
     _upload_folder(page, _write_pdfs(tmp_path / "handbook"))
     expect(page.get_by_label("Documents", exact=True).first).to_contain_text("120 pages · 120 passages")
     with serving() as endpoint:

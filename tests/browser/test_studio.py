@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage, axe_violations
-from tests.browser.people import choose_action, set_up
+from tests.browser.people import bring_model, choose_action, set_up
 from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
 
@@ -71,16 +71,6 @@ def _write_examples(file: Path) -> Path:
     rows = [{"prompt": question, "completion": ANSWER} for question in asked]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return file
-
-
-def _bring_model(page: Page, folder: Path) -> None:
-    page.goto("/models")
-    page.get_by_role("button", name="Add a model").first.click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_role("tab", name="Upload").click()
-    dialog.locator("input[type=file]").set_input_files(folder)
-    dialog.get_by_role("button", name="Upload model").click()
-    expect(page.get_by_label(folder.name, exact=True).get_by_text("can be trained")).to_be_visible()
 
 
 def _bring_data(page: Page, file: Path) -> None:
@@ -162,7 +152,7 @@ def test_a_file_of_examples_becomes_a_model_one_can_talk_to_and_take_away(
     page = new_page()
     page.add_init_script(_WATCH)
     set_up(page, live_app)
-    _bring_model(page, make_tiny_model(tmp_path / "tiny", family="qwen2"))
+    bring_model(page, make_tiny_model(tmp_path / "tiny", family="qwen2"))
     _bring_data(page, _write_examples(tmp_path / "herons.jsonl"))
     _train(page)
     job = page.url

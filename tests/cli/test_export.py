@@ -1,7 +1,8 @@
-"""`bloom runs convert-checkpoint` as a person types it."""
+"""`bloom models export` and `bloom runs convert-checkpoint` as a person types them."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
+from gpubloom.errors import InputError
 from tests.errors import printed
 
 RUNNER = CliRunner()
@@ -59,3 +61,20 @@ def test_what_the_child_refuses_is_one_sentence(model: Path, tmp_path: Path) -> 
     assert printed(told.stderr) == ["no_training_state"]
     assert len(told.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gguf_file_has_the_name_of_a_models_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def run(fields: dict[str, Any], to: Path) -> dict[str, Any]:
+        asked.append(fields)
+        raise InputError("stopped", "Enough.")
+
+    monkeypatch.setattr("gpubloom.hub.fetching.local_model", lambda name, home: tmp_path)
+    monkeypatch.setattr("gpubloom.cli.export._run", run)
+    for model in ("ada/herons-1b@0123abc", str(tmp_path)):
+        RUNNER.invoke(app, ["models", "export", model, "--to", str(tmp_path / "out"), "--form", "gguf"])
+    # A folder is called by its own name.
+    assert [fields["name"] for fields in asked] == ["herons-1b", None]

@@ -47,7 +47,7 @@ def test_a_model_and_a_file_are_enough(model: Path, data: Path, tmp_path: Path) 
     # Kept for a resume.
     assert (tmp_path / "run" / ".examples" / "examples.json").is_file()
     said = "".join(path.read_text() for path in (tmp_path / "run" / "traincard").rglob("*.jsonl"))
-    assert "the whole run has only 3 steps of 1 rows" in said
+    assert "The run has only 3 optimizer steps." in said
 
 
 @pytest.mark.parametrize(("options", "used"), [([], "full"), (["--method", "qlora"], "qlora")])
@@ -96,9 +96,35 @@ def test_flags_and_fields_override_the_defaults_and_a_run_is_resumed_by_train(
     assert (resumed.returncode, printed(resumed.stderr)) == (2, ["run_completed"])
 
 
+def test_mixed_files_are_trained_with_their_weights(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("more.jsonl", 3), ("a=b.jsonl", 5)):
+        rows = [{"prompt": f"{name} {number}?", "completion": ANSWER} for number in range(count)]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    # The sign of a weight may also be in the name of a file.
+    mixed = ["--mix", "more.jsonl=2", "--mix", "a=b.jsonl"]
+    options = ["--preflight", "--json", "--set", "data.eval_fraction=0"]
+    done = CliRunner().invoke(app, ["finetune", str(model), str(data), *mixed, *options])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    files = [found["train_file"], *found["mixed_files"]]
+    assert [(file["name"], file["weight"], file["train_examples"]) for file in files] == [
+        ("chats.csv", 1, 1),
+        ("more.jsonl", 2, 6),
+        ("a=b.jsonl", 1, 5),
+    ]
+    assert found["train"]["examples"] == 1 + 6 + 5
+    assert found["steps"] < 20
+    assert [finding["kind"] for finding in found["findings"]][-1] == "few_steps"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
+        (["MODEL", "chats.csv", "--mix", "gone.jsonl"], "data_not_found"),
+        (["MODEL", "chats.csv", "--mix", "chats.csv=-1"], "greater_than"),
         (["nowhere", "chats.csv"], "not_found"),
         (["MODEL", "gone.jsonl"], "data_not_found"),
         (["MODEL", "chats.csv", "--method", "prefix"], "literal_error"),

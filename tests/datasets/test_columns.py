@@ -63,7 +63,7 @@ def read(tmp_path: Path, rows: list[dict[str, Any]], **options: Any) -> Any:
         None,
         ReadingOptions(context_length=64, **options),
         model,
-        lambda side, example, times: sides[side].extend([example.ids] * times),
+        lambda side, example, times: sides[side].extend([tuple(example.tokens.ids)] * times),
     )
     return found, sides
 

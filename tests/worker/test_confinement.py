@@ -82,6 +82,30 @@ def test_a_run_cannot_choose_what_later_tasks_with_its_model_see(machine: Machin
     assert machine.seen(task)["read"] == [base, model]
 
 
+@needs_sandbox
+@on_sqlite
+def test_a_task_with_a_checkpoint_sees_the_config_of_its_run_and_no_other_run(machine: Machine) -> None:
+    home = machine.settings.home
+    base, theirs = (_file(home / path) for path in ("models/base/config.json", "runs/theirs/config.json"))
+    run = machine.add_job()
+    job = machine.job(run)
+    machine.installation.change(
+        job, status="completed", config={**job.config, "model": {"path": str(Path(base).parent)}}
+    )
+    # The base of an adapter is named in the config of its run.
+    config = _file(machine.run_dir(run) / "config.json")
+    weights = _file(machine.run_dir(run) / "checkpoints" / "step-1" / "weights")
+    reads = [base, config, weights, theirs]
+    task = machine.add_task("evaluate", toy={"reads": reads}, config={"base": str(Path(weights).parent)})
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.until(task, "completed", "failed")
+
+    asyncio.run(scenario())
+    assert machine.seen(task)["read"] == [base, config, weights]
+
+
 def test_inputs_are_what_a_config_names(tmp_path: Path) -> None:
     train = {
         "model": {"path": "/models/a"},

@@ -70,6 +70,7 @@ def export(
         fields: dict[str, Any] = {
             "kind": "export",
             "model": str(local_model(model, default_home()).absolute()),
+            "name": _hub_name(model),
             "base": None if base is None else str(base.expanduser().absolute()),
             "form": form,
             "dtype": dtype,
@@ -84,6 +85,13 @@ def export(
         typer.echo(json.dumps(result, indent=2))
     else:
         _show(result, to)
+
+
+def _hub_name(model: str) -> str | None:
+    """What people call a model of a hub: the folder that it lies in is named after a revision."""
+    if Path(model).expanduser().exists():
+        return None
+    return model.partition("@")[0].rpartition("/")[2]
 
 
 def _run(fields: dict[str, Any], to: Path) -> dict[str, Any]:

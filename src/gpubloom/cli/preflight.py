@@ -55,10 +55,12 @@ def epoch_data(config: "TrainConfig") -> "EpochData":
 
 def show_preflight(config: "TrainConfig", console: "Console", *, as_json: bool) -> None:
     """Prints the counts and the findings."""
-    from gpubloom.plan import detect_hardware, processes_on, steps_of
+    from gpubloom.plan import detect_hardware, few_steps, processes_on, steps_of
 
     found = preflight_of(config)
     steps = steps_of(config, found.train.sequences, processes_on(detect_hardware(), config))
+    if (few := few_steps(steps)) is not None:
+        found = dataclasses.replace(found, findings=(*found.findings, few))
     if as_json:
         fields: dict[str, Any] = {**dataclasses.asdict(found), "steps": steps}
         fields["findings"] = [finding.as_dict() for finding in found.findings]

@@ -159,11 +159,10 @@ def example_files(config: DataSettings) -> tuple[tuple[ExampleFile, ...], Exampl
 
 @dataclass(frozen=True, slots=True)
 class PreparedExample:
-    """An example no longer than a sequence; `trained` says which of its tokens count in the loss."""
+    """An example no longer than a sequence."""
 
     digest: bytes
-    ids: tuple[int, ...]
-    trained: tuple[bool, ...]
+    tokens: Tokens
 
 
 # Called with the side, the example and how often an epoch has it, in the order of the files.
@@ -333,7 +332,7 @@ class _Reading:
             self._sides[of] += 1
             if of == "train":
                 counts.trained_examples += times
-                counts.trained_tokens += times * len(example.ids)
+                counts.trained_tokens += times * len(example.tokens)
             self._take(of, example, times)
 
     def _read(self, file: ExampleFile, chooser: SideChooser[_Chosen], side: SplitName) -> FileCounts:
@@ -409,23 +408,22 @@ class _Reading:
 
     def _fitting(self, each: _Waiting, tokens: Tokens, counts: FileCounts) -> PreparedExample | None:
         """An example no longer than a row, or None when nothing of it can be trained."""
-        ids, trained = tokens.ids, tokens.trained
+        length = len(tokens)
         if not each.rendered.is_plain:
             self._conversations += 1
-            last = next((index for index in reversed(range(len(ids))) if trained[index]), None)
-            if last is not None:
-                self._ends[ids[last]] += 1
+            if tokens.spans:
+                self._ends[tokens.ids[tokens.spans[-1][1] - 1]] += 1
         if self._options.train_on == "everything":
-            trained = (True,) * len(ids)
-        if len(ids) > self._limit:
+            tokens = Tokens(tokens.ids, ((0, length),))
+        if length > self._limit:
             counts.too_long += 1
-            counts.tokens_lost += len(ids) - (self._limit if self._options.too_long == "cut" else 0)
+            counts.tokens_lost += length - (self._limit if self._options.too_long == "cut" else 0)
             if len(counts.long_row_names) < _NAMED:
                 counts.long_row_names.append(Problem(each.row.number, each.row.line, "").where)
             if self._options.too_long == "skip":
                 return None
-            ids, trained = ids[: self._limit], trained[: self._limit]
-        if not any(trained[1:]):
+            tokens = tokens.cut(self._limit)
+        if not tokens.predicted_count:
             counts.problems.add(
                 Problem(
                     each.row.number,
@@ -434,7 +432,7 @@ class _Reading:
                 )
             )
             return None
-        return PreparedExample(each.digest, ids, trained)
+        return PreparedExample(each.digest, tokens)
 
 
 def template_finding(note: str) -> Finding:

@@ -359,7 +359,7 @@ class _Inspection:
             return
         encoded = self._model.tokenizer.encode_many([rendered for _, rendered in self._waiting])
         for (number, _), tokens in zip(self._waiting, encoded, strict=True):
-            self.lengths.add(number, len(tokens), sum(tokens.trained))
+            self.lengths.add(number, len(tokens), tokens.trained_count)
         self._waiting.clear()
         self._waiting_characters = 0
 

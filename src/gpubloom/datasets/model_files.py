@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpubloom.datasets.example import Span
 from gpubloom.datasets.rendering import Rendered
 from gpubloom.datasets.template import ChatTemplate
 from gpubloom.errors import InputError
@@ -16,13 +17,35 @@ from gpubloom.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Token ids, and for each whether it is trained."""
+    """Token ids, and the spans of them that are trained, in order."""
 
-    ids: tuple[int, ...]
-    trained: tuple[bool, ...]
+    ids: list[int]
+    spans: tuple[Span, ...]
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def trained(self) -> tuple[bool, ...]:
+        """For each token whether it is trained."""
+        flags = [False] * len(self.ids)
+        for begin, end in self.spans:
+            flags[begin:end] = [True] * (end - begin)
+        return tuple(flags)
+
+    @property
+    def trained_count(self) -> int:
+        return sum(end - begin for begin, end in self.spans)
+
+    @property
+    def predicted_count(self) -> int:
+        """The trained tokens without the first token, which has nothing before it to be predicted from."""
+        return self.trained_count - (bool(self.spans) and self.spans[0][0] == 0)
+
+    def cut(self, length: int) -> "Tokens":
+        """The first tokens."""
+        spans = tuple((begin, min(end, length)) for begin, end in self.spans if begin < length)
+        return Tokens(self.ids[:length], spans)
 
 
 class RowTokenizer:
@@ -79,29 +102,31 @@ class RowTokenizer:
         return [tokens for tokens in found if tokens is not None]
 
     def _masked(self, row: Rendered, encoding: Any) -> Tokens:
-        if not row.is_plain and (mask := _mask_by_spans(row, encoding)) is not None:
-            return Tokens(tuple(encoding.ids), mask)
+        if not row.is_plain and (found := _token_spans(row, encoding)) is not None:
+            return Tokens(encoding.ids, found)
         ids, added = encoding.ids, encoding.special_tokens_mask
         offsets = encoding.offsets
         if row.is_plain and self._eos is not None and ids[-2:] == [self._eos, self._eos]:
             # The tokenizer ends a text by itself, and so did we.
             ids, added, offsets = ids[:-1], added[:-1], offsets[:-1]
-        trained, spans, index = [], row.spans, 0
-        for (begin, end), special in zip(offsets, added, strict=True):
+        trained: list[Span] = []
+        spans, index = row.spans, 0
+        for token, ((begin, end), special) in enumerate(zip(offsets, added, strict=True)):
             while index < len(spans) and spans[index][1] <= begin:
                 index += 1
             first = spans[index][0] if index < len(spans) else len(row.text)
             if begin < first < end and not row.text[begin:first].strip(" "):
                 # The space before a word belongs to its token: with it, the word itself would be lost.
                 begin = first
-            trained.append(first <= begin < len(row.text) and not (special and begin == end))
-        return Tokens(tuple(ids), tuple(trained))
+            if first <= begin < len(row.text) and not (special and begin == end):
+                _append(trained, token, token + 1)
+        return Tokens(ids, tuple(trained))
 
 
-def _mask_by_spans(row: Rendered, encoding: Any) -> tuple[bool, ...] | None:
+def _token_spans(row: Rendered, encoding: Any) -> tuple[Span, ...] | None:
     """What `_masked` finds token by token, asked for the ends of the spans only: lists of all offsets cost
     more than tokenizing. None where a tokenizer drops characters at an end."""
-    trained: list[bool] = []
+    trained: list[Span] = []
     count = len(encoding)
     for begin, end in row.spans:
         if begin == end:
@@ -117,10 +142,18 @@ def _mask_by_spans(row: Rendered, encoding: Any) -> tuple[bool, ...] | None:
         # A character may be several tokens.
         while last + 1 < count and encoding.token_to_chars(last + 1)[0] < end:
             last += 1
-        if first < len(trained):
+        if trained and first < trained[-1][1]:
             return None
-        trained += [False] * (first - len(trained)) + [True] * (last + 1 - first)
-    return tuple(trained + [False] * (count - len(trained)))
+        if first <= last:
+            _append(trained, first, last + 1)
+    return tuple(trained)
+
+
+def _append(spans: list[Span], begin: int, end: int) -> None:
+    if spans and spans[-1][1] == begin:
+        spans[-1] = (spans[-1][0], end)
+    else:
+        spans.append((begin, end))
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,7 @@ def _show(row: Row, mapping: Mapping | None, template: ChatTemplate, model: Mode
     tokens = trained = None
     if model is not None:
         encoded = model.tokenizer.encode(rendered)
-        tokens, trained = len(encoded), sum(encoded.trained)
+        tokens, trained = len(encoded), encoded.trained_count
     return PreviewRow(
         row.number, row.line, row.values, rendered.pieces(), tokens, trained, remarks=rendered.remarks
     )

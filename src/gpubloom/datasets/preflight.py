@@ -103,11 +103,8 @@ class _Side:
 
     def add(self, example: PreparedExample, times: int) -> None:
         self.rows += 1
-        # The first token has nothing before it to be predicted from.
-        trained = sum(example.trained[1:])
-        for _ in range(times):
-            self.lengths.append(len(example.ids))
-            self.trained += trained
+        self.lengths.extend([len(example.tokens)] * times)
+        self.trained += example.tokens.predicted_count * times
         self.digests.add(example.digest)
 
 

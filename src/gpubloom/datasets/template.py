@@ -9,7 +9,7 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,10 @@ class ChatTemplate:
     source: str
     tokens: dict[str, str] = field(default_factory=dict)
     note: str | None = None
+    # What `rendering` has found out about it, by the roles of a conversation.
+    layouts: dict[tuple[tuple[str, bool], ...], Any] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @classmethod
     def plain(cls, eos: str = "") -> "ChatTemplate":
@@ -95,7 +99,7 @@ class ChatTemplate:
         """Whether nobody said which template to use."""
         return self.note == PLAIN_NOTE
 
-    @property
+    @cached_property
     def marks_generation(self) -> bool:
         return _GENERATION.search(self.source) is not None
 

@@ -38,7 +38,7 @@ from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.errors import InputError
-from gpubloom.plan import TrainConfig
+from gpubloom.plan import TrainConfig, few_steps
 from gpubloom.traincard import Reporter
 from gpubloom.traincard.checkpoints import training_metadata
 
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 _EVENTS = ("on_start", "on_step", "on_evaluate", "on_checkpoint", "on_end")
 
 # A schedule needs some steps to warm up and to calm down.
-_FEW_STEPS = 20
 
 
 class Callbacks:
@@ -532,16 +531,10 @@ class Trainer:
                 **self.on_devices.facts(),
             }
         )
-        for note in (*self._notes(), *self.model.notes, *self.on_devices.notes):
+        if self._has_examples and (finding := few_steps(self.total_steps)) is not None:
+            self.reporter.finding(finding)
+        for note in (*self.model.notes, *self.on_devices.notes):
             self.reporter.log(note, level="warning")
-
-    def _notes(self) -> tuple[str, ...]:
-        if not self._has_examples or self.total_steps >= _FEW_STEPS:
-            return ()
-        return (
-            f"the whole run has only {self.total_steps} steps of {self.loader.rows_per_step} rows: "
-            "use a smaller batch_size or more epochs to train longer",
-        )
 
     def _must_be_worth_saving(self) -> None:
         """A gradient may overflow under a finite loss: its weights are spoiled before the loss tells."""

@@ -25,7 +25,7 @@ from gpubloom.plan.request import choose_precision, shape_of
 from gpubloom.plan.run_files import run_files
 from gpubloom.plan.shapes import PRESETS, SHAPES, ModelShape
 from gpubloom.plan.sizes import named_config, named_shape, preset_for, preset_label
-from gpubloom.plan.steps import CountedData, EpochData, steps_of
+from gpubloom.plan.steps import CountedData, EpochData, few_steps, steps_of
 from gpubloom.plan.validation import FieldProblem, InvalidConfig, explain, problems
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "detect_hardware",
     "estimate_tokens",
     "explain",
+    "few_steps",
     "find_files",
     "named_config",
     "named_shape",

@@ -4,6 +4,10 @@ import math
 from dataclasses import dataclass
 
 from gpubloom.plan.config import TrainConfig
+from gpubloom.traincard.findings import Finding
+
+# With fewer, a run on examples hardly changes its model.
+_FEW_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +34,16 @@ def steps_of(config: TrainConfig, sequences: int, processes: int | None = None) 
     rows = filled_batch_size(sequences, config.batch_size, 1, shared) * shared
     steps = config.epochs * math.ceil(sequences / rows)
     return min(steps, config.max_steps or steps)
+
+
+def few_steps(steps: int) -> Finding | None:
+    """That a run on examples has too few steps to learn much, if so."""
+    if steps >= _FEW_STEPS:
+        return None
+    return Finding(
+        "few_steps",
+        "warning",
+        f"The run has only {steps} optimizer {'step' if steps == 1 else 'steps'}.",
+        {"steps": steps},
+        next_step="Use more epochs or a smaller batch size to train longer.",
+    )

@@ -52,6 +52,7 @@ OF_DATA = frozenset(
         "rows_to_check",
         "columns_unused",
         "template_replaced",
+        "few_steps",
         "not_evaluated",
     }
 )

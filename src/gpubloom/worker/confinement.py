@@ -92,7 +92,11 @@ class Confinement:
             network=network,
             gpus=_gpus(reservation),
         )
-        inputs = [path for config in (job.config, *self.sources) for path in input_paths(config)]
+        inputs = [
+            path if job.kind == "train" else self._with_run(path)
+            for config in (job.config, *self.sources)
+            for path in input_paths(config)
+        ]
         options = sandbox.of_a_training(
             [path for path in inputs if path.exists()],
             tenant_cache(self.home, str(job.user_id)),
@@ -100,6 +104,14 @@ class Confinement:
             python=spec.command[0] if job.kind == "train" else sys.executable,
         )
         return _in_sandbox(spec, options)
+
+    def _with_run(self, path: Path) -> Path:
+        """For a checkpoint its run, whose config names the base model of an adapter."""
+        runs = self.home / "runs"
+        if not path.is_relative_to(runs):
+            return path
+        parts = path.relative_to(runs).parts
+        return runs / parts[0] if parts[1:2] == ("checkpoints",) else path
 
 
 def input_paths(config: Mapping[str, Any]) -> list[Path]:

@@ -1,6 +1,7 @@
 """A training's data and model travel with it, and their originals stay as they are."""
 
 import asyncio
+import json
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from gpubloom.server.security.secrets import Vault
 from gpubloom.traincard.sync.accepted import TRAINING_PATHS, Entry, RefusedEntryError
 from gpubloom.traincard.sync.apply import RunFolder
 from gpubloom.worker.inputs import stage_inputs
+from tests.tiny_models import make_tiny_model
 from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
 from tests.worker.remote.renter import Renter
 
@@ -136,3 +138,54 @@ def test_the_data_of_a_script_by_address_arrives_with_its_files(renter: Renter, 
     job = asyncio.run(scenario())
     assert job.status == "completed", f"{job.error_message}\n{renter.output(job_id)}"
     assert f"read {len(TEXT)}" in renter.output(job_id)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.xdist_group("s3")
+def test_all_datasets_of_a_mix_travel_with_a_fine_tuning(
+    renter: Renter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore")
+    monkeypatch.setattr("tests.worker.machine.TIMEOUT_SECONDS", 250)
+    # Uploaded datasets have folders of their own, and may have equal names there.
+    files = [tmp_path / folder / "rows.jsonl" for folder in ("first", "second", "third")]
+    for number, file in enumerate(files, 1):
+        file.parent.mkdir()
+        rows = [{"prompt": f"{file.parent.name} {row}?", "completion": "Yes."} for row in range(number)]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    train, *mixed = files
+    model = make_tiny_model(tmp_path / "model")
+    config = TrainConfig.model_validate(
+        {
+            "name": "mixed",
+            "device": "cpu",
+            "epochs": 1,
+            "batch_size": 1,
+            "model": {"path": str(model), "context_length": 64},
+            "data": {
+                "kind": "examples",
+                "train_path": str(train),
+                "mix": [{"path": str(file), "weight": 2} for file in mixed],
+                "tokenizer": {"kind": "file", "path": str(model / "tokenizer.json")},
+                "eval_fraction": 0,
+                "packing": False,
+            },
+        }
+    )
+    job_id = renter.rent()
+    (renter.run_dir(job_id) / "toy.json").unlink()
+    renter.installation.change(renter.job(job_id), config=config.model_dump(mode="json"))
+
+    async def scenario() -> TrainingJob:
+        async with renter.worker():
+            return await renter.until(job_id, "completed", "failed")
+
+    job = asyncio.run(scenario())
+    assert job.status == "completed", f"{job.error_message}\n{renter.output(job_id)}"
+    [rented] = renter.service.rented.values()
+    there = renter.service.run_dir(rented)
+    for name, file in zip(("train", "mix-1", "mix-2"), files, strict=True):
+        assert (there / "inputs" / name / "rows.jsonl").read_bytes() == file.read_bytes()
+    # One row of the first file, and twice the two and three of the others.
+    assert sorted(renter.losses(job_id)) == list(range(1, 1 + 1 + 2 * (2 + 3)))

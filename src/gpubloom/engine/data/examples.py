@@ -148,7 +148,9 @@ def open_examples(config: DataConfig, context_length: int, cache: Path | None = 
                 evaluation,
                 options,
                 model,
-                lambda side, example, times: writers[side].add(example.ids, example.trained, times),
+                lambda side, example, times: writers[side].add(
+                    example.tokens.ids, example.tokens.trained, times
+                ),
             )
         is_new = config.template_name is not None or model.template.is_fallback
         template = model.template.source if is_new and read.has_conversations else None

@@ -3,7 +3,7 @@
 import anyio.to_thread
 from fastapi import APIRouter
 
-from gpubloom.plan import Hardware, TrainConfig, detect_hardware, processes_on, steps_of
+from gpubloom.plan import Hardware, TrainConfig, detect_hardware, few_steps, processes_on, steps_of
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.datasets.schemas import PreflightOut
 from gpubloom.server.db.database import CurrentDatabase
@@ -31,9 +31,10 @@ async def preflight_job(
     async with readers:
         found = await run_preflight(settings, config, inputs)
     processes = await anyio.to_thread.run_sync(_processes, config, machines)
-    return PreflightOut.model_validate(
-        {**found, "steps": steps_of(config, found["train"]["sequences"], processes)}
-    )
+    steps = steps_of(config, found["train"]["sequences"], processes)
+    few = few_steps(steps)
+    findings = [*found["findings"], *([] if few is None else [few.as_dict()])]
+    return PreflightOut.model_validate({**found, "steps": steps, "findings": findings})
 
 
 def _processes(config: TrainConfig, machines: list[Hardware]) -> int:

@@ -39,7 +39,7 @@ export function ConfigCard({ config }: { config: Json }) {
   const [asJson, setAsJson] = useState(false);
   const json = JSON.stringify(config, null, 2);
   const entries = Object.entries(effectiveConfig(config));
-  const groups = entries.filter(([, value]) => isGroup(value) && Object.keys(value).length > 0) as [string, Json][];
+  const groups = entries.filter(([, value]) => isGroup(value) && factsOf(value).length > 0) as [string, Json][];
   const general = Object.fromEntries(entries.filter(([, value]) => !isGroup(value)));
   return (
     <Card>
@@ -54,7 +54,7 @@ export function ConfigCard({ config }: { config: Json }) {
       {asJson ? (
         <pre className="overflow-x-auto rounded-control border border-line bg-rail p-3 font-mono text-xs text-code">{json}</pre>
       ) : (
-        <div className="gap-x-10 sm:columns-2 xl:columns-3">
+        <div className="gap-x-8 sm:columns-2 xl:columns-3 min-[88rem]:columns-4">
           {[["general", general] as const, ...groups].map(([name, group]) => (
             <section key={name} className="mb-5 break-inside-avoid">
               <h3 className="mb-1.5 text-2xs tracking-[0.05em] text-faint uppercase">{words(name)}</h3>

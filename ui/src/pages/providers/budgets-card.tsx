@@ -37,7 +37,7 @@ export function BudgetsCard() {
       <Loaded query={budgets} skeleton={<SkeletonRows rows={2} />}>
         {({ items }) =>
           items.length === 0 ? (
-            <EmptyState icon={PiggyBank} title="No budget is set." action={add}>
+            <EmptyState small icon={PiggyBank} title="No budget is set." action={add}>
               A budget limits the cost of rented instances. You get a warning at 50 % and at 80 %. At the limit, jobs save a checkpoint and stop.
             </EmptyState>
           ) : (

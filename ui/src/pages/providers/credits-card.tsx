@@ -35,7 +35,7 @@ export function CreditsCard() {
       <Loaded query={credits} skeleton={<SkeletonRows rows={2} />}>
         {({ items }) =>
           items.length === 0 ? (
-            <EmptyState icon={Coins} title="No credit is entered." action={add}>
+            <EmptyState small icon={Coins} title="No credit is entered." action={add}>
               Enter the credit that is left at a provider. Offers there then show what the credit covers, and rank by what you pay yourself.
             </EmptyState>
           ) : (

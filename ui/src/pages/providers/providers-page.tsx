@@ -72,8 +72,10 @@ export function ProvidersPage() {
       <div className="mt-5 grid gap-3.5">
         {!connected && <RentalsCard connected={false} />}
         {isReady && user.role === "admin" && <StorageCard />}
-        <CreditsCard />
-        <BudgetsCard />
+        <div className="grid items-start gap-3.5 lg:grid-cols-2">
+          <CreditsCard />
+          <BudgetsCard />
+        </div>
       </div>
     </>
   );
