@@ -41,6 +41,7 @@ def test_an_evaluation_is_queued_about_the_finished_model(
         "base": None,
         "device": "cpu",
         "data_path": None,
+        "fetches_data": False,
         "prompts": ["Who?"],
         "max_new_tokens": 16,
         "max_batches": 3,
