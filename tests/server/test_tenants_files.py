@@ -79,7 +79,11 @@ REFERENCES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/jobs/{job_id}/evaluations"): {"json": {"checkpoint_id": Of("checkpoint_id")}},
     ("GET", "/api/jobs/{job_id}/export-forms"): {"params": {"checkpoint_id": Of("checkpoint_id")}},
     ("POST", "/api/jobs/{job_id}/exports"): {
-        "json": {"checkpoint_id": Of("checkpoint_id"), "form": "merged"}
+        "json": {
+            "checkpoint_id": Of("checkpoint_id"),
+            "average_with": [Of("other_checkpoint_id")],
+            "form": "merged",
+        }
     },
     ("POST", "/api/playground"): {
         "json": {

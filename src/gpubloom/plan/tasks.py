@@ -145,6 +145,11 @@ class ExportTask(OfAModel, ExportSettings):
     """Writes a model for use in other programs, and compares answers to prompts before and after."""
 
     kind: Literal["export"] = "export"
+    average_with: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (),
+        max_length=limits.MAX_AVERAGED_CHECKPOINTS - 1,
+        description="Paths of other checkpoints of the same run. The mean of `model` and these is exported.",
+    )
     name: str | None = Field(
         None,
         min_length=1,

@@ -10,11 +10,15 @@ import torch
 from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
+from gpubloom.engine.adapter_folder import read_adapter
 from gpubloom.engine.checkpoint import list_checkpoints
 from gpubloom.engine.converting.averaging import average
 from gpubloom.engine.serving.resolved_model import find_model
+from gpubloom.plan import TrainConfig
+from tests.engine.exporting.tasks import export
 from tests.engine.runs import Run
 from tests.errors import raises
+from tests.tiny_models import make_tiny_model
 
 
 @pytest.fixture
@@ -26,6 +30,11 @@ def checkpoints(make_run: Callable[..., Run]) -> list[Path]:
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return safetensors.torch.load_file(folder / "model.safetensors")
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    first, second = weights(one), weights(other)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.long
@@ -53,10 +62,66 @@ def test_the_mean_of_equal_weights_has_their_bits(checkpoints: list[Path], tmp_p
     average(checkpoints[:2], tmp_path / "one")
     average(checkpoints[:2], tmp_path / "two")
     average([tmp_path / "one", tmp_path / "two"], tmp_path / "again")
-    assert all(
-        torch.equal(weights(tmp_path / "one")[name], each)
-        for name, each in weights(tmp_path / "again").items()
+    assert same_weights(tmp_path / "one", tmp_path / "again")
+
+
+@pytest.mark.long
+def test_an_export_task_writes_the_mean_that_the_command_line_writes(
+    checkpoints: list[Path], tmp_path: Path
+) -> None:
+    average(checkpoints, tmp_path / "mean")
+    first, *others = map(str, checkpoints)
+    home = tmp_path / "task"
+    result = export(home, model=first, average_with=others, dtype="fp32", prompts=["To be"])
+    assert same_weights(home / "model", tmp_path / "mean")
+    manifests = [(folder / "averaged.json").read_bytes() for folder in (home / "model", tmp_path / "mean")]
+    assert manifests[0] == manifests[1]
+    assert (result["same"], result["of"]) == (1, 1), "the mean itself answers as its export does"
+    assert "averaged.json" in {file["path"] for file in result["files"]}
+    assert not (home / "averaged").exists()
+
+
+@pytest.mark.long
+def test_the_mean_of_adapters_is_exported_with_the_base_model_of_the_run(tmp_path: Path) -> None:
+    base = make_tiny_model(tmp_path / "base")
+    (tmp_path / "data.txt").write_text("To be, or not to be, that is the question. " * 200)
+    config = TrainConfig.model_validate(
+        {
+            "method": "lora",
+            "device": "cpu",
+            "batch_size": 2,
+            "max_steps": 4,
+            "model": {"path": str(base), "context_length": 32},
+            "data": {"train_path": str(tmp_path / "data.txt")},
+            "checkpoint": {"every_steps": 2, "keep_last": 2},
+        }
     )
+    run = Run(tmp_path / "run", config)
+    run.folder.mkdir()
+    (run.folder / "config.json").write_text(config.to_json())
+    run.train()
+    saved = list_checkpoints(run.folder / "checkpoints")
+    average(saved, tmp_path / "mean")
+    home = tmp_path / "task"
+    first, *others = map(str, saved)
+    result = export(home, model=first, average_with=others, form="adapter", dtype="fp32", prompts=["To be"])
+    ours, mean = read_adapter(home / "model").tensors, read_adapter(tmp_path / "mean").tensors
+    assert ours.keys() == mean.keys()
+    assert all(torch.equal(ours[name], mean[name]) for name in mean)
+    assert (result["same"], result["of"]) == (1, 1)
+
+
+@pytest.mark.long
+def test_an_export_of_a_damaged_checkpoint_writes_nothing(
+    checkpoints: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = checkpoints[1] / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4] + b"\0\0\0\1")
+    with pytest.raises(SystemExit):
+        export(tmp_path / "task", model=str(checkpoints[0]), average_with=[str(checkpoints[1])])
+    assert "error[damaged_checkpoint]" in capsys.readouterr().err
+    assert not (tmp_path / "task" / "model").exists()
+    assert not (tmp_path / "task" / "averaged").exists()
 
 
 def test_checkpoints_of_another_shape_are_refused(

@@ -93,23 +93,28 @@ def add_training(installation: Installation, user: User, **changes: Any) -> Trai
     """A training that is over, with a finished model and one checkpoint."""
     job = add_job(installation, user, **{"status": "completed", "machine": "here", **changes})
     run_dir = installation.home / "runs" / str(job.id)
-    for name in ("model", "checkpoints/step-00000010"):
-        (run_dir / name).mkdir(parents=True)
+    (run_dir / "model").mkdir(parents=True)
     (run_dir / "model/config.json").write_text("{}")
-    installation.add(
-        Checkpoint(
-            id=uuid4(),
-            job_id=job.id,
-            attempt=1,
-            step=10,
-            path=str(run_dir / "checkpoints/step-00000010"),
-            size=100,
-            metrics={"eval/loss": 1.5},
-            best=True,
-            saved_at=now(),
-        )
-    )
+    add_checkpoint(installation, job, 10, best=True)
     return job
+
+
+def add_checkpoint(installation: Installation, job: TrainingJob, step: int, **changes: Any) -> Checkpoint:
+    """A checkpoint of a training, with its folder."""
+    folder = installation.home / "runs" / str(job.id) / "checkpoints" / f"step-{step:08d}"
+    folder.mkdir(parents=True)
+    fields = {
+        "id": uuid4(),
+        "job_id": job.id,
+        "attempt": 1,
+        "step": step,
+        "path": str(folder),
+        "size": 100,
+        "metrics": {"eval/loss": 1.5},
+        "best": False,
+        "saved_at": now(),
+    }
+    return installation.add(Checkpoint(**{**fields, **changes}))
 
 
 def metric(step: int, value: float | str, *, attempt: int = 1, seq: int | None = None) -> RunEvent:

@@ -14,7 +14,7 @@ from gpubloom.server.jobs.ingest import store_checkpoints
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob, Worker
 from gpubloom.traincard import RunEvent
 from tests.server.installation import Browser, Installation, Server
-from tests.server.jobs.recorded import add_job, add_project, add_training
+from tests.server.jobs.recorded import add_checkpoint, add_job, add_project, add_training
 
 
 @pytest.fixture
@@ -75,6 +75,35 @@ def test_a_checkpoint_can_be_exported_before_the_training_has_ended(
     removed = ada.post(address, json={"checkpoint_id": str(checkpoint.id)})
     assert (removed.status_code, removed.json()["code"]) == (409, "checkpoint_removed")
     assert ada.post(address, json={"checkpoint_id": str(uuid4())}).status_code == 404
+
+
+def test_the_mean_of_several_checkpoints_is_exported_by_one_job(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    training = add_training(installation, member, status="running", name="Tune")
+    first, second = installation.all(Checkpoint)[0], add_checkpoint(installation, training, 20)
+    address = f"/api/jobs/{training.id}/exports"
+    body = {"checkpoint_id": str(first.id), "average_with": [str(second.id)]}
+    answer = ada.post(address, json=body)
+    assert answer.status_code == 201, answer.text
+    job = answer.json()
+    assert job["name"] == job["task"]["name"] == "Tune, mean of 2 checkpoints"
+    folder = f"runs/{training.id}/checkpoints"
+    assert job["task"]["model"] == f"{folder}/step-00000010"
+    assert job["task"]["average_with"] == [f"{folder}/step-00000020"]
+
+    def code(**changes: Any) -> tuple[int, str]:
+        refused = ada.post(address, json=body | changes)
+        problem = refused.json()
+        return refused.status_code, (problem.get("errors") or [problem])[0]["code"]
+
+    assert code(checkpoint_id=None) == (422, "too_few_checkpoints")
+    assert code(average_with=[str(first.id)]) == (422, "same_checkpoint_twice")
+    assert code(average_with=[str(second.id)] * 2) == (422, "same_checkpoint_twice")
+    theirs = add_checkpoint(installation, add_training(installation, member), 30)
+    assert code(average_with=[str(theirs.id)]) == (404, "checkpoint_not_found")
+    installation.change(second, removed=True)
+    assert code() == (409, "checkpoint_removed")
 
 
 @pytest.mark.parametrize(

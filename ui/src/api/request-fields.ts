@@ -126,6 +126,7 @@ export const NewExport = {
   "form": {"type":"string","enum":["adapter","merged","gguf"],"default":"merged","choices":[{"label":"Merged","note":"the whole model, for transformers and vLLM","value":"merged"},{"label":"Adapter","note":"only the adapter weights, for PEFT","value":"adapter"},{"label":"GGUF","note":"one file, for llama.cpp and Ollama","value":"gguf"}]},
   "dtype": {"description":"Number format of the exported weights; fp32 loses nothing and takes twice the space.","type":"string","enum":["fp32","bf16","fp16"],"default":"bf16","choices":[{"label":"bf16","value":"bf16"},{"label":"fp16","value":"fp16"},{"label":"fp32","value":"fp32"}]},
   "checkpoint_id": {"description":"A checkpoint of the job. If empty: the finished model.","type":"string"},
+  "average_with": {"description":"Other checkpoints of the job. The mean of checkpoint_id and these is exported.","type":"array","maxItems":99,"items":{"type":"string"}},
   "prompts": {"type":"array","maxItems":1000,"items":{"type":"string","minLength":1,"maxLength":20000}},
 } as const;
 

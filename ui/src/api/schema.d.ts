@@ -1887,7 +1887,7 @@ export interface paths {
         put?: never;
         /**
          * Export
-         * @description Export a trained model. The new job holds the files to download.
+         * @description Export a trained model, or the mean of several checkpoints. The new job holds the files to download.
          */
         post: operations["export_api_jobs__job_id__exports_post"];
         delete?: never;
@@ -6052,6 +6052,12 @@ export interface components {
              */
             kind: "export";
             /**
+             * Average With
+             * @description Paths of other checkpoints of the same run. The mean of `model` and these is exported.
+             * @default []
+             */
+            average_with: string[];
+            /**
              * Name
              * @description Name of the model in a GGUF file; the default is the name of its folder.
              */
@@ -8277,6 +8283,11 @@ export interface components {
              * @description A checkpoint of the job. If empty: the finished model.
              */
             checkpoint_id?: string | null;
+            /**
+             * Average With
+             * @description Other checkpoints of the job. The mean of checkpoint_id and these is exported.
+             */
+            average_with?: string[];
             /** Prompts */
             prompts?: string[];
             hub?: components["schemas"]["HubPush"] | null;

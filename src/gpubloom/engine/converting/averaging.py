@@ -11,7 +11,7 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,11 @@ from gpubloom.engine.converting.tensor_formats import NamedTensors, write_safete
 from gpubloom.engine.llama_folder import CONFIG_FILE
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sha256_of, sync_files
 from gpubloom.errors import InputError, code_of, error_line
+from gpubloom.plan import limits
 from gpubloom.plan.config import read_json
 
 MANIFEST_FILE = "averaged.json"
-_MOST = 100
+_MOST = limits.MAX_AVERAGED_CHECKPOINTS
 
 
 @dataclass(frozen=True)
@@ -44,21 +45,26 @@ class Averaged:
 class _Mean:
     """The mean of tensors of the same names and shapes, one at a time."""
 
-    def __init__(self, sources: Sequence[NamedTensors]) -> None:
+    def __init__(self, sources: Sequence[NamedTensors], keep_going: Callable[[], None]) -> None:
         self._sources = sources
+        self._keep_going = keep_going
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return self._sources[0].shapes()
 
     def read(self, name: str) -> Tensor:
+        self._keep_going()
         total = self._sources[0].read(name).to(torch.float64, copy=True)
         for source in self._sources[1:]:
             total += source.read(name).to(torch.float64)
         return (total / len(self._sources)).to(torch.float32)
 
 
-def average(paths: Sequence[Path], target: Path) -> Averaged:
-    """Writes `target` anew; ValueError in one sentence when the sources do not belong together."""
+def average(paths: Sequence[Path], target: Path, keep_going: Callable[[], None] = lambda: None) -> Averaged:
+    """Writes `target` anew; ValueError in one sentence when the sources do not belong together.
+
+    `keep_going` may raise between tensors.
+    """
     if not 2 <= len(paths) <= _MOST:
         raise InputError("too_few_checkpoints", f"Name 2 to {_MOST} checkpoints to average.")
     if len({path.resolve() for path in paths}) < len(paths):
@@ -69,7 +75,7 @@ def average(paths: Sequence[Path], target: Path) -> Averaged:
     for other in sources[1:]:
         _must_match(sources[0], other)
     with complete_or_absent(target) as folder:
-        write_safetensors(folder, sources[0].stem, _Mean([source.weights for source in sources]))
+        write_safetensors(folder, sources[0].stem, _Mean([source.weights for source in sources], keep_going))
         for file in sources[0].auxiliary_files:
             if file.name != MANIFEST_FILE:
                 shutil.copyfile(file, folder / file.name)

@@ -1,5 +1,6 @@
 """The task `export`: writes a model in another form, replays prompts before and after, pushes it if asked.
 
+With `average_with` the mean of several checkpoints is exported, and `averaged.json` in the export names them.
 `model/` in the task's directory is complete or absent. A family that exporting/gguf.py does not write is
 converted by llama.cpp's own script, if the operator has installed it.
 """
@@ -9,10 +10,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from gpubloom.engine.converting.averaging import MANIFEST_FILE, average
 from gpubloom.engine.exporting.gguf import (
     UnknownTokenizer,
     can_write,
@@ -50,6 +54,7 @@ _LAST_WORDS = 400
 # Whoever starts the task may leave a token here for it; it is gone before anything else happens.
 TOKEN_FILE = "hub-token"  # noqa: S105 - a name, not a token
 _GGUF_FILE = "model.gguf"
+_MEAN_FOLDER = "averaged"
 _QLORA_NOTE = (
     "The adapter was trained on 4-bit weights and is merged into the unquantized weights, so answers may "
     "differ a little from the answers before the export."
@@ -99,15 +104,15 @@ def run(task: Task, session: TaskSession) -> dict[str, Any]:
             "no_hub_token",
             f"Pushing to {task.hub.repository} needs a Hugging Face token with write access: set HF_TOKEN.",
         )
-    found = find_model(Path(task.model), None if task.base is None else Path(task.base))
     compute = choose_compute(task.device, "auto")
     target = session.home / "model"
     # What an earlier attempt at this task left.
     shutil.rmtree(target, ignore_errors=True)
-    notes = list(found.notes)
-    with complete_or_absent(target) as folder:
+    with _opened(task, session) as found, complete_or_absent(target) as folder:
         session.reporter.phase("export")
-        notes += _write(folder, task, found, session)
+        notes = [*found.notes, *_write(folder, task, found, session)]
+        if task.average_with:
+            shutil.copyfile(found.folder / MANIFEST_FILE, folder / MANIFEST_FILE)
         checksums = sync_files(folder, {})
         session.reporter.phase("replay")
         replay = _replay(folder, task, found, compute, session)
@@ -124,6 +129,24 @@ def run(task: Task, session: TaskSession) -> dict[str, Any]:
         "hub": _push(target, task, token, session),
         "notes": [*notes, *replay.notes],
     }
+
+
+@contextmanager
+def _opened(task: ExportTask, session: TaskSession) -> Iterator[ResolvedModel]:
+    """The model to export. The mean of several checkpoints lies beside the export only until that is done."""
+    found = find_model(Path(task.model), None if task.base is None else Path(task.base))
+    if not task.average_with:
+        yield found
+        return
+    mean = session.home / _MEAN_FOLDER
+    shutil.rmtree(mean, ignore_errors=True)
+    session.reporter.phase("average")
+    try:
+        written = average([found.folder, *map(Path, task.average_with)], mean, session.keep_going)
+        note = f"The weights are the mean of {', '.join(written.sources)}. {MANIFEST_FILE} has their sha256."
+        yield replace(found, folder=mean, notes=(*found.notes, note))
+    finally:
+        shutil.rmtree(mean, ignore_errors=True)
 
 
 def take_token(home: Path) -> str | None:

@@ -3,7 +3,7 @@
 The playground queues its serve jobs through `create_task` as well.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
@@ -72,6 +72,10 @@ class NewExport(Schema, ExportSettings):
     """The file format of the export."""
 
     checkpoint_id: OfCheckpoint = None
+    average_with: Annotated[list[UUID], Field(max_length=limits.MAX_AVERAGED_CHECKPOINTS - 1)] = Field(
+        default_factory=list,
+        description="Other checkpoints of the job. The mean of checkpoint_id and these is exported.",
+    )
     prompts: Prompts = Field(default_factory=list)
     hub: HubPush | None = None
 
@@ -291,10 +295,19 @@ async def export(
     settings: CurrentSettings,
     creation: CurrentCreation,
 ) -> JobOut:
-    """Export a trained model. The new job holds the files to download."""
+    """Export a trained model, or the mean of several checkpoints. The new job holds the files to download."""
     if (made_id := await creation.find_made(session)) is not None:
         return await job_out(session, settings, *await service.get_job(session, principal, made_id))
+    _must_be_different(body)
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
+    others: list[str] = []
+    if body.average_with:
+        for checkpoint_id in body.average_with:
+            other = await subject_of(session, principal, settings, job_id, checkpoint_id)
+            others.append(str(other.path))
+        assert subject.parent is not None, "a checkpoint belongs to a job"
+        name = f"{subject.parent.name[:90]}, mean of {len(others) + 1} checkpoints"
+        subject = replace(subject, name=name)
     # Only whether there is one: the worker writes it into the task's folder, just before that begins.
     if body.hub is not None and await open_hub_token(session, settings, principal.id) is None:
         raise Conflict(
@@ -303,7 +316,25 @@ async def export(
         )
     if body.form == "gguf" and (reason := await to_thread.run_sync(_why_no_gguf, subject)) is not None:
         raise Conflict(reason, code="unsupported_by_gguf")
-    fields = {"kind": "export", "name": subject.name, **body.model_dump(exclude={"checkpoint_id"})}
+    fields = {
+        "kind": "export",
+        "name": subject.name,
+        **body.model_dump(exclude={"checkpoint_id"}),
+        "average_with": others,
+    }
     job = await create_task(session, principal, subject, fields, settings)
     await creation.remember(session, job.id)
     return await job_out(session, settings, job, subject.project)
+
+
+def _must_be_different(body: NewExport) -> None:
+    if body.average_with and body.checkpoint_id is None:
+        raise InvalidInput.for_field(
+            "checkpoint_id",
+            "Only checkpoints can be averaged: send one in checkpoint_id and the others in average_with.",
+            code="too_few_checkpoints",
+        )
+    if len({body.checkpoint_id, *body.average_with}) <= len(body.average_with):
+        raise InvalidInput.for_field(
+            "average_with", "A checkpoint is named twice: name each one once.", code="same_checkpoint_twice"
+        )

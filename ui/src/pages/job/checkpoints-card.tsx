@@ -36,6 +36,8 @@ export type Subject = {
   status?: JobStatus;
   /** Null for the finished model. */
   checkpoint: { id: string; step: number } | null;
+  /** Other checkpoints of the job: the mean of all is exported. */
+  averageWith?: { id: string; step: number }[];
 };
 
 const RESUMABLE: readonly JobStatus[] = ["paused", "failed", "cancelled"];
@@ -128,19 +130,24 @@ function DetailsDialog({ name, details, onClose }: { name: string; details: Chec
   );
 }
 
-const columns = (job: Job): Column<Checkpoint>[] => (job.kind === "train" ? [...FACTS, actions(job)] : FACTS);
+/** Which checkpoints are chosen for an average. Null where there is nothing to average. */
+type Choice = { chosen: ReadonlySet<string>; toggle: (id: string) => void } | null;
+
+const columns = (job: Job, choice: Choice): Column<Checkpoint>[] => [stepColumn(choice), ...FACTS, ...(job.kind === "train" ? [actions(job)] : [])];
+
+const stepColumn = (choice: Choice): Column<Checkpoint> => ({
+  header: "Step",
+  lead: true,
+  cell: ({ id, step, best }) => (
+    <span className="inline-flex items-center gap-2 font-[540] tabular-nums">
+      {choice && <input type="checkbox" aria-label={`Choose step ${countText(step)}`} checked={choice.chosen.has(id)} onChange={() => choice.toggle(id)} className="size-4 shrink-0 accent-violet" />}
+      {countText(step)}
+      {best && <Badge tone="good">best</Badge>}
+    </span>
+  ),
+});
 
 const FACTS: Column<Checkpoint>[] = [
-  {
-    header: "Step",
-    lead: true,
-    cell: (checkpoint) => (
-      <span className="inline-flex items-center gap-2 font-[540] tabular-nums">
-        {countText(checkpoint.step)}
-        {checkpoint.best && <Badge tone="good">best</Badge>}
-      </span>
-    ),
-  },
   { header: "Eval loss", cell: evalLossText },
   { header: "Training time", end: true, cell: ({ details }) => trainingTime(details) && <span className="whitespace-nowrap">{trainingTime(details)}</span> },
   { header: "Size", end: true, cell: ({ size }) => (size === null ? null : <span className="whitespace-nowrap">{bytesText(size)}</span>) },
@@ -159,6 +166,8 @@ const PAGE = 8;
 export function CheckpointsCard({ job }: { job: Job }) {
   const checkpoints = useQuery(checkpointsQuery(job.id));
   const [page, setPage] = useState(1);
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const toggle = (id: string) => setChosen((before) => new Set(before.has(id) ? [...before].filter((each) => each !== id) : [...before, id]));
   return (
     <Card>
       <CardHeader title="Checkpoints" note={rhythm(job)} />
@@ -168,13 +177,40 @@ export function CheckpointsCard({ job }: { job: Job }) {
             <NoCheckpoint ended={ENDED.includes(job.status)} failedOnData={job.failed_on_data} />
           ) : (
             <>
-              <DataTable label="Checkpoints" columns={columns(job)} rows={items.slice((page - 1) * PAGE, page * PAGE)} rowKey={(checkpoint) => checkpoint.id} />
+              <DataTable label="Checkpoints" columns={columns(job, job.kind === "train" && items.length > 1 ? { chosen, toggle } : null)} rows={items.slice((page - 1) * PAGE, page * PAGE)} rowKey={(checkpoint) => checkpoint.id} />
               <PageSteps page={page} pageSize={PAGE} total={items.length} onTurn={setPage} />
+              {chosen.size > 0 && <AverageBar job={job} chosen={items.filter(({ id }) => chosen.has(id))} onClear={() => setChosen(new Set())} />}
             </>
           )
         }
       </Loaded>
     </Card>
+  );
+}
+
+/** What is done with several checkpoints at once. */
+function AverageBar({ job, chosen, onClear }: { job: Job; chosen: Checkpoint[]; onClear: () => void }) {
+  const [open, setOpen] = useState(false);
+  const [first, ...others] = chosen.toSorted((one, other) => one.step - other.step);
+  return (
+    <div className="mt-3 flex flex-wrap items-center justify-end gap-2 text-sm text-dim">
+      <span role="status" className="mr-2">
+        {counted(chosen.length, "checkpoint")} chosen{others.length === 0 && ". Choose two or more to average them."}
+      </span>
+      <Button size="small" onClick={onClear}>
+        Clear
+      </Button>
+      <Button size="small" variant="primary" disabled={others.length === 0} onClick={() => setOpen(true)}>
+        Average and export
+      </Button>
+      {open && first && (
+        <ExportDialog
+          subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), checkpoint: first, averageWith: others }}
+          onClose={() => setOpen(false)}
+          onStarted={onClear}
+        />
+      )}
+    </div>
   );
 }
 

@@ -41,8 +41,9 @@ const exportRules = z
 
 type ExportValues = z.output<typeof exportRules>;
 
-const exportBody = (values: ExportValues, checkpointId: string | null): NewExport => ({
-  checkpoint_id: checkpointId,
+const exportBody = (values: ExportValues, { checkpoint, averageWith = [] }: Subject): NewExport => ({
+  checkpoint_id: checkpoint?.id ?? null,
+  average_with: averageWith.map(({ id }) => id),
   form: values.form,
   dtype: values.dtype,
   prompts: linesOf(values.prompts),
@@ -73,13 +74,14 @@ const FORM_CHOICES = optionsOf(ExportSchema.form) ?? [];
 const DTYPES = (optionsOf(ExportSchema.dtype) ?? []).map(([value, text]) => [value, text] as const);
 
 export function ExportDialog({ subject, onClose, onStarted = onClose }: ExportDialogProps) {
-  const { checkpoint } = subject;
+  const { checkpoint, averageWith = [] } = subject;
+  const steps = [checkpoint, ...averageWith].flatMap((each) => (each ? [countText(each.step)] : []));
   return (
     <Dialog
       open
       onOpenChange={(open) => !open && onClose()}
-      title={checkpoint ? `Export step ${countText(checkpoint.step)}` : "Export the model"}
-      description="After the export, the original model and the exported model answer the same prompts. Different answers are shown."
+      title={steps.length > 1 ? `Average and export ${steps.length} checkpoints` : checkpoint ? `Export step ${steps[0]}` : "Export the model"}
+      description={`${steps.length > 1 ? `Exports the mean of the weights, or of the adapters, of steps ${steps.join(", ")}. ` : ""}After the export, the original model and the exported model answer the same prompts. Different answers are shown.`}
     >
       <ExportForm subject={subject} onClose={onClose} onStarted={onStarted} />
     </Dialog>
@@ -91,7 +93,7 @@ function ExportForm({ subject, onClose, onStarted }: Required<ExportDialogProps>
     schema: exportRules,
     defaultValues: { form: ExportSchema.form.default, dtype: ExportSchema.dtype.default, prompts: "", push: false, repository: "", isPrivate: HubPush.private.default },
     submit: async (values) => {
-      await startExport(subject.jobId, exportBody(values, subject.checkpoint?.id ?? null));
+      await startExport(subject.jobId, exportBody(values, subject));
       toast("The export is queued.");
       onStarted();
     },

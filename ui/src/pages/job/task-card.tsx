@@ -103,6 +103,7 @@ const PHASES: Record<string, string> = {
   evaluate: "Evaluating.",
   generate: "Generating answers.",
   save: "Writing files.",
+  average: "Averaging the checkpoints.",
   merge: "Merging the weights.",
   replay: "Testing prompts.",
   push: "Pushing to the Hugging Face Hub.",
