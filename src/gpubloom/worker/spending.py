@@ -105,7 +105,13 @@ class Spending:
                 elif rental.state in BILLED:
                     meter(rental, at)
             limits = await limits_of(session, job, _told(job), at)
-            decision = self._decide(meter_of(rentals), limits, job, at)
+            metered = meter_of(rentals)
+            if is_over:
+                # Nothing is billed any more: what is left is what another machine like this could cost.
+                same = next(rental for rental in rentals if rental.id == rental_id)
+                another = Attempt(same.provider, rate_of(same), at.timestamp())
+                metered = Meter((*metered.attempts, another))
+            decision = self._decide(metered, limits, job, at)
             # Money that other jobs had reserved may be free again: then the job goes on with a new machine.
             is_spent = is_over and decision.seconds < _WORTH_ANOTHER_MACHINE
             if (decision.action == "stop" or is_spent) and can("pause", job.status):

@@ -374,6 +374,6 @@ def test_a_script_goes_on_in_another_session_when_colab_takes_one_away(
 
         job = asyncio.run(scenario())
         assert sorted(shopper.losses(job.id))[-1] == 300
-        assert [rental.state for rental in shopper.rentals(job.id)] == ["ended", "ended"]
+        assert [rental.state for rental in shopper.rentals(job.id)] == ["lost", "ended"]
     assert not list(colab.glob("sessions/*"))
     assert "X-Amz-Signature" not in (colab / "history.jsonl").read_text()
