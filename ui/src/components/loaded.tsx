@@ -110,7 +110,7 @@ export function EmptyState({ icon: Icon, title, wholePage, children, action, sma
         </div>
       )}
       <Title className="max-w-md text-lg font-[560]">{title}</Title>
-      {children && <div className="mt-1.5 max-w-lg text-dim">{children}</div>}
+      {children && <div className="mt-1.5 w-full max-w-lg text-dim">{children}</div>}
       {action && <div className="mt-5">{action}</div>}
     </div>
   );
