@@ -14,9 +14,12 @@ from gpubloom.traincard import Reporter, snapshot
 from gpubloom.traincard.what_ran import dataset_fields, load_what_ran
 from tests.traincard.conftest import StartScript, events_of
 
+# So short a run would not wait for a slow git on a busy machine.
 CODE = """
     import os
+    import gpubloom.traincard.reporter
     from gpubloom.traincard import Reporter
+    gpubloom.traincard.reporter._LOOKING_SECONDS = 60
     with Reporter(telemetry_seconds=0) as reporter:
         reporter.metric("loss", 1.0, 1)
 """
