@@ -103,7 +103,8 @@ CPU_COMPILE_SECONDS = 60.0
 # --- Machines, when nothing was measured --------------------------------------------------------------
 # Source: one H200: 730 of 989 TFLOP/s; 55 GB/s one way, 50 each way at once; Adam 117 GB/s on 16 cores.
 MATRIX_OVER_PEAK = 730 / 989
-# Linear layers are twice as fast in fp8, less what it takes to scale and round their operands.
+# Linear layers are twice as fast in fp8, less what it takes to scale and round their operands. Source: one
+# H200, steps of 7B predicted within 8 %: full 4.34 s (4.13 measured), LoRA 0.355 s (0.384).
 FP8_OVER_BF16 = 1.3
 DUPLEX_OVER_ONE_WAY = 50 / 55
 # Host memory serves the optimizer and the link at once: together at most so much of the optimizer's rate.
