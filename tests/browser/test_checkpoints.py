@@ -1,8 +1,10 @@
-"""What can be done with the checkpoints of a run: compare two, delete, resume from an earlier one, branch."""
+"""What can be done with checkpoints: average, compare two, delete, resume from an earlier one, branch."""
 
 import json
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -36,6 +38,13 @@ def _steps(page: Page) -> list[int]:
 def _choose(page: Page, step: int, action: str) -> None:
     page.get_by_role("button", name=f"More actions for step {step:,}", exact=True).click()
     page.get_by_role("menuitem", name=action, exact=True).click()
+
+
+def _export(page: Page, job: str) -> dict[str, Any]:
+    """The only task of a job, as the API shows it."""
+    job_id = job.rpartition("/")[2].partition("?")[0]
+    (export,) = page.request.get(f"/api/jobs?parent_id={job_id}").json()["items"]
+    return dict(export)
 
 
 @pytest.mark.long
@@ -74,6 +83,23 @@ def test_checkpoints_are_compared_deleted_resumed_from_and_branched(
     steps = _steps(page)
     assert steps == sorted(steps, reverse=True)
     newest, middle, oldest = steps[0], steps[1], steps[-1]
+
+    # The mean of two is exported.
+    for step in (newest, oldest):
+        page.get_by_role("checkbox", name=f"Choose step {step:,}", exact=True).check()
+    assert axe_violations(page) == []
+    page.get_by_role("button", name="Average and export").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(f"of steps {oldest:,}, {newest:,}.")
+    assert axe_violations(page) == []
+    dialog.get_by_role("button", name="Export", exact=True).click()
+    expect(page.get_by_text("The export is queued.")).to_be_visible()
+    expect(page.get_by_role("checkbox", checked=True)).to_have_count(0)
+    deadline = time.monotonic() + TIMEOUT_MS / 1_000
+    while (export := _export(page, job))["status"] not in {"completed", "failed"}:
+        assert time.monotonic() < deadline, export["status"]
+        time.sleep(0.5)
+    assert (export["status"], export["name"]) == ("completed", "Herons, mean of 2 checkpoints"), export
 
     # Two of them answer beside each other.
     page.get_by_role("link", name=f"Open step {newest:,} in playground").click()
