@@ -1,5 +1,7 @@
 """What is measured on a machine, and that it is measured once."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,20 +34,36 @@ def test_a_cpu_is_measured_in_products_and_optimizer_bytes() -> None:
     assert measured.calibration.link_h2d is None
 
 
-def test_a_cpu_s_four_figures_are_those_that_its_steps_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_of = (8e-4, 1.3e-3, 1e-11, 2e-9)  # seconds per step, layer, operation, value
-    monkeypatch.setattr(
-        calibrate,
-        "_step_seconds",
-        lambda probe: sum(
-            each * count for each, count in zip(made_of, calibrate._Probe.terms(probe), strict=True)
-        ),
-    )
-    found = calibrate.measure(CPU, threads=1)
-    assert found["cpu_step_seconds"] == pytest.approx(made_of[0])
-    assert found["cpu_layer_seconds"] == pytest.approx(made_of[1])
-    assert found["cpu_flops"] == pytest.approx(1 / made_of[2] / costs.CPU_EFFICIENCY)
-    assert found["cpu_value_seconds"] == pytest.approx(made_of[3])
+MADE_OF = (8e-4, 1.3e-3, 1e-11, 2e-9)  # seconds per step, layer, operation, value
+
+
+def steps_made_of_figures(probe: calibrate._Probe, clock: Callable[[], float]) -> float:
+    """Twice as long by the clock as in processor time."""
+    seconds = sum(each * count for each, count in zip(MADE_OF, probe.terms(), strict=True))
+    return seconds * (2 if clock is time.perf_counter else 1)
+
+
+def test_a_quiet_cpu_is_measured_by_the_clock_with_all_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "_step_seconds", steps_made_of_figures)
+    monkeypatch.setattr(calibrate, "_waiting_for_processor", lambda: 1.5)
+    found = calibrate.measure(CPU, threads=2)
+    assert found["cpu_step_seconds"] == pytest.approx(2 * MADE_OF[0])
+    assert found["cpu_layer_seconds"] == pytest.approx(2 * MADE_OF[1])
+    assert found["cpu_flops"] == pytest.approx(1 / (2 * MADE_OF[2]) / costs.CPU_EFFICIENCY)
+    assert found["cpu_value_seconds"] == pytest.approx(2 * MADE_OF[3])
+
+
+@pytest.mark.parametrize("waiting", [iter((0.0, 3.0)).__next__, lambda: None], ids=["busy", "unknown"])
+def test_a_busy_cpu_is_measured_by_the_processor_time_of_one_thread(
+    monkeypatch: pytest.MonkeyPatch, waiting: Callable[[], float | None]
+) -> None:
+    monkeypatch.setattr(calibrate, "_step_seconds", steps_made_of_figures)
+    monkeypatch.setattr(calibrate, "_waiting_for_processor", waiting)
+    found = calibrate.measure(CPU, threads=2)
+    assert found["cpu_step_seconds"] == pytest.approx(MADE_OF[0])
+    assert found["cpu_layer_seconds"] == pytest.approx(MADE_OF[1] * costs.CPU_LAYER_WITH_THREADS)
+    assert found["cpu_flops"] == pytest.approx(2 / MADE_OF[2] / costs.CPU_EFFICIENCY)
+    assert found["cpu_value_seconds"] == pytest.approx(MADE_OF[3] * costs.CPU_VALUE_WITH_THREADS)
 
 
 def test_a_plan_of_a_measured_model_takes_as_long_as_the_model_did() -> None:

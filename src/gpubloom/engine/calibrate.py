@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,15 +23,16 @@ from gpubloom.plan import Calibration, Hardware, ModelShape, OptimizerConfig, co
 from gpubloom.plan.placement import resident
 
 # Another way of measuring makes old figures worthless.
-_VERSION = 5
+_VERSION = 6
 _SECONDS_EACH = 0.12
 _COPY_BYTES = 256 * 2**20
 _PRODUCT_SIZE = 8_192
 _ADAM_ELEMENTS = {"cuda": 1 << 26, "cpu": 1 << 22}
-# Of the models that a CPU is measured with: positions of a row, steps; and columns of a short product.
+# Of the models that a CPU is measured with: positions of a row, and steps.
 _LENGTH = 64
 _WARM_UP, _FEWEST_STEPS, _MOST_STEPS = 3, 6, 30
-_SHORT_PRODUCT = 320
+# A machine is quiet if threads wait for a processor for less than this part of their time.
+_QUIET = 0.03
 _CPU = torch.device("cpu")
 
 
@@ -176,43 +177,64 @@ _LEAST = (1e-5, 1e-5, 1e-13, 1e-11)
 
 
 def _training_rates(threads: int) -> dict[str, float]:
-    """How fast this CPU trains, from processor time of steps with one thread.
+    """How fast this CPU trains, from steps of the probes.
 
-    Other processes take a thread off the processor, which its processor time does not count; threads that
-    wait for each other on a busy machine would take many times as long as on a quiet one. So what several
-    threads change is a constant, but for products, which a quiet machine is measured with.
+    On a quiet machine steps are timed as they are trained: with all threads, by the clock. Where others use
+    the processors too, threads that wait for each other take many times as long, so there the processor time
+    of steps with one thread counts, which other processes do not change. What several threads gain and cost
+    is then a constant.
     """
+    # The first steps of a process load what all others use.
+    _step_seconds(_PROBES[1], time.perf_counter)
+    waited, began = _waiting_for_processor(), time.perf_counter()
+    seconds = [_step_seconds(probe, time.perf_counter) for probe in _PROBES]
+    passed = time.perf_counter() - began
+    if waited is not None and (_waiting_for_processor() or 0.0) - waited < _QUIET * passed * threads:
+        step, layer, operation, value = _solved(seconds)
+        return _rates(step, layer, operation, value)
     used = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        # The first steps of a process load what all others use.
-        _step_seconds(_PROBES[1])
-        seconds = torch.tensor([_step_seconds(probe) for probe in _PROBES], dtype=torch.float64)
-        terms = torch.tensor([probe.terms() for probe in _PROBES], dtype=torch.float64)
-        speedup = float(threads)
-        if threads > 1 and os.getloadavg()[0] < threads / 2:
-            alone = _short_product_seconds()
-            torch.set_num_threads(threads)
-            speedup = min(speedup, max(1.0, alone / _short_product_seconds()))
+        seconds = [_step_seconds(probe, time.process_time) for probe in _PROBES]
     finally:
         torch.set_num_threads(used)
-    # Rows of one size each: operations are a billion times as many as layers.
+    step, layer, operation, value = _solved(seconds)
+    if threads > 1:
+        layer *= costs.CPU_LAYER_WITH_THREADS
+        value *= costs.CPU_VALUE_WITH_THREADS
+    return _rates(step, layer, operation / threads, value)
+
+
+def _solved(seconds: Sequence[float]) -> list[float]:
+    """What a step, a layer, an operation and a value cost, if the probes take so long."""
+    terms = torch.tensor([probe.terms() for probe in _PROBES], dtype=torch.float64)
+    # Columns of one size each: operations are a billion times as many as layers.
     scale = terms.abs().amax(0)
-    found = torch.linalg.solve(terms / scale, seconds) / scale
-    step, layer, operation, value = (
-        max(least, each) for least, each in zip(_LEAST, found.tolist(), strict=True)
-    )
-    several = threads > 1
+    found = torch.linalg.solve(terms / scale, torch.tensor(seconds, dtype=torch.float64)) / scale
+    return [max(least, each) for least, each in zip(_LEAST, found.tolist(), strict=True)]
+
+
+def _rates(step: float, layer: float, operation: float, value: float) -> dict[str, float]:
     return {
-        "cpu_flops": speedup / operation / costs.CPU_EFFICIENCY,
-        "cpu_layer_seconds": layer * (costs.CPU_LAYER_WITH_THREADS if several else 1.0),
+        "cpu_flops": 1 / operation / costs.CPU_EFFICIENCY,
+        "cpu_layer_seconds": layer,
         "cpu_step_seconds": step,
-        "cpu_value_seconds": value * (costs.CPU_VALUE_WITH_THREADS if several else 1.0),
+        "cpu_value_seconds": value,
     }
 
 
-def _step_seconds(probe: _Probe) -> float:
-    """Processor time of the fastest of some steps."""
+def _waiting_for_processor() -> float | None:
+    """Seconds that threads of this process were ready to run and had no processor; None: nobody knows."""
+    total = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for thread in Path("/proc/self/task").iterdir():
+            total += int((thread / "schedstat").read_text().split()[1])
+        return total / 1e9
+    return None
+
+
+def _step_seconds(probe: _Probe, clock: Callable[[], float]) -> float:
+    """The fastest of some steps."""
     # Loaded here: runs on a GPU measure without them.
     from gpubloom.engine.data import Batch
     from gpubloom.engine.executors.blocks import BlockExecutor
@@ -236,27 +258,15 @@ def _step_seconds(probe: _Probe) -> float:
     # Until memory that is freed after a step is found again in the next one.
     for _ in range(_WARM_UP):
         step()
-    fastest, until = float("inf"), time.process_time() + _SECONDS_EACH
+    fastest, until = float("inf"), clock() + _SECONDS_EACH
     for number in range(_MOST_STEPS):
-        began = time.process_time()
+        began = clock()
         step()
-        now = time.process_time()
+        now = clock()
         fastest = min(fastest, now - began)
         if now > until and number >= _FEWEST_STEPS:
             break
     executor.close()
-    return fastest
-
-
-def _short_product_seconds() -> float:
-    """The fastest of many products of less than a millisecond."""
-    left, right = (torch.randn(_SHORT_PRODUCT, _SHORT_PRODUCT) for _ in range(2))
-    out = torch.empty(_SHORT_PRODUCT, _SHORT_PRODUCT)
-    fastest, until = float("inf"), time.perf_counter() + _SECONDS_EACH
-    while fastest == float("inf") or time.perf_counter() < until:
-        began = time.perf_counter()
-        torch.mm(left, right, out=out)
-        fastest = min(fastest, time.perf_counter() - began)
     return fastest
 
 
