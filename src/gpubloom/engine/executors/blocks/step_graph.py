@@ -39,13 +39,14 @@ class StepGraph:
         return "forward and backward pass" in self._parts
 
     def forget(self) -> None:
-        """What is recorded does not hold any more."""
+        """What is recorded does not hold any more. The next steps are not recorded: they may compile."""
+        self._steps = 0
         self._parts.clear()
         self._pool = None
 
     def forward_backward(self, inputs: StepInputs, run: Callable[[StepInputs], Tensor]) -> Tensor:
         if self._inputs is None or not self._inputs.is_like(inputs):
-            self._inputs, self._steps = inputs, 0
+            self._inputs = inputs
             self.forget()
         self._steps += 1
         if not self._works or self._steps <= WARM_UP:
