@@ -1,5 +1,6 @@
 """The folder of compiled programs: one per version, the tenant's where there is one, removed when unused."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubloom.engine.compile_cache import use_compile_cache
+from gpubloom.engine.compile_cache import compile_program, use_compile_cache
 
 _CPU = torch.device("cpu")
 
@@ -55,7 +56,7 @@ def test_a_folder_that_nobody_used_for_long_is_removed(tmp_path: Path) -> None:
 def test_a_second_process_finds_what_the_first_compiled() -> None:
     program = """
 import torch
-from gpubloom.engine.compile_cache import use_compile_cache
+from gpubloom.engine.compile_cache import compile_program, use_compile_cache
 use_compile_cache(torch.device("cpu"))
 from torch._dynamo.utils import counters
 torch.compile(lambda x: (x * 2).sin() + 1)(torch.ones(8))
@@ -69,3 +70,18 @@ print(counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["auto
     ]
     assert hits[0] == 0
     assert hits[1] > 0
+
+
+def test_a_function_may_be_compiled_for_more_shapes_than_torch_allows_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All layers of a model are one function to torch: each kind, shape and placement is a program of it."""
+    import torch._dynamo
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    # Put back after the test.
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)
+    torch._dynamo.reset()
+    program = compile_program(lambda x: x + 1)
+    for size in range(2, 2 + 2 * 8):
+        assert len(program(torch.zeros(size))) == size

@@ -1,4 +1,4 @@
-"""Where torch's compiler keeps its programs between runs, so that a second run does not compile again.
+"""Compiled programs, and where torch keeps them between runs, so that a second run does not compile again.
 
 One folder per version of torch, Python and triton and per kind of GPU, in the user's cache; torch itself keys
 programs by their graph and shapes. A sandbox names a folder of the job's tenant instead, so that nobody runs
@@ -12,7 +12,9 @@ import os
 import platform
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,6 +23,19 @@ from gpubloom.engine.calibrate import cache_folder
 _DAYS = 30
 _PREFIX = "programs-"
 _MARK = "last-used"
+# torch counts programs by the function they come from, and all layers of a model come from one. Eight, its
+# default, are too few for two kinds of layers, kept and recomputed, in the shapes of training and evaluation.
+_MOST_PROGRAMS = 64
+
+
+def compile_program(function: Callable[..., Any], *, dynamic: bool = False) -> Callable[..., Any]:
+    """The function as one program per set of shapes, or of any shapes (`dynamic`); made when it is called."""
+    # Loaded here: it brings torch's compiler, which an eager run never pays for.
+    import torch._dynamo.config as settings
+
+    settings.recompile_limit = max(settings.recompile_limit, _MOST_PROGRAMS)
+    program: Callable[..., Any] = torch.compile(function, dynamic=dynamic, fullgraph=True)
+    return program
 
 
 def use_compile_cache(device: torch.device) -> Path | None:

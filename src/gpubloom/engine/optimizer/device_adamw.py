@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gpubloom.engine.compile_cache import compile_program
 from gpubloom.engine.optimizer.encoding import Encoding, Flat, random_bits, seed_of
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 
@@ -51,9 +52,9 @@ class DeviceAdamW:
         self._recorded_numbers: Tensor | None = None
         if compiled and self._host is None:
             # Of any length: one program for all blocks and pieces.
-            self._compiled = torch.compile(_update, dynamic=True, fullgraph=True)
-            self._all_compiled = torch.compile(_update_all, dynamic=False, fullgraph=True)
-            self._packed_compiled = torch.compile(_update_packed, dynamic=True, fullgraph=True)
+            self._compiled = compile_program(_update, dynamic=True)
+            self._all_compiled = compile_program(_update_all)
+            self._packed_compiled = compile_program(_update_packed, dynamic=True)
 
     def prepare(self, step: AdamWStep, device: torch.device) -> None:
         """Puts the numbers of a step where recorded updates find them."""

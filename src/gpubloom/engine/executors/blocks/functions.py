@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from gpubloom.engine.compile_cache import compile_program
 from gpubloom.engine.loss import summed_cross_entropy
 from gpubloom.engine.models.blocks import BlockModel, Tables
 
@@ -53,7 +54,7 @@ class LayerFunctions:
         self._model = model
         self._kind = kind
         self._names = list(names)
-        self._forward = _compiled(self._layer) if compiled else self._layer
+        self._forward = compile_program(self._layer) if compiled else self._layer
         self._keep = Saving(self._layer) if compiled else self._layer
         self._backward: Callable[..., Gradients] = self._recompute
         if compiled:
@@ -150,7 +151,7 @@ class Traced:
 
             with torch.no_grad():
                 traced = make_fx(plain, tracing_mode="fake")(arguments)
-            graph = self._graphs[key] = _compiled(traced)
+            graph = self._graphs[key] = compile_program(traced)
         with torch.no_grad():
             return graph(arguments)
 
@@ -163,7 +164,7 @@ class Saving:
     """
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
-        self._function = _compiled(function)
+        self._function = compile_program(function)
         self._seen: set[tuple[Any, ...]] = set()
 
     def __call__(self, *arguments: Any) -> Tensor:
@@ -207,8 +208,3 @@ def _shapes(argument: Any) -> Any:
     if isinstance(argument, Tensor):
         return tuple(argument.shape)
     return tuple(_shapes(part) for part in argument)
-
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    compiled: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True)
-    return compiled
