@@ -269,7 +269,8 @@ def _answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: EpochDat
 
 
 def _cost_of_twice(found: tuple[Lanes, ...], placement: Placement) -> tuple[str, ...]:
-    again = sum(phase.seconds for phase in found if phase.name == SECOND_BACKWARD)
+    # The updates of this phase would be done in the forward pass otherwise.
+    again = sum(phase.compute for phase in found if phase.name == SECOND_BACKWARD)
     if not again:
         return ()
     step = sum(phase.seconds for phase in found)

@@ -50,6 +50,7 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     # Copies for computing go home only where the backward pass sends them again.
     down = linked + (work.host_copy * at.link_state if at.streamed_weights else 0) + inputs
     adam = update_bytes(work, on_host, at.host_moments + (work.ends_moments if ends_weights else 0))
+    adam -= _second_updates(timed, at)
     # Muon's products of layers on their way through the GPU take turns with those of the forward pass.
     muon = timed.muon / max(1, sums.trained[-1])
     shared = rates.link_during_updates / rates.link_both if adam else 1.0
@@ -85,16 +86,24 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
 
 
 def _second_backward(timed: Timed, at: Residency, slow: float) -> Lanes:
-    """The last layers again, whose gradients nobody kept."""
+    """The last layers again, whose gradients nobody kept; the host updates them at once."""
     work, sums, first = timed.work, timed.sums, timed.work.count - at.twice
+    adam = _second_updates(timed, at)
     up = sums.weights[-1] - sums.weights[first] + (at.twice * work.input_bytes if at.offload else 0)
     down = work.compute_bytes * at.twice_state
     return Lanes(
         SECOND_BACKWARD,
         compute=sum(timed.backward[first:]) + sums.recompute[-1] - sums.recompute[first],
         link=_link(timed, up, down) * slow,
-        host_memory=_host_memory(timed, up + down),
+        host=adam / timed.rates.host_adam,
+        host_memory=_host_memory(timed, adam + up + down),
     )
+
+
+def _second_updates(timed: Timed, at: Residency) -> int:
+    """Bytes that the updates of layers with gradients computed twice move."""
+    moments = timed.sums.moments[-1] - timed.sums.moments[timed.work.count - at.twice]
+    return update_bytes(timed.work, at.twice_state, moments)
 
 
 def update_bytes(work: Work, elements: int, moments: int) -> int:

@@ -29,6 +29,10 @@ class Mark:
         if self._event is not None:
             self._event.synchronize()
 
+    @property
+    def is_reached(self) -> bool:
+        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
+
     def seconds_until(self, later: "Mark") -> float:
         """Between two timed marks that have been reached."""
         if self._event is None or later._event is None:

@@ -3,10 +3,10 @@
 Clipping needs the whole backward pass, so nothing is updated before it. From then on states on the device are
 updated at once; states in host memory in forward order, by the CPU while the next forward pass already runs,
 or on their way through the device when their weights are next needed. Nobody uses a block's weights before
-its own update is done, and nobody waits for any other.
+its own update is done, and nobody waits for any other. Blocks whose gradients are computed twice go first:
+the second backward pass waits for the memory that their gradients are in.
 """
 
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +37,51 @@ class _PendingUpdate:
     arrived: Mark
     # Asked before a block is changed: returns once nobody needs its present state any more.
     may_change: Callable[[int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class HostUpdate:
+    """One block for the CPU to update. `is_urgent`: the device waits for it."""
+
+    index: int
+    order: _PendingUpdate
+    done: threading.Event
+    is_urgent: bool
+
+
+class HostQueue:
+    """Blocks that wait for the CPU: urgent ones first, then those that came first.
+
+    A block whose gradient is still on its way to the host lets the others go first.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[HostUpdate] = []
+        self._closed = False
+
+    def put(self, update: HostUpdate) -> None:
+        with self._changed:
+            self._waiting.append(update)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Who takes gets what is left, and then None."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def take(self) -> HostUpdate | None:
+        """The next one, as soon as there is one; its gradient may still have to be waited for."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            if not self._waiting:
+                return None
+            chosen = min(
+                self._waiting, key=lambda each: (not each.order.arrived.is_reached, not each.is_urgent)
+            )
+            self._waiting.remove(chosen)
+            return chosen
 
 
 class _Staging:
@@ -90,9 +135,9 @@ class Updates:
         self.may_change: Callable[[int], None] = lambda index: None
         linked = [store for store in stores if store.placement.state == "link"]
         self._staging = [_Staging(device, linked) for _ in range(_STAGING_SETS if linked else 0)]
-        self._queue: queue.SimpleQueue[tuple[int, _PendingUpdate, threading.Event] | None] | None = None
+        self._queue: HostQueue | None = None
         if device.is_gpu and any(store.placement.state == "host" for store in stores):
-            self._queue = queue.SimpleQueue()
+            self._queue = HostQueue()
             for _ in range(_BLOCKS_AT_ONCE):
                 threading.Thread(target=self._work, name="host-optimizer", daemon=True).start()
 
@@ -125,7 +170,7 @@ class Updates:
                 if store.trained.length and index not in later:
                     self._order_block(index, store, order)
         return lambda index: self._order_block(
-            index, self._stores[index], replace(order, arrived=device.copy_out.mark())
+            index, self._stores[index], replace(order, arrived=device.copy_out.mark()), is_urgent=True
         )
 
     def _update_all_on_device(self, step: AdamWStep, scale: Tensor) -> None:
@@ -141,7 +186,9 @@ class Updates:
         for index in range(len(self._stores)):
             self.may_change(index)
 
-    def _order_block(self, index: int, store: BlockStore, order: _PendingUpdate) -> None:
+    def _order_block(
+        self, index: int, store: BlockStore, order: _PendingUpdate, *, is_urgent: bool = False
+    ) -> None:
         match store.placement.state:
             case "device":
                 order.may_change(index)
@@ -153,7 +200,7 @@ class Updates:
             case "host":
                 # A new one: who waits for the update before must not be made to wait for this one.
                 self._done[index] = threading.Event()
-                self._queue.put((index, order, self._done[index]))
+                self._queue.put(HostUpdate(index, order, self._done[index], is_urgent))
 
     def is_done(self, index: int) -> bool:
         """Whether `wait` would return at once."""
@@ -232,8 +279,7 @@ class Updates:
 
     def close(self) -> None:
         if self._queue is not None:
-            for _ in range(_BLOCKS_AT_ONCE):
-                self._queue.put(None)
+            self._queue.close()
 
     def _update_on_device(self, index: int, step: AdamWStep, scale: Tensor) -> None:
         store = self._stores[index]
@@ -252,17 +298,13 @@ class Updates:
 
     def _work(self) -> None:
         assert self._queue is not None
-        while True:
-            item = self._queue.get()
-            if item is None:
-                return
-            index, order, done = item
+        while (update := self._queue.take()) is not None:
             try:
-                order.arrived.wait_on_host()
-                self._update_on_host(index, order)
+                update.order.arrived.wait_on_host()
+                self._update_on_host(update.index, update.order)
             except BaseException as problem:  # noqa: BLE001 - raised again by whoever waits for the block
                 self._problem = problem
-            done.set()
+            update.done.set()
 
     def _raise_problem(self) -> None:
         if self._problem is not None:
