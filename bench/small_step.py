@@ -4,6 +4,7 @@
     python bench/small_step.py ours:12 nano:12        some of them: WHAT:ROWS
     python bench/small_step.py trainer:12             the whole trainer: loader, metrics, losses read late
     python bench/small_step.py lora:4 packed:4        adapters; rows that hold eight documents each
+    python bench/small_step.py packed:4 masked:4      the same rows by the documents' boundaries and by a mask
 
 `ours` is the preset 125m with a vocabulary of 50,304 and rows of 1,024 tokens. `nano` does what nanoGPT's own
 bench does: a GPT-2 of that size compiled as a whole, FP32 weights under bf16 autocast, fused AdamW, no
@@ -71,7 +72,12 @@ def _engine(what: str, rows: int, options: argparse.Namespace) -> dict[str, Any]
     tokens = torch.randint(0, 50_000, (4, 1, rows, length + 1), generator=torch.Generator().manual_seed(0))
     documents = torch.arange(length).mul(8).div(length, rounding_mode="floor").repeat(1, rows, 1)
     batches = [
-        Batch(each[..., :-1], each[..., 1:], documents if what == "packed" else None).pinned()
+        Batch(
+            each[..., :-1],
+            each[..., 1:],
+            documents if what in {"packed", "masked"} else None,
+            most_documents_per_row=8 if what == "packed" else None,
+        ).pinned()
         for each in tokens
     ]
 

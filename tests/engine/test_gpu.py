@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.llama_folder import hugging_face_config
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.models import TransformerLM
+from gpubloom.engine.models.packed_documents import why_not_boundaries
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.engine.nf4 import FlatNf4, dequantize_flat, quantize
 from gpubloom.plan import ModelShape, TokenizerConfig, TrainConfig
@@ -213,6 +215,26 @@ def test_compiled_layers_compute_what_eager_ones_do(keep: bool) -> None:
             losses.append(train(executor, of, range(8)))
     torch._dynamo.reset()
     assert losses[1] == pytest.approx(losses[0], rel=5e-3)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_packed_rows_are_learnt_by_boundaries_as_with_masks(compiled: bool, recorded: bool) -> None:
+    assert why_not_boundaries(torch.device("cuda", 0)) is None
+    documents = torch.arange(SMALL.context_length).expand(1, 8, -1) // 37
+    losses = {}
+    for most in (None, 4):
+        case = placement(KEPT, cuda_graph=recorded)
+        found = []
+        with executor_of(SMALL, case, compiled=compiled) as executor:
+            for step in range(6):
+                batch = replace(batch_of(step, SMALL), documents_ABT=documents, most_documents_per_row=most)
+                found.append(executor.forward_backward(batch))
+                executor.optimizer_step(learning_rate(step))
+            losses[most] = [float(loss) for loss in found]
+    torch._dynamo.reset()
+    print(f"\nby boundaries {losses[4]}, with masks {losses[None]}")
+    assert losses[4] == pytest.approx(losses[None], rel=5e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

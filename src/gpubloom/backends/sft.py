@@ -27,7 +27,7 @@ from gpubloom.engine.data.loader import eval_batches
 from gpubloom.engine.data.rows import IGNORED, Rows
 from gpubloom.engine.evaluation.paired import BatchLosses, PairedChange, batches_for_pairs
 from gpubloom.engine.hardware import Compute
-from gpubloom.engine.models.document_mask import document_starts
+from gpubloom.engine.models.packed_documents import document_starts
 from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.config import read_json

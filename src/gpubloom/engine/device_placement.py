@@ -23,6 +23,7 @@ from gpubloom.engine.hardware import Compute, choose_compute, use_deterministic_
 from gpubloom.engine.host_memory import PinningRefused, resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.engine.models.fp8 import use_fp8
+from gpubloom.engine.models.packed_documents import why_not_boundaries
 from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.errors import InputError, code_of
 from gpubloom.plan import (
@@ -189,7 +190,7 @@ def move_to_devices(
         peak_flops=_peak_flops(hardware, compute),
         # Forward and backward; frozen weights need no gradient of their own.
         flops_per_token=(6 if config.method == "full" else 4) * model.shape.parameters,
-        notes=notes,
+        notes=(*notes, *_slow_packing(config, compute.device)),
     )
 
 
@@ -284,6 +285,14 @@ def _compiles(config: TrainConfig, compute: Compute) -> tuple[bool, tuple[str, .
     # Each is a process with torch in it; one per core would take memory that the model needs.
     compiler.compile_threads = min(_COMPILE_PROCESSES, compiler.compile_threads or 1)
     return True, ()
+
+
+def _slow_packing(config: TrainConfig, device: torch.device) -> tuple[str, ...]:
+    """Why attention over packed rows is slower than it could be on this GPU, if it is."""
+    packs = config.data.kind == "examples" and config.data.packing
+    if device.type != "cuda" or not packs or (reason := why_not_boundaries(device)) is None:
+        return ()
+    return (f"attention over packed examples uses masks and runs slower: {reason}",)
 
 
 def _peak_flops(hardware: Hardware, compute: Compute) -> float | None:

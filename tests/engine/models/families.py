@@ -117,8 +117,10 @@ class Chained:
             for spec in (*block.trained, *block.frozen)
         }
 
-    def logits(self, tokens_BT: Tensor, documents_BT: Tensor | None = None) -> Tensor:
-        tables = self.model.tables(tokens_BT, documents_BT)
+    def logits(
+        self, tokens_BT: Tensor, documents_BT: Tensor | None = None, most_per_row: int | None = None
+    ) -> Tensor:
+        tables = self.model.tables(tokens_BT, documents_BT, most_per_row)
         x_BTD = self.model.embed(self.weights(0), tokens_BT, tables)
         for index, block in enumerate(self.model.blocks):
             if block.kind not in ("embedding", "head"):

@@ -103,6 +103,7 @@ class Trained:
     precision: str = "fp32"
     accumulation: int = 1
     quantized: bool = False
+    compiled: bool = False
     optimizer: OptimizerConfig = field(default_factory=lambda: OPTIMIZER)
 
     @classmethod
@@ -124,7 +125,7 @@ class Trained:
             placement,
             self.optimizer,
             compute(self.precision),
-            ExecutorOptions(accumulation=self.accumulation, quantized=self.quantized),
+            ExecutorOptions(accumulation=self.accumulation, quantized=self.quantized, compiled=self.compiled),
         )
 
     def outcome(self, placement: Placement | str, steps: int = STEPS) -> "Outcome":

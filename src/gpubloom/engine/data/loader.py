@@ -29,6 +29,8 @@ class Batch:
     filling: int = 0
     # Examples; of running text, rows.
     samples: int = 0
+    # No row of the run holds more documents, if that is known.
+    most_documents_per_row: int | None = None
 
     def pinned(self) -> "Batch":
         """The same batch in pinned memory."""
@@ -148,4 +150,11 @@ def _batch(rows: RowArrays, shape: tuple[int, int, int]) -> Batch:
         return torch.from_numpy(np.ascontiguousarray(array)).view(shape)
 
     documents = None if rows.documents is None else tensor(rows.documents)
-    return Batch(tensor(rows.tokens), tensor(rows.targets), documents, rows.filling, rows.samples)
+    return Batch(
+        tensor(rows.tokens),
+        tensor(rows.targets),
+        documents,
+        rows.filling,
+        rows.samples,
+        rows.most_documents_per_row,
+    )

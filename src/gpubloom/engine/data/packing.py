@@ -5,6 +5,7 @@ keeps a number of its own within its row, so that none sees another.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -58,6 +59,11 @@ class PackedRows:
         """Whether any row holds more than one example."""
         return len(self) < len(self.examples)
 
+    @cached_property
+    def most_documents_per_row(self) -> int:
+        """What fills a row counts as one."""
+        return int(np.diff(self.rows).max(initial=0)) + 1
+
     def arrays(self, numbers: Numbers, offset: int = 0) -> RowArrays:
         shape = (len(numbers), self.length)
         tokens, documents = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
@@ -80,7 +86,14 @@ class PackedRows:
             filling += self.length - end
             samples += len(packed)
         # One example a row needs no mask: what fills a row stands behind everything that is trained.
-        return RowArrays(tokens, targets, documents if self.is_packed else None, filling, samples)
+        return RowArrays(
+            tokens,
+            targets,
+            documents if self.is_packed else None,
+            filling,
+            samples,
+            self.most_documents_per_row,
+        )
 
 
 def pack(examples: Examples, length: int, *, together: bool) -> PackedRows:

@@ -25,6 +25,8 @@ class RowArrays:
     filling: int = 0
     # Examples in these rows; of running text, each row is one.
     samples: int = 0
+    # No row of the run holds more documents, if that is known.
+    most_documents_per_row: int | None = None
 
 
 class Rows(Protocol):

@@ -95,7 +95,7 @@ def rows_of(
         return tokens_ABT, targets_ABT, [tables] * len(tokens_ABT)
     documents_ABT = list(batch.documents_ABT.to(device, non_blocking=True))
     each = [
-        model.tables(tokens_BT, documents_BT)
+        model.tables(tokens_BT, documents_BT, batch.most_documents_per_row)
         for tokens_BT, documents_BT in zip(tokens_ABT, documents_ABT, strict=True)
     ]
     return tokens_ABT, targets_ABT, each

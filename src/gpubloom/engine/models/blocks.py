@@ -64,8 +64,13 @@ class BlockModel(Protocol):
     def parameter_name(self, block: BlockSpec, tensor: TensorSpec) -> str:
         """The name in a model folder, as Hugging Face spells it."""
 
-    def tables(self, tokens_BT: Tensor, documents_BT: Tensor | None) -> Tables:
-        """What all layers share for these rows: rotary tables, masks. On the device of the tokens."""
+    def tables(
+        self, tokens_BT: Tensor, documents_BT: Tensor | None, most_per_row: int | None = None
+    ) -> Tables:
+        """What all layers share for these rows: rotary tables, masks. On the device of the tokens.
+
+        `most_per_row`: no row of the run holds more documents, if that is known.
+        """
 
     def embed(self, weights: Weights, tokens_BT: Tensor, tables: Tables) -> Tensor:
         """x_BTD in the precision of the weights."""

@@ -88,8 +88,10 @@ class LoraBlocks:
     def parameter_name(self, block: BlockSpec, tensor: TensorSpec) -> str:
         return self.base.parameter_name(block, tensor)
 
-    def tables(self, tokens_BT: Tensor, documents_BT: Tensor | None) -> Tables:
-        return self.base.tables(tokens_BT, documents_BT)
+    def tables(
+        self, tokens_BT: Tensor, documents_BT: Tensor | None, most_per_row: int | None = None
+    ) -> Tables:
+        return self.base.tables(tokens_BT, documents_BT, most_per_row)
 
     def embed(self, weights: Weights, tokens_BT: Tensor, tables: Tables) -> Tensor:
         return self.base.embed(weights, tokens_BT, tables)

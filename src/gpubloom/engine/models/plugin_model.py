@@ -70,7 +70,9 @@ class PluggedBlocks:
     def parameter_name(self, block: BlockSpec, tensor: TensorSpec) -> str:
         return f"model.{block.name}.{tensor.name}"
 
-    def tables(self, tokens_BT: Tensor, documents_BT: Tensor | None) -> Tables:
+    def tables(
+        self, tokens_BT: Tensor, documents_BT: Tensor | None, most_per_row: int | None = None
+    ) -> Tables:
         if documents_BT is not None:
             raise InputError(
                 "packing_not_supported",

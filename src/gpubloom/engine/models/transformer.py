@@ -18,8 +18,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gpubloom.engine.models.blocks import BlockSpec, Tables, TensorSpec, Weights
-from gpubloom.engine.models.document_mask import document_starts, same_document
 from gpubloom.engine.models.dropout import Dropout
+from gpubloom.engine.models.packed_documents import (
+    attend_within_documents,
+    document_boundaries,
+    document_mask,
+    document_starts,
+    uses_boundaries,
+)
 from gpubloom.plan import ModelShape
 
 _INIT_STD = 0.02
@@ -88,7 +94,7 @@ class Attention(nn.Module):
         v_BKTH = self._heads(self.v_proj(x_BTD))
         if masks:
             assert cache is None, "packed documents are for training"
-            y_BNTH = _attend_within(masks[0], q_BNTH, k_BKTH, v_BKTH)
+            y_BNTH = attend_within_documents(q_BNTH, k_BKTH, v_BKTH, masks[0])
         else:
             y_BNTH = self._attend_causally(q_BNTH, k_BKTH, v_BKTH, cache)
         out: Tensor = self.o_proj(y_BNTH.transpose(1, 2).flatten(2))
@@ -231,23 +237,17 @@ def rotary_tables(
     return angles_TH.cos(), angles_TH.sin()
 
 
-def document_tables(shape: ModelShape, documents_BT: Tensor) -> LayerTables:
+def document_tables(shape: ModelShape, documents_BT: Tensor, most_per_row: int | None) -> LayerTables:
     """Tables of rows with several documents: positions start again at each, and none sees another."""
     length = documents_BT.shape[1]
     cos_TH, sin_TH = rotary_tables(shape, length, documents_BT.device)
     positions_T = torch.arange(length, device=documents_BT.device)
     positions_BT = positions_T - document_starts(documents_BT)
-    seen_TT = positions_T[:, None] >= positions_T[None, :]
-    mask_B1TT = same_document(documents_BT) & seen_TT
-    return cos_TH[positions_BT][:, None], sin_TH[positions_BT][:, None], mask_B1TT
-
-
-def _attend_within(mask_B1TT: Tensor, q_BNTH: Tensor, k_BKTH: Tensor, v_BKTH: Tensor) -> Tensor:
-    # Fused kernels that take a mask do not share key-value heads between heads.
-    groups = q_BNTH.shape[1] // k_BKTH.shape[1]
-    if groups > 1:
-        k_BKTH, v_BKTH = (heads.repeat_interleave(groups, dim=1) for heads in (k_BKTH, v_BKTH))
-    return F.scaled_dot_product_attention(q_BNTH, k_BKTH, v_BKTH, attn_mask=mask_B1TT)
+    if most_per_row is not None and uses_boundaries(documents_BT.device):
+        mask = document_boundaries(documents_BT, most_per_row)
+    else:
+        mask = document_mask(documents_BT)
+    return cos_TH[positions_BT][:, None], sin_TH[positions_BT][:, None], mask
 
 
 def rotate(x_BNTH: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
@@ -289,9 +289,11 @@ class LlamaBlocks:
     def parameter_name(self, block: BlockSpec, tensor: TensorSpec) -> str:
         return f"model.{block.name}.{tensor.name}" if block.kind == _LAYER else _NAMES[tensor.name]
 
-    def tables(self, tokens_BT: Tensor, documents_BT: Tensor | None) -> Tables:
+    def tables(
+        self, tokens_BT: Tensor, documents_BT: Tensor | None, most_per_row: int | None = None
+    ) -> Tables:
         if documents_BT is not None:
-            return document_tables(self.shape, documents_BT)
+            return document_tables(self.shape, documents_BT, most_per_row)
         return rotary_tables(self.shape, tokens_BT.shape[1], tokens_BT.device)
 
     def embed(self, weights: Weights, tokens_BT: Tensor, tables: Tables) -> Tensor:

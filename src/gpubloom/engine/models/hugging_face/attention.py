@@ -1,8 +1,8 @@
 """The attention that transformers' layers call here, and how transformers says what a layer may see.
 
-`attend` is causal unless it is given a mask; a sliding window arrives as a mask too, because only the caller
-knows whether the row is longer than the window. Soft-capped scores are computed plainly: no fused kernel
-takes them.
+`attend` is causal unless it is given a mask, which may be the boundaries of packed documents; a sliding
+window arrives as a mask too, because only the caller knows whether the row is longer than the window.
+Soft-capped scores are computed plainly: no fused kernel takes them.
 
 Shape letters: B rows, N heads, K key-value heads, T positions, H head size.
 """
@@ -17,6 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gpubloom.engine.models.packed_documents import (
+    are_boundaries,
+    attend_within_documents,
+    mask_of,
+    repeat_heads,
+)
 from gpubloom.errors import InputError
 
 IMPLEMENTATION = "gpubloom"
@@ -47,23 +53,19 @@ def attend(
                 "unsupported_architecture",
                 f"The attention of this model uses {name}, which this engine does not support.",
             )
-    groups = q_BNTH.shape[1] // k_BKTH.shape[1]
-    shared = (
-        groups > 1 and attention_mask is None and softcap is None and k_BKTH.shape[-1] <= _LARGEST_SHARED_HEAD
-    )
-    if groups > 1 and not shared:
-        k_BKTH, v_BKTH = (heads.repeat_interleave(groups, dim=1) for heads in (k_BKTH, v_BKTH))
+    heads = q_BNTH.shape[1]
     if softcap is not None:
-        y_BNTH = _soft_capped(q_BNTH, k_BKTH, v_BKTH, attention_mask, scaling, softcap)
+        k_BNTH, v_BNTH = (repeat_heads(each, heads) for each in (k_BKTH, v_BKTH))
+        y_BNTH = _soft_capped(q_BNTH, k_BNTH, v_BNTH, attention_mask, scaling, softcap)
+    elif attention_mask is not None:
+        y_BNTH = attend_within_documents(q_BNTH, k_BKTH, v_BKTH, attention_mask, scaling)
     else:
+        shared = heads != k_BKTH.shape[1]
+        if shared and k_BKTH.shape[-1] > _LARGEST_SHARED_HEAD:
+            shared = False
+            k_BKTH, v_BKTH = (repeat_heads(each, heads) for each in (k_BKTH, v_BKTH))
         y_BNTH = F.scaled_dot_product_attention(
-            q_BNTH,
-            k_BKTH,
-            v_BKTH,
-            attn_mask=attention_mask,
-            is_causal=attention_mask is None,
-            scale=scaling,
-            enable_gqa=shared,
+            q_BNTH, k_BKTH, v_BKTH, is_causal=True, scale=scaling, enable_gqa=shared
         )
     return y_BNTH.transpose(1, 2).contiguous(), None
 
@@ -72,6 +74,8 @@ def _soft_capped(
     q_BNTH: Tensor, k_BNTH: Tensor, v_BNTH: Tensor, mask: Tensor | None, scaling: float | None, softcap: float
 ) -> Tensor:
     length = q_BNTH.shape[2]
+    if mask is not None and are_boundaries(mask):
+        mask = mask_of(mask, q_BNTH.shape[0], length)
     if mask is None:
         mask = torch.ones(length, length, dtype=torch.bool, device=q_BNTH.device).tril()
     scores_BNTT = (
@@ -103,6 +107,29 @@ def implementation_for(config: Any) -> str:
         return "sdpa"
     ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, attend)
     return IMPLEMENTATION
+
+
+def passes_on_mask(layer: Callable[[Tensor], object]) -> bool:
+    """Whether a layer gives its attention the very mask that it is given, so that this may be boundaries."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    boundaries = torch.zeros(7, dtype=torch.int32, device="meta")
+    seen: list[object] = []
+
+    def note(module: nn.Module, q_BNTH: Tensor, k: Tensor, v_BKTH: Tensor, mask: object, **_: Any) -> Any:
+        seen.append(mask)
+        rows, heads, length, _size = q_BNTH.shape
+        return q_BNTH.new_empty(rows, length, heads, v_BKTH.shape[-1]), None
+
+    # transformers takes an instance's own entry before the registered one.
+    ALL_ATTENTION_FUNCTIONS[IMPLEMENTATION] = note
+    try:
+        layer(boundaries)
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):
+        return False
+    finally:
+        ALL_ATTENTION_FUNCTIONS.pop(IMPLEMENTATION)
+    return bool(seen) and all(each is boundaries for each in seen)
 
 
 @dataclass(frozen=True)

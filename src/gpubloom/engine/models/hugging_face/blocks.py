@@ -17,6 +17,7 @@ from torch.func import functional_call
 
 from gpubloom.engine.models.blocks import BlockSpec, Tables, TensorSpec, Weights
 from gpubloom.engine.models.dropout import Dropout
+from gpubloom.engine.models.hugging_face.attention import IMPLEMENTATION, passes_on_mask
 from gpubloom.engine.models.hugging_face.structure import (
     Parts,
     build,
@@ -56,6 +57,9 @@ class HuggingFaceBlocks:
         self.blocks = _blocks(self._parts, kinds)
         self._check(recording)
         self.eager_kinds = frozenset(kind for kind in self.templates if self._is_eager(kind, recording))
+        self._tables.takes_boundaries = implementation == IMPLEMENTATION and all(
+            self._passes_on_mask(kind, recording) for kind in self.templates
+        )
         self.notes = _notes(self.config)
 
     def parameter_name(self, block: BlockSpec, tensor: TensorSpec) -> str:
@@ -63,8 +67,10 @@ class HuggingFaceBlocks:
             return f"{self._parts.layers_path}.{block.name.rpartition('.')[2]}.{tensor.name}"
         return tensor.name
 
-    def tables(self, tokens_BT: Tensor, documents_BT: Tensor | None) -> Tables:
-        return self._tables.make(tokens_BT, documents_BT)
+    def tables(
+        self, tokens_BT: Tensor, documents_BT: Tensor | None, most_per_row: int | None = None
+    ) -> Tables:
+        return self._tables.make(tokens_BT, documents_BT, most_per_row)
 
     def embed(self, weights: Weights, tokens_BT: Tensor, tables: Tables) -> Tensor:
         x_BTD = self._call(self._parts.embedding_path, weights, tokens_BT, self._buffers_on(tokens_BT.device))
@@ -180,9 +186,18 @@ class HuggingFaceBlocks:
             return True
         return False
 
-    def _run_without_values(self, kind: str, recording: Recording, precision: torch.dtype) -> None:
+    def _passes_on_mask(self, kind: str, recording: Recording) -> bool:
+        return passes_on_mask(
+            lambda mask: self._run_without_values(kind, recording, torch.bfloat16, mask=mask)
+        )
+
+    def _run_without_values(
+        self, kind: str, recording: Recording, precision: torch.dtype, mask: Tensor | None = None
+    ) -> None:
         weights = {name: weight.to(precision) for name, weight in self.templates[kind].named_parameters()}
         tables = tuple(table.to("meta") for table in self.tables(recording.tokens_BT, None))
+        if mask is not None:
+            tables = self._tables.with_mask(tables, mask)
         x_BTD = recording.embedded_BTD.to("meta", precision)
         y_BTD = self.layer(kind, weights, x_BTD, tables)
         assert y_BTD.shape == x_BTD.shape

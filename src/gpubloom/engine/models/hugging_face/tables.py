@@ -5,7 +5,8 @@ layers that only record how they were called. That shows which tables and masks 
 embedding and head must give. It costs milliseconds whatever the model's size.
 
 Tables have one fixed order per model: positions, then the outcome of every table call, then one mask per
-window. A mask that is not needed is an empty tensor, so that a compiled layer can tell by its shape.
+window. A mask that is not needed is an empty tensor, so that a compiled layer can tell by its shape; that of
+packed rows may be the boundaries of their documents.
 """
 
 import copy
@@ -17,9 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gpubloom.engine.models.document_mask import document_starts, same_document
 from gpubloom.engine.models.hugging_face.attention import Window, recorded_windows
 from gpubloom.engine.models.hugging_face.structure import Parts, family_of, quiet_transformers
+from gpubloom.engine.models.packed_documents import (
+    document_boundaries,
+    document_mask,
+    document_starts,
+    uses_boundaries,
+)
 from gpubloom.errors import InputError
 
 _TOKENS = 32
@@ -244,17 +250,27 @@ class TableMaker:
         self._sizes = [len(call(torch.empty(0), torch.zeros(1, 1, dtype=torch.long))) for call in calls]
         windows = {argument for layer in layers for _, argument in layer if isinstance(argument, Window)}
         self._windows = sorted(windows, key=lambda window: window.size or 0)
+        # Whether layers pass on what they are given as a mask, whatever it is.
+        self.takes_boundaries = False
 
     @torch.no_grad()
-    def make(self, tokens_BT: Tensor, documents_BT: Tensor | None) -> tuple[Tensor, ...]:
+    def make(
+        self, tokens_BT: Tensor, documents_BT: Tensor | None, most_per_row: int | None = None
+    ) -> tuple[Tensor, ...]:
         length, device = tokens_BT.shape[1], tokens_BT.device
         positions_BT = torch.arange(length, device=device)[None]
         if documents_BT is not None:
             positions_BT = positions_BT - document_starts(documents_BT)
         like = torch.empty(0, device=device)
         made = [table for call in self._calls_on(device) for table in call(like, positions_BT)]
-        masks = [_mask(window, length, device, documents_BT) for window in self._windows]
+        if not self.takes_boundaries or not uses_boundaries(device):
+            most_per_row = None
+        masks = [_mask(window, length, device, documents_BT, most_per_row) for window in self._windows]
         return positions_BT, *made, *masks
+
+    def with_mask(self, tables: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, ...]:
+        """The same tables with this in place of every mask."""
+        return *tables[: -len(self._windows)], *[mask] * len(self._windows)
 
     def picks(self, layer: LayerArguments) -> "Picks":
         """Where in the tables a layer finds what transformers would give it."""
@@ -285,16 +301,21 @@ def _follows_precision(call: TableCall) -> bool:
     return all(table.dtype == torch.bfloat16 for table in made)
 
 
-def _mask(window: Window, length: int, device: torch.device, documents_BT: Tensor | None) -> Tensor:
-    """True where a position may look, (B or 1, 1, T, T); empty when that is simply everything before."""
+def _mask(
+    window: Window, length: int, device: torch.device, documents_BT: Tensor | None, most_per_row: int | None
+) -> Tensor:
+    """True where a position may look, (B or 1, 1, T, T); empty when that is simply everything before.
+
+    With `most_per_row`, the boundaries of documents, where no window is shorter than a row.
+    """
     short = window.size is not None and length > window.size
-    if documents_BT is None and not short:
-        return torch.empty(0, dtype=torch.bool, device=device)
+    if not short:
+        if documents_BT is None:
+            return torch.empty(0, dtype=torch.bool, device=device)
+        if most_per_row is not None:
+            return document_boundaries(documents_BT, most_per_row)
+        return document_mask(documents_BT)
     positions_T = torch.arange(length, device=device)
     distance_TT = positions_T[:, None] - positions_T[None, :]
-    seen_TT = distance_TT >= 0
-    if window.size is not None:
-        seen_TT &= distance_TT < window.size
-    if documents_BT is None:
-        return seen_TT[None, None]
-    return same_document(documents_BT) & seen_TT
+    seen_TT = (distance_TT >= 0) & (distance_TT < (window.size or length))
+    return seen_TT[None, None] if documents_BT is None else document_mask(documents_BT) & seen_TT
