@@ -294,7 +294,7 @@ class TrainConfig(Part):
                 "bf16": "bf16",
                 "fp16": "fp16, with loss scaling",
                 "fp32": "fp32",
-                "fp8": "fp8 matrix products, on Hopper and newer GPUs",
+                "fp8": "fp8 matrix products, on Ada, Hopper and newer GPUs",
             }
         ),
     )

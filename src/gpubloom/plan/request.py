@@ -78,8 +78,8 @@ def choose_precision(
 def refused_fp8(device: str) -> InputError:
     return InputError(
         "precision_not_supported",
-        f"Precision fp8 needs a GPU of the Hopper generation (such as H100) or newer, and this run would use "
-        f"{device}: use precision auto.",
+        "Precision fp8 needs a GPU of the Ada or Hopper generation (such as RTX 4090 or H100) or newer, and "
+        f"this run would use {device}: use precision auto.",
     )
 
 
