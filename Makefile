@@ -17,7 +17,7 @@ run: ## Set up what is missing and serve the app at 127.0.0.1:PORT (8000)
 
 test: setup check ## Set up what is missing and run every check and test (about 15 minutes on two quiet cores)
 	@# Tests start hundreds of processes; none of them should have to compile the sources, whatever the shell says.
-	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python -m compileall -q src tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long" --durations 10
 
 test-long: setup ## Run the tests that take more than two seconds each
@@ -36,7 +36,9 @@ setup: ## Prepare this checkout for tests: packages, browser, PostgreSQL
 ui: ## Build the web app
 	@$(PYTHON) tools/prepare.py run
 
-check: check-python check-api check-ui ## Format, lint, types, import floors; Python and web app
+check: ## Format, lint, types, import floors; Python and web app
+	@# Two at a time: most of them use one core.
+	@$(MAKE) --no-print-directory --jobs 2 check-python check-api check-ui
 
 check-python:
 	$(BIN)/ruff format --check .

@@ -74,7 +74,7 @@ def serving() -> Iterator[FakeEndpoint]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         endpoint.address = f"http://127.0.0.1:{server.server_address[1]}/v1"
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield endpoint
         endpoint.gate.set()
         server.shutdown()

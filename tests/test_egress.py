@@ -54,7 +54,7 @@ class _Server(BaseHTTPRequestHandler):
 def _serving() -> Iterator[tuple[int, list[str]]]:
     handler = type("Handler", (_Server,), {"hits": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server.server_address[1], handler.hits  # type: ignore[attr-defined]
         server.shutdown()
 

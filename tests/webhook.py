@@ -39,7 +39,7 @@ class Webhook:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}/hook"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def signed_with(self, secret: str) -> list[bool]:
         """Of each message, whether its signature was made with this secret."""

@@ -137,7 +137,7 @@ def test_what_comes_next_when_no_machine_is_free_is_sent_with_the_job(tmp_path: 
             return
 
     recorder = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=recorder.serve_forever, daemon=True).start()
+    threading.Thread(target=recorder.serve_forever, args=(0.02,), daemon=True).start()
     own = {
         "BLOOM_SERVER": f"http://127.0.0.1:{recorder.server_port}",
         "BLOOM_TOKEN": "t",

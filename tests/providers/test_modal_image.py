@@ -158,7 +158,7 @@ def test_a_file_from_the_image_is_not_downloaded_again_by_the_agent(store: Store
     (folder / "input.txt").write_text(data)
     handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         address = f"http://127.0.0.1:{server.server_address[1]}/input.txt"
         (command,) = fetch_commands(Prefetch(addresses=(address,)))

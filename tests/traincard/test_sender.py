@@ -220,7 +220,7 @@ def _receiver() -> Iterator[tuple[str, type[_Receiver]]]:
         addresses: list[tuple[str, int]] = []  # noqa: RUF012
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}", Receiver
         server.shutdown()
 

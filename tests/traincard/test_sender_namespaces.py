@@ -90,9 +90,8 @@ def _write_certificate(folder: Path, address: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "seconds", [5.0, pytest.param(60.0, marks=[pytest.mark.long, pytest.mark.timeout(600)])]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [5.0, pytest.param(60.0, marks=pytest.mark.timeout(600))])
 def test_a_run_from_another_namespace_arrives_whole_in_order_and_once(
     tmp_path: Path, cable: Cable, seconds: float
 ) -> None:

@@ -8,6 +8,7 @@ database takes `kind` from tests/server.
 import pytest
 
 from tests.server.conftest import (  # noqa: F401 - pytest finds fixtures by name
+    _logs,
     database_url,
     installation,
     migrated_postgres,

@@ -174,7 +174,7 @@ class Simulation:
             task = provider._task
             assert task is not None
             rented = len(self.machines)
-            while not task.done() and not (until_rented and len(self.machines) > rented):
+            while until_rented and not task.done() and len(self.machines) == rented:
                 await asyncio.sleep(0)
             if not until_rented:
                 await task

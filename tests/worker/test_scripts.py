@@ -297,7 +297,7 @@ def serve_file(content: bytes) -> Iterator[str]:
             """Not into the test's output."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/input.txt"

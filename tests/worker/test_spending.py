@@ -1,7 +1,9 @@
 """Rented instances are metered by the database's clock: a worker with a wrong one bills no hour too much."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from uuid import uuid4
 
@@ -15,32 +17,44 @@ from tests.worker.machine import Machine
 
 # A worker process of which every part that asks for the time gets another one than the database has.
 METER = """
-import asyncio, sys
+import asyncio, json, sys
 from datetime import timedelta
 from uuid import UUID
 from gpubloom.server import clock
-_now, _shift = clock.now, timedelta(seconds=float(sys.argv[1]))
-clock.now = lambda: _now() + _shift
+_now, shift = clock.now, timedelta()
+clock.now = lambda: _now() + shift
 from gpubloom.providers.cloud import Instance
 from gpubloom.server.db.database import Database
 from gpubloom.worker.spending import Spending
 
-async def main():
-    database = Database(sys.argv[2])
-    spending = Spending(database, UUID(sys.argv[3]), UUID(sys.argv[4]), checkpoint_seconds=1.0)
+async def meter(address, job_id, token, rental_id, says):
+    database = Database(address)
+    spending = Spending(database, UUID(job_id), UUID(token), checkpoint_seconds=1.0)
     began = clock.now() - timedelta(seconds=600)
-    instance = Instance("i", "key", "running", billed_from=began) if sys.argv[6] == "service" else None
-    await spending.note(UUID(sys.argv[5]), instance)
+    instance = Instance("i", "key", "running", billed_from=began) if says == "service" else None
+    await spending.note(UUID(rental_id), instance)
     await database.close()
 
-asyncio.run(main())
+for line in sys.stdin:
+    seconds, *case = json.loads(line)
+    shift = timedelta(seconds=seconds)
+    asyncio.run(meter(*case))
+    print("metered", flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[subprocess.Popen[str]]:
+    """The process, for all tests: starting it takes far longer than what it does."""
+    command = [sys.executable, "-c", METER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
 
 
 @pytest.mark.parametrize("says", ["service", "nobody"])
 @pytest.mark.parametrize("shift", [3600, -3600])
 def test_a_worker_with_a_wrong_clock_meters_what_the_instance_ran(
-    installation: Installation, shift: int, says: str
+    installation: Installation, worker: subprocess.Popen[str], shift: int, says: str
 ) -> None:
     machine = Machine(installation)
     token = uuid4()
@@ -63,18 +77,11 @@ def test_a_worker_with_a_wrong_clock_meters_what_the_instance_ran(
             billed_from=now() - timedelta(seconds=600),
         )
     )
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            METER,
-            *map(str, (shift, installation.database_url, job_id, token, rental.id, says)),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    case = (shift, installation.database_url, str(job_id), str(token), str(rental.id), says)
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    print(json.dumps(case), file=worker.stdin, flush=True)
+    assert worker.stdout.readline() == "metered\n", "its error is on the standard error of the tests"
     metered = installation.get(Rental, rental.id)
     assert metered is not None
     assert metered.metered_at is not None
