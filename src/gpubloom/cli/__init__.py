@@ -4,10 +4,15 @@ It may use all of them but never imports torch: training runs in a child process
 """
 
 import sys
+from io import TextIOWrapper
 
 
 def main() -> None:
     """Entry point of `bloom`; prints what to install when a library of the command line is missing."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that is not UTF-8 shows "?" for what it cannot show; the command does not end there.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         from gpubloom.cli.app import app
     except ModuleNotFoundError as missing:
