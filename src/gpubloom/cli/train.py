@@ -47,7 +47,9 @@ ConfigFile = Annotated[
         rich_help_panel=SETTINGS,
     ),
 ]
-RunDir = Annotated[Path | None, typer.Option(help="New run directory. [default: ./runs/<time>-<name>]")]
+RunDir = Annotated[
+    Path | None, typer.Option(help="New run directory. [default: ./runs/<time>-<name of the data>]")
+]
 
 
 def train(
@@ -378,7 +380,10 @@ def _new_folder(wanted_dir: Path | None, config: "TrainConfig") -> Path:
 
 
 def _introduce(config: "TrainConfig", expected: "Plan", run_dir: Path, console: "Console") -> None:
-    what = "the demo: the source code of Python" if config.name == "demo" else config.data.train_path
+    from gpubloom.plan import demo_fields
+
+    path = config.data.train_path
+    what = "the demo: the source code of Python" if path == demo_fields()["data"]["train_path"] else path
     console.print(f"Training on {what}", soft_wrap=True)
     size = f"{expected.parameters / 1e6:,.1f} M parameters ({config.model.path or config.model.preset})"
     steps = f"{expected.steps:,} steps" if expected.steps else "unknown number of steps"
