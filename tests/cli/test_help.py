@@ -1,5 +1,6 @@
 """`--help` of every command says all that was written, also what stands in brackets; so does the console."""
 
+import builtins
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from gpubloom.cli import app as gathered
+from gpubloom.cli import main
 from gpubloom.cli.plan import plan_lines
 from gpubloom.plan import Hardware, TrainConfig, plan
 
@@ -122,3 +124,17 @@ def test_a_terminal_that_is_not_utf_8_gets_the_text_without_what_it_cannot_show(
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"tokens/s" in done.stdout
+
+
+def test_ctrl_c_while_the_modules_load_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    import_as_before = builtins.__import__
+
+    def interrupted(name: str, *more: Any, **named: Any) -> Any:
+        if name == "gpubloom.cli.app":
+            raise KeyboardInterrupt
+        return import_as_before(name, *more, **named)
+
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130

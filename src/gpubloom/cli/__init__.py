@@ -22,4 +22,7 @@ def main() -> None:
 
         needs = f"bloom requires {missing.name!r}, which is not installed. Run: pip install 'gpubloom[cli]'"
         sys.exit(error_line("not_installed", needs))
+    except KeyboardInterrupt:
+        # Ctrl-C while the modules load: nothing has begun.
+        sys.exit(130)
     app()
