@@ -136,6 +136,11 @@ def test_columns_are_mapped_as_in_the_commands_for_datasets(
     assert (wrong.exit_code, printed(wrong.stderr)) == (2, ["invalid_option"])
 
 
+def test_a_pre_flight_says_when_max_steps_ends_the_run(model: Path, data: Path) -> None:
+    done = CliRunner().invoke(app, ["finetune", str(model), str(data), "--preflight", "--set", "max_steps=1"])
+    assert "Steps: 1 (max_steps)." in done.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
