@@ -282,7 +282,8 @@ def follow_in_lines(view: RunView, is_alive: Callable[[], bool], console: Consol
             if not view.has_begun:
                 # The process refused to start; what the run showed before is not its answer.
                 return
-            for line in (*view.findings, *filter(None, [view.improvement])):
+            improvement = None if view.status == "failed" else view.improvement
+            for line in (*view.findings, *filter(None, [improvement])):
                 _print(line, console)
             return
         time.sleep(_FOLLOW_SECONDS)
