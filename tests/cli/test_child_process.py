@@ -1,10 +1,12 @@
-"""Threads of a training sleep on a busy machine and spin on a quiet one, unless a person said otherwise."""
+"""The process of a training: how its threads wait, and what it refuses."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
-from gpubloom.cli.child_process import thread_waiting
+from gpubloom.cli.child_process import Child, thread_waiting
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,13 @@ def test_waiting_depends_on_the_load(
 ) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
     assert thread_waiting(environment) == added
+
+
+def test_a_refusal_is_found_before_lines_of_another_process(tmp_path: Path) -> None:
+    script = tmp_path / "refuse.py"
+    script.write_text("print('error[run_in_use]: Another process trains here.')\nraise SystemExit(2)\n")
+    child = Child([str(script)], tmp_path / "output.log", sys.executable)
+    assert child.wait() == 2
+    with (tmp_path / "output.log").open("a") as log:
+        log.write("step 76/5,180  loss 3.9168\n")
+    assert child.refusal().code == "run_in_use"

@@ -120,6 +120,27 @@ def test_mixed_files_are_trained_with_their_weights(
     assert [finding["kind"] for finding in found["findings"]][-1] == "few_steps"
 
 
+def test_columns_are_mapped_as_in_the_commands_for_datasets(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "odd.csv").write_text("first,second\nWho?,Me.\nWhen?,Now.\n", encoding="utf-8")
+    command = ["finetune", str(model), "odd.csv", "--preflight", "--json", "--set", "data.eval_fraction=0"]
+    refused = CliRunner().invoke(app, command)
+    assert (refused.exit_code, printed(refused.stderr)) == (2, ["format_uncertain"])
+    assert "--map prompt=" in refused.stderr
+    done = CliRunner().invoke(app, [*command, "--map", "prompt=first", "--map", "completion=second"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["train"]["examples"] == 2
+    wrong = CliRunner().invoke(app, [*command, "--map", "prompt"])
+    assert (wrong.exit_code, printed(wrong.stderr)) == (2, ["invalid_option"])
+
+
+def test_a_pre_flight_says_when_max_steps_ends_the_run(model: Path, data: Path) -> None:
+    done = CliRunner().invoke(app, ["finetune", str(model), str(data), "--preflight", "--set", "max_steps=1"])
+    assert "Steps: 1 (max_steps)." in done.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -1,5 +1,6 @@
 """`--help` of every command says all that was written, also what stands in brackets; so does the console."""
 
+import builtins
 import os
 import re
 import subprocess
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
 from gpubloom.cli import app as gathered
+from gpubloom.cli import main
 from gpubloom.cli.plan import plan_lines
 from gpubloom.plan import Hardware, TrainConfig, plan
 
@@ -95,3 +98,43 @@ heavy = {
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_arguments_are_in_capitals_flags_have_no_type_and_paragraphs_wrap_by_themselves() -> None:
+    shown = _help(("finetune",))
+    assert "{MODEL} {DATA}" in shown
+    assert not re.search(r"--preflight\s+<bool>", shown)
+    assert "checkpointing, in turns. The result is the median" in _help(("models", "bench"))
+
+
+def test_a_refused_value_is_said_without_the_words_of_the_validator() -> None:
+    done = CliRunner().invoke(gathered.app, ["models", "export", "model", "--to", "new", "--form", "zip"])
+    assert "'zip' is not one of" in done.stderr
+    assert "Value error" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_is_not_utf_8_gets_the_text_without_what_it_cannot_show(encoding: str) -> None:
+    bloom = [sys.executable, "-c", "from gpubloom.cli import main; main()"]
+    done = subprocess.run(
+        [*bloom, "plan", "--shape", "7b", "--machine", "H200, 1536 GB host"],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"tokens/s" in done.stdout
+
+
+def test_ctrl_c_while_the_modules_load_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    import_as_before = builtins.__import__
+
+    def interrupted(name: str, *more: Any, **named: Any) -> Any:
+        if name == "gpubloom.cli.app":
+            raise KeyboardInterrupt
+        return import_as_before(name, *more, **named)
+
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130

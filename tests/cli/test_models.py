@@ -60,6 +60,13 @@ def test_a_check_says_what_is_wrong_and_ends_with_one(model: Path, tmp_path: Pat
     assert as_json["findings"][0]["code"] == "tokenizer_missing"
 
 
+def test_of_a_run_its_final_model_is_checked(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    shutil.copytree(model, tmp_path / "model")
+    good = RUNNER.invoke(app, ["models", "check", str(tmp_path)])
+    assert (good.exit_code, "The model can be trained." in good.output) == (0, True)
+
+
 def test_a_model_is_pulled_by_id_and_found_again(hub: FakeHub, model: Path, home: Path) -> None:  # noqa: F811
     repo = hub.add("org/tiny", contents(model))
     told = RUNNER.invoke(app, ["models", "pull", "org/tiny"])

@@ -100,6 +100,7 @@ def test_prices_of_ones_own_are_used(tmp_path: Path) -> None:
         ([], "invalid_option"),
         (["--memory", "12"], "invalid_option"),
         (["missing.py"], "unreadable_file"),
+        (["."], "unreadable_file"),
         (["--memory", "12", "--hours", "1", "--on", "Voodoo"], "unknown_gpu"),
         (["--memory", "12", "--hours", "1", "--provider", "acme"], "unknown_provider"),
         (["--memory", "12", "--hours", "1", "--credit", "modal"], "invalid_option"),

@@ -108,3 +108,31 @@ def test_a_run_is_sent_and_found_on_the_server(
 
 def test_a_misspelled_command_is_not_a_folder() -> None:
     assert printed(_bloom("wacth", "x")[1]) == ["usage"]
+
+
+_WIDE = ("--columns", "lr,eval/loss.min,eval/loss.max,eval/loss.mean,cost,time")
+
+
+def test_a_narrow_terminal_keeps_the_names_and_leaves_out_columns(folder: Path) -> None:
+    listed = CliRunner().invoke(app, ["runs", "list", str(folder), *_WIDE], env={"COLUMNS": "60"})
+    head, *rows = listed.output.splitlines()
+    assert head.split() == ["run", "status", "lr", "eval/loss.min", "time"]
+    assert [row.split()[0] for row in rows[:2]] == ["large", "small"]
+    assert rows[2].startswith("Not shown, for lack of room: eval/loss.max, eval/loss.mean, cost.")
+
+
+def test_a_pipe_gets_every_column(folder: Path) -> None:
+    listed = CliRunner().invoke(app, ["runs", "list", str(folder), *_WIDE], env={"COLUMNS": ""})
+    assert listed.output.split()[:8] == ["run", "status", *_WIDE[1].split(",")]
+
+
+def test_without_a_folder_and_a_sign_in_the_runs_here_are_listed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "no-settings"))
+    # A secret that does not exist is empty in automation.
+    monkeypatch.setenv("BLOOM_TOKEN", "")
+    monkeypatch.chdir(folder.parent)
+    code, text = _bloom("list")
+    assert code == 0, text
+    assert text.splitlines()[-1] == "3 of 3 runs"

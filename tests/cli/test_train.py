@@ -10,8 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from gpubloom.traincard import ControlFile, RunLock
+from gpubloom.cli.train import _conclude
+from gpubloom.plan import TrainConfig
+from gpubloom.traincard import ControlFile, Reporter, RunLock
 from tests.errors import printed
 
 TEXT = "".join(f"{number} bottles of beer on the wall, {number} bottles of beer.\n" for number in range(200))
@@ -49,7 +52,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A folder in which `bloom train` ran to its end, and what it printed."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "text.txt").write_text(TEXT)
-    done = bloom("train", "--train-path", "text.txt", *SMALL, "--run-dir", "run", folder=folder)
+    done = bloom("train", "text.txt", *SMALL, "--run-dir", "run", folder=folder)
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
 
@@ -182,6 +185,9 @@ def something_in_run(folder: Path) -> None:
         ),
         (something_in_run, ["--resume", "run"], "run_not_found", "run"),
         (nothing, ["--resume", "run", "--epochs", "3"], "invalid_option", "--resume"),
+        (nothing, ["--resume", "run", "text.txt"], "invalid_option", "--resume"),
+        (nothing, ["gone.txt"], "data_not_found", "gone.txt"),
+        (nothing, ["text.txt", "--train-path", "text.txt"], "invalid_option", "--train-path"),
     ],
 )
 def test_wrong_input_gets_one_sentence_and_leaves_nothing_behind(
@@ -215,6 +221,8 @@ def test_a_run_that_cannot_be_resumed_is_left_as_it_is(trained: tuple[Path, str]
     def refusal() -> str:
         done = bloom("train", "--resume", "run", folder=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        # Nothing of the earlier run is told as if it were news.
+        assert "Did it improve?" not in done.stdout
         return done.stderr
 
     assert "is already complete" in refusal()
@@ -274,3 +282,14 @@ def test_a_run_of_unsloth_is_started_by_the_interpreter_that_was_named(tmp_path:
     )
     assert done.returncode == 2, done.stdout
     assert done.stderr.strip() == "error[failed]: asked to run run/train.py"
+
+
+def test_the_commands_that_are_proposed_can_be_pasted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = tmp_path / "my first run"
+    with Reporter(run, telemetry_seconds=0, capture=False, announce=False) as reporter:
+        reporter.finish("completed")
+    (run / "config.json").write_text(TrainConfig().to_json())
+    _conclude(run, 0, Console(highlight=False, markup=False))
+    assert f"bloom models generate '{run}'" in capsys.readouterr().out

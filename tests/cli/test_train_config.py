@@ -108,6 +108,21 @@ def test_without_any_text_it_is_the_demo_and_flags_still_count(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("texts/my chäts 1.jsonl.gz", "my-ch-ts-1"),
+        ("hf://datasets/o/n/train.parquet", "train"),
+        ("texts/", "texts"),
+        ("texts/*.txt", "train"),
+        ("x" * 99, "x" * 40),
+    ],
+)
+def test_a_run_has_the_name_of_its_data(folder: Path, path: str, name: str) -> None:
+    assert build(folder, flags={"data.train_path": path}).name == name
+    assert build(folder, flags={"data.train_path": path}, assignments=["name=mine"]).name == "mine"
+
+
+@pytest.mark.parametrize(
     ("sources", "code", "name"),
     [
         ({"environment": {"EPOCHS": "many"}}, "int_parsing", "epochs 'many'"),

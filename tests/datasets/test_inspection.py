@@ -167,6 +167,8 @@ def test_a_conversion_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         convert(source, Mapping("text", {"text": "text"}), tmp_path / "a.jsonl")
     with raises(ValueError, code="cannot_write"):
         convert(source, Mapping("text", {"text": "text"}), tmp_path / "no folder" / "b.jsonl")
+    with raises(ValueError, code="cannot_write", match="is a folder"):
+        convert(source, Mapping("text", {"text": "text"}), tmp_path)
     with pytest.raises(KeyError):
         convert(source, Mapping("text", {}), tmp_path / "b.jsonl")
     assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]

@@ -1,6 +1,7 @@
 """A model folder from anybody leads no loader out of it: upload check, engine and backends refuse it."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +17,12 @@ from gpubloom.engine.pretrained_text import ON_CPU, load_pretrained_text
 from gpubloom.engine.serving.model_registry import ModelRegistry
 from gpubloom.engine.serving.resolved_model import find_model
 from gpubloom.engine.transformers_loading import load_tokenizer
+from gpubloom.errors import InputError
 from gpubloom.hub.checking import check_model
 from gpubloom.hub.weight_index import UnsafeModelError, check_model_folder
 from gpubloom.plan import TrainConfig
 from tests.engine.serving.speakers import make_adapter
-from tests.errors import codes
+from tests.errors import codes, raises
 from tests.hub.test_checking import shards
 from tests.tiny_models import make_tiny_model
 
@@ -106,6 +108,13 @@ def test_an_index_of_plain_names_is_loaded_also_from_the_cache_of_a_hub(
         (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
     check_model_folder(snapshot)
     load_pretrained_text(snapshot)
+
+
+def test_weights_that_were_not_copied_to_the_end_are_named(tmp_path: Path) -> None:
+    weights = make_tiny_model(tmp_path) / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size // 2)
+    with raises(InputError, code="unreadable_file"):
+        load_pretrained_text(tmp_path)
 
 
 @pytest.mark.parametrize("load", [load_pretrained_text, by_trl], ids=["transformers", "trl"])

@@ -6,6 +6,7 @@ It may use all of them but never imports torch: training runs in a child process
 import atexit
 import gc
 import sys
+from io import TextIOWrapper
 
 
 def main() -> None:
@@ -14,6 +15,10 @@ def main() -> None:
     # made and when the interpreter ends, takes a third of what a server or worker needs to start and end.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that is not UTF-8 shows "?" for what it cannot show; the command does not end there.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         from gpubloom.cli.app import app
     except ModuleNotFoundError as missing:
@@ -23,4 +28,7 @@ def main() -> None:
 
         needs = f"bloom requires {missing.name!r}, which is not installed. Run: pip install 'gpubloom[cli]'"
         sys.exit(error_line("not_installed", needs))
+    except KeyboardInterrupt:
+        # Ctrl-C while the modules load: nothing has begun.
+        sys.exit(130)
     app()

@@ -122,7 +122,7 @@ def _headers(credentials: Credentials) -> dict[str, str]:
     if credentials.token is None:
         fail(
             "no_api_token",
-            "No API token. Create one in the web app under Settings, then run: bloom auth login",
+            "No API token. Create one in the web app (bloom up) under Settings, then run: bloom auth login",
             status=WRONG_INPUT,
         )
     return {"Authorization": f"Bearer {credentials.token}"}

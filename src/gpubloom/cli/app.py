@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from rich.markup import escape
 from typer.core import TyperGroup
-from typer.models import ParameterInfo
+from typer.models import ArgumentInfo, ParameterInfo
 
 import gpubloom
 from gpubloom.cli import (
@@ -71,7 +71,8 @@ def _usage_errors() -> Iterator[None]:
             raise
         if problem.ctx is not None:
             typer.echo(problem.ctx.get_usage(), err=True)
-        fail("usage", problem.format_message(), status=problem.exit_code)
+        # Pydantic, which reads the values, puts this before what its validators say.
+        fail("usage", problem.format_message().replace(": Value error, ", ": "), status=problem.exit_code)
 
 
 class _Commands(TyperGroup):
@@ -205,27 +206,39 @@ auth_commands.command("logout")(auth.logout)
 auth_commands.add_typer(invitations.app, name="invitations")
 
 
-def _show_brackets(group: typer.Typer, done: set[int]) -> None:
-    """Have --help show what stands in brackets, such as [default: 10]; typer takes it for rich's markup."""
+def _finish_help(group: typer.Typer, done: set[int]) -> None:
+    """What --help shows of every command, for all in the same way.
+
+    What stands in brackets, such as [default: 10]: typer takes it for rich's markup. Paragraphs without the
+    line breaks of the source. Arguments in capitals, as in the documentation. Flags without a type.
+    """
     for command in group.registered_commands:
         if command.callback is None:
             continue
-        command.help = escape(command.help or inspect.getdoc(command.callback) or "")
-        for option in _options(command.callback):
+        text = command.help or inspect.getdoc(command.callback) or ""
+        command.help = escape("\n\n".join(" ".join(part.split()) for part in text.split("\n\n")))
+        for name, annotation, option in _parameters(command.callback):
             # Several commands share an option.
-            if option.help and id(option) not in done:
-                done.add(id(option))
+            if id(option) in done:
+                continue
+            done.add(id(option))
+            if option.help:
                 option.help = escape(option.help)
+            if option.metavar is None and isinstance(option, ArgumentInfo):
+                option.metavar = name.upper()
+            elif option.metavar is None and annotation is bool:
+                option.metavar = ""
     for inner in group.registered_groups:
         if inner.typer_instance is not None:
-            _show_brackets(inner.typer_instance, done)
+            _finish_help(inner.typer_instance, done)
 
 
-def _options(callback: Callable[..., Any]) -> list[ParameterInfo]:
-    described = []
-    for parameter in inspect.signature(callback).parameters.values():
-        described += [parameter.default, *getattr(parameter.annotation, "__metadata__", ())]
-    return [option for option in described if isinstance(option, ParameterInfo)]
+def _parameters(callback: Callable[..., Any]) -> Iterator[tuple[str, Any, ParameterInfo]]:
+    for name, parameter in inspect.signature(callback).parameters.items():
+        annotation = getattr(parameter.annotation, "__origin__", parameter.annotation)
+        for found in (parameter.default, *getattr(parameter.annotation, "__metadata__", ())):
+            if isinstance(found, ParameterInfo):
+                yield name, annotation, found
 
 
-_show_brackets(app, set())
+_finish_help(app, set())

@@ -34,8 +34,9 @@ def credentials_file() -> Path:
 def load_credentials() -> Credentials:
     """From the environment, or the stored ones. A stored token is only sent to the server it belongs to."""
     stored = _read()
-    server = os.environ.get("BLOOM_SERVER", stored.get("server", DEFAULT_SERVER)).rstrip("/")
-    token = os.environ.get("BLOOM_TOKEN")
+    # An empty variable counts as not set: in automation, a secret that does not exist is empty.
+    server = (os.environ.get("BLOOM_SERVER") or stored.get("server", DEFAULT_SERVER)).rstrip("/")
+    token = os.environ.get("BLOOM_TOKEN", "").strip() or None
     if token is None and stored.get("server") == server:
         token = stored.get("token")
     return Credentials(server=server, token=token)

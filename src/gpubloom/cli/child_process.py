@@ -92,14 +92,19 @@ class Child:
 
     def refusal(self) -> InputError:
         """The error that the process printed; without one, its last line."""
-        return read_error_line(self.last_line())
+        # A run that another process trains writes to the same log, also behind the error.
+        errors = [line for line in self._lines() if line.startswith("error[")]
+        return read_error_line(errors[-1] if errors else self.last_line())
 
     def last_line(self) -> str:
         """The last line it printed."""
+        lines = self._lines()
+        return lines[-1] if lines else "the process ended without output"
+
+    def _lines(self) -> list[str]:
         with self._log.open("rb") as log:
             log.seek(self._log_start)
-            lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else "the process ended without output"
+            return log.read().decode("utf-8", errors="replace").strip().splitlines()
 
     def stop(self) -> None:
         """Waits for the last checkpoint; a second Ctrl-C ends the process without it."""

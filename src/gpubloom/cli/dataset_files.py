@@ -247,17 +247,21 @@ def _model(path: Path | None) -> "ModelFiles | None":
 def _mapping(assignments: list[str] | None) -> "Mapping | None":
     from gpubloom.datasets import Mapping
 
-    if not assignments:
-        return None
+    columns = mapped_columns(assignments)
+    return Mapping.by_hand(columns) if columns else None
+
+
+def mapped_columns(assignments: list[str] | None) -> dict[str, str]:
+    """The column of each field, as --map gives them."""
     columns = {}
-    for assignment in assignments:
+    for assignment in assignments or []:
         field, sign, column = assignment.partition("=")
         if not sign or not field or not column:
             raise InputError(
                 "invalid_option", f"--map requires FIELD=COLUMN, such as prompt=question, not {assignment!r}."
             )
         columns[field.strip()] = column
-    return Mapping.by_hand(columns)
+    return columns
 
 
 def _detected(source: "Source") -> "Mapping":

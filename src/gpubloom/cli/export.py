@@ -140,7 +140,9 @@ def _working_folder(to: Path) -> Iterator[Path]:
 
 
 def _show(result: dict[str, Any], to: Path) -> None:
-    typer.echo(f"Wrote {result['bytes'] / 1e9:.3f} GB in {len(result['files'])} files to {to}")
+    size, count = result["bytes"], len(result["files"])
+    written = f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
+    typer.echo(f"Wrote {written} in {count} {'file' if count == 1 else 'files'} to {to}")
     if result["of"]:
         difference = result["largest_logit_difference"]
         typer.echo(

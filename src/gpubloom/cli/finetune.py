@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpubloom.cli.dataset_files import mapped_columns
 from gpubloom.cli.output import refuse
 from gpubloom.cli.preflight import epoch_data, show_findings, show_preflight
 from gpubloom.cli.train import SETTINGS, Assignments, ConfigFile, OneGpu, RunDir
@@ -62,6 +63,15 @@ def finetune(
         str | None,
         typer.Option(
             help="RoPE scaling for sequences longer than the model's positions: yarn, dynamic or linear.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="FIELD=COLUMN",
+            help="Column of a field, such as prompt=question; repeat for each field. [default: detected]",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -120,6 +130,7 @@ def finetune(
             "model.rope_scaling": rope_scaling,
             "data.kind": "examples",
             "data.train_path": data,
+            "data.columns": mapped_columns(mapping) or None,
             "data.eval_path": eval_path,
             "data.mix": [_mixed(text) for text in mix or []] or None,
             "method": method,

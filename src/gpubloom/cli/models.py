@@ -52,13 +52,14 @@ def list_models(
 
 @app.command()
 def check(
-    model: Annotated[Path, typer.Argument(help="Model folder.")],
+    model: Annotated[Path, typer.Argument(help="Model folder, or run directory with a final model.")],
     as_json: JsonOption = False,
 ) -> None:
     """Check whether a model folder can be trained, and list its problems."""
     from gpubloom.hub.checking import check_model
 
-    report = check_model(model.expanduser())
+    folder = model.expanduser()
+    report = check_model(folder / "model" if (folder / "train.py").is_file() else folder)
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
@@ -137,9 +138,9 @@ def _list_fetched(*, as_json: bool) -> None:
 def _show(report: "Report") -> None:
     if report.parameters is not None:
         template = "chat template" if report.chat_template else "no chat template"
+        size = f"{report.bytes / 1e9:,.2f} GB" if report.bytes >= 1e9 else f"{report.bytes / 1e6:,.1f} MB"
         typer.echo(
-            f"{report.family}, {report.parameters / 1e6:,.1f} M parameters, {template}, "
-            f"{report.bytes / 1e9:.2f} GB on disk"
+            f"{report.family}, {report.parameters / 1e6:,.1f} M parameters, {template}, {size} on disk"
         )
     for finding in report.findings:
         typer.echo(f"{_MARKS[finding.severity]} {finding.sentence}")

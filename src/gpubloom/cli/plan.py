@@ -246,7 +246,7 @@ _KINDS = {
     "weights": ("█", "blue"),
     "gradients": ("▓", "cyan"),
     "optimizer": ("▒", "magenta"),
-    "activations": ("█", "green"),
+    "activations": ("▚", "green"),
     "overhead": ("░", "white"),
 }
 _LANES = {"compute": "GPU", "link": "link", "host": "host"}
@@ -347,7 +347,7 @@ def _widths(phases: "tuple[Phase, ...]") -> list[int]:
 
 def _fitting(phase: "Phase", width: int) -> str:
     """The name and length of a phase, as much as there is room for."""
-    texts = (f"{phase.name} {_seconds(phase.seconds)}", phase.name, phase.name[0])
+    texts = (f"{phase.name} {_seconds(phase.seconds)}", phase.name)
     return next((text for text in texts if len(text) < width), "")
 
 

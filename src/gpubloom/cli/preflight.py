@@ -92,7 +92,7 @@ def _lines(found: "Preflight", config: "TrainConfig", steps: int) -> list[str]:
         f"Training: {train.examples:,} examples, {train.tokens:,} tokens, {train.trained_tokens:,} of them "
         f"trained, in {train.sequences:,} sequences of {found.sequence_length:,} tokens.",
         f"Evaluation: {held_out}.",
-        f"Steps: {steps:,} ({config.epochs} epochs).",
+        f"Steps: {steps:,} ({'max_steps' if steps == config.max_steps else f'{config.epochs} epochs'}).",
         f"Truncated: {found.truncated_share:.1%} of the examples. Longest: {train.longest:,} tokens.",
         *(["", "Findings"] if found.findings else []),
         *(f"{_SIGNS[finding.severity]} {finding.text}" for finding in found.findings),

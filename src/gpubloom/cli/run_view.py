@@ -25,7 +25,8 @@ from gpubloom.traincard.number_encoding import decode_number
 
 _GB = 1e9
 _FOLLOW_SECONDS = 0.25
-_PLAIN_LINE_SECONDS = 10.0
+# Steps that are trained have lines of their own, at most ten seconds apart unless a step takes longer.
+_QUIET_SECONDS, _QUIET_TRAINING_SECONDS = 10.0, 60.0
 
 
 def must_be_run(run: Path, holds: str = "traincard") -> Path:
@@ -256,7 +257,7 @@ def follow_in_lines(view: RunView, is_alive: Callable[[], bool], console: Consol
     """Prints the output of the run until `is_alive` returns False, then its final status.
 
     If the run has begun, it first prints the findings so far and the current status. Without output, the
-    status follows every ten seconds. The findings come again at the end.
+    status follows: after ten seconds, or a minute while it trains. The findings come again at the end.
     """
     view.new_lines()
     last_line, last_text = time.monotonic(), ""
@@ -271,13 +272,18 @@ def follow_in_lines(view: RunView, is_alive: Callable[[], bool], console: Consol
         for line in view.new_lines():
             _print(line, console)
             last_line = time.monotonic()
-        due = time.monotonic() - last_line >= _PLAIN_LINE_SECONDS
+        quiet = _QUIET_TRAINING_SECONDS if view.state.phase == "train" else _QUIET_SECONDS
+        due = time.monotonic() - last_line >= quiet
         text = _summary(view)
         if view.has_begun and (due or not alive) and text != last_text:
             _print(text, console)
             last_line, last_text = time.monotonic(), text
         if not alive:
-            for line in (*view.findings, *filter(None, [view.improvement])):
+            if not view.has_begun:
+                # The process refused to start; what the run showed before is not its answer.
+                return
+            improvement = None if view.status == "failed" else view.improvement
+            for line in (*view.findings, *filter(None, [improvement])):
                 _print(line, console)
             return
         time.sleep(_FOLLOW_SECONDS)

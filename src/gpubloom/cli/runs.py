@@ -1,6 +1,7 @@
 """`bloom runs`: the run list in the terminal, of a folder or of a server; tags and notes; sending a run."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from gpubloom.runs.table import View
 
 _MOST_ROWS = 1_000
+_PIPE_WIDTH = 10_000
 
 
 class RunCommands(TyperGroup):
@@ -32,7 +34,11 @@ class RunCommands(TyperGroup):
 
 def list_runs(
     folder: Annotated[
-        Path | None, typer.Argument(help="Folder with run directories. Default: the runs of the server.")
+        Path | None,
+        typer.Argument(
+            help="Folder with run directories. [default: the runs of the server, or ./runs if you are not "
+            "signed in]"
+        ),
     ] = None,
     query: Annotated[
         str, typer.Option("--filter", "-f", help="Filter, such as 'lr > 1e-4 and status = failed'.")
@@ -48,11 +54,14 @@ def list_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """List runs with any config field or metric as a column. Filter, group and sort them."""
+    from gpubloom.cli.auth import load_credentials
     from gpubloom.runs.table import DEFAULT_COLUMNS, View
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else DEFAULT_COLUMNS
     groups = tuple(name.strip() for name in group.split(",") if name.strip())
     view = View(query, names, groups, sort)
+    if folder is None and not load_credentials().token and Path("runs").is_dir():
+        folder = Path("runs")
     answer = _of_server(view, limit) if folder is None else _of_folder(folder, view, limit)
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
@@ -82,14 +91,21 @@ def _of_server(view: "View", limit: int) -> dict[str, Any]:
 
 
 def _print(answer: dict[str, Any]) -> None:
-    from gpubloom.cli.tables import print_table
+    from gpubloom.cli.tables import fitting_columns, print_table
 
+    names = ["run", "status", *answer["columns"]]
+    sections = [[_cells(row, answer["columns"]) for row in section["rows"]] for section in answer["sections"]]
+    # A pipe gets every column; a terminal gets those that fit beside the name.
+    width = shutil.get_terminal_size(fallback=(_PIPE_WIDTH, 24)).columns
+    chosen = fitting_columns(names, [row for rows in sections for row in rows], width)
     fits: dict[str, Fit] = {"run": "text", "status": "id"}
-    fits.update(dict.fromkeys(answer["columns"], "number"))
-    for section in answer["sections"]:
+    fits.update(dict.fromkeys([names[n] for n in chosen[2:]], "number"))
+    for section, cells in zip(answer["sections"], sections, strict=True):
         if section["title"]:
             typer.secho(f"\n{section['title']}  {section['runs']} runs", bold=True)
-        print_table(fits, [_cells(row, answer["columns"]) for row in section["rows"]])
+        print_table(fits, [[row[n] for n in chosen] for row in cells], width=width)
+    if left_out := [name for n, name in enumerate(names) if n not in chosen]:
+        typer.echo(f"Not shown, for lack of room: {', '.join(left_out)}. Choose columns with --columns.")
     shown = sum(len(section["rows"]) for section in answer["sections"])
     rest = "" if shown == answer["rows"] else f", the first {shown:,} of {answer['rows']:,} rows"
     typer.echo(f"{answer['matched']:,} of {answer['total']:,} runs{rest}")

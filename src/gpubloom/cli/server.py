@@ -53,6 +53,7 @@ def up(port: _Port = None, host: _Host = None) -> None:
     """Start the web app on this machine, with a worker for its jobs."""
     from gpubloom.cli.parent import run_both
 
+    typer.echo("Starting the web app …", err=True)
     # An error is printed once, before a process starts.
     listen(usable_settings(port=wanted_port(port), host=host)).close()
     arguments = [*(("--port", str(port)) if port is not None else ()), *(("--host", host) if host else ())]

@@ -9,13 +9,15 @@ if TYPE_CHECKING:
 
 # How a column fits: an id keeps its width, a number as well and stands at the right, text wraps.
 Fit = Literal["id", "number", "text"]
+# Columns that a name gets before other columns are left out for it.
+_NAME_WIDTH = 32
 
 
-def new_console() -> "Console":
+def new_console(width: int | None = None) -> "Console":
     """A console that prints text as it is, without markup or highlighting."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, emoji=False)
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def new_table(columns: Mapping[str, Fit], *, gap: int = 2) -> "Table":
@@ -29,14 +31,33 @@ def new_table(columns: Mapping[str, Fit], *, gap: int = 2) -> "Table":
     return table
 
 
-def print_table(columns: Mapping[str, Fit], rows: Iterable[Sequence[str]]) -> None:
+def print_table(
+    columns: Mapping[str, Fit], rows: Iterable[Sequence[str]], *, width: int | None = None
+) -> None:
     from rich.text import Text
 
     table = new_table(columns)
     for row in rows:
         # As Text: a name with brackets is no markup.
         table.add_row(*(Text(cell) for cell in row))
-    new_console().print(table)
+    new_console(width).print(table)
+
+
+def fitting_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The positions of the columns that fit beside the first two; the first one is text that may wrap.
+
+    If some do not fit, columns that are empty ("–") in every row get no room either.
+    """
+    widths = [max(len(text) for text in (name, *(row[n] for row in rows))) for n, name in enumerate(columns)]
+    widths[0] = min(widths[0], _NAME_WIDTH)
+    if sum(widths) + 2 * (len(widths) - 1) <= width:
+        return list(range(len(columns)))
+    chosen = [0, 1]
+    for n in range(2, len(columns)):
+        has_value = any(row[n] != "–" for row in rows)
+        if has_value and sum(widths[m] + 2 for m in chosen) + widths[n] <= width:
+            chosen.append(n)
+    return chosen
 
 
 def wrap_parts(parts: Iterable[str], width: int, *, indent: str = "", separator: str = " · ") -> list[str]:

@@ -5,6 +5,7 @@ with `bloom finetune` and `bloom models find-lr`.
 """
 
 import os
+import shlex
 import shutil
 import signal
 import time
@@ -46,17 +47,21 @@ ConfigFile = Annotated[
         rich_help_panel=SETTINGS,
     ),
 ]
-RunDir = Annotated[Path | None, typer.Option(help="New run directory. [default: ./runs/<time>-<name>]")]
+RunDir = Annotated[
+    Path | None, typer.Option(help="New run directory. [default: ./runs/<time>-<name of the data>]")
+]
 
 
 def train(
-    train_path: Annotated[
+    data: Annotated[
         str | None,
-        typer.Option(
-            help="Training text: file, folder, glob or .bin token file. [env TRAIN_DATA_PATH] "
+        typer.Argument(
+            help="Training text: file, folder, glob, address or .bin token file. [env TRAIN_DATA_PATH] "
             "[default: ./data/train if it exists, else a demo on the source code of Python]",
-            rich_help_panel=SETTINGS,
         ),
+    ] = None,
+    train_path: Annotated[
+        str | None, typer.Option(help="The same as the argument DATA.", rich_help_panel=SETTINGS)
     ] = None,
     eval_path: Annotated[
         str | None,
@@ -134,7 +139,7 @@ def train(
     Ctrl-C saves a checkpoint and stops. Continue with --resume.
     """
     flags = {
-        "data.train_path": train_path,
+        "data.train_path": train_path if data is None else data,
         "data.eval_path": eval_path,
         "epochs": epochs,
         "batch_size": batch_size,
@@ -150,6 +155,8 @@ def train(
 
     console = Console(highlight=False, markup=False)
     try:
+        if data is not None and train_path is not None:
+            raise InputError("invalid_option", "Name the training text once: as DATA or with --train-path.")
         if ray is not None and processes is not None:
             raise InputError("invalid_option", "--ray sets the number of processes: leave out --processes.")
         if resume is not None and (
@@ -225,7 +232,8 @@ def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -
     if (holder := RunLock.holder(run_dir)) is not None:
         raise InputError(
             "run_in_use",
-            f"{run_dir} is in use: {holder} trains there. To watch it: bloom runs watch {run_dir}",
+            f"{run_dir} is in use: {holder} trains there. To watch it: "
+            f"bloom runs watch {shlex.quote(str(run_dir))}",
         )
     must_have_torch()
     control = ControlFile(run_dir)
@@ -306,26 +314,28 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
     from gpubloom.traincard.reader import load_latest
 
     latest = load_latest(run_dir) or {}
+    # To be copied into a terminal: a path may have spaces.
+    typed = shlex.quote(str(run_dir))
     match latest.get("status"):
         case "completed":
             console.print(f"Done. The model is in {run_dir / 'model'}", soft_wrap=True)
             examples = TrainConfig.read(run_dir / "config.json").data.kind == "examples"
-            trial = f"bloom chat {run_dir}" if examples else f'bloom models generate {run_dir} "your prompt"'
+            trial = f"bloom chat {typed}" if examples else f'bloom models generate {typed} "your prompt"'
             console.print(f"Try it: {trial}", soft_wrap=True)
         case "cancelled":
             console.print("Cancelled.")
         case "paused" | "preempted" if latest.get("checkpoint"):
             console.print(f"Saved a checkpoint at step {latest['checkpoint']['step']}.")
-            console.print(f"Continue with: bloom train --resume {run_dir}", soft_wrap=True)
+            console.print(f"Continue with: bloom train --resume {typed}", soft_wrap=True)
         case None if code == -signal.SIGINT:
             # Before the process handles Ctrl-C, there is nothing to save.
             console.print(
-                f"Stopped before the first step. Continue with: bloom train --resume {run_dir}",
+                f"Stopped before the first step. Continue with: bloom train --resume {typed}",
                 soft_wrap=True,
             )
         case "paused":
             console.print(
-                f"Paused before the first step. Continue with: bloom train --resume {run_dir}", soft_wrap=True
+                f"Paused before the first step. Continue with: bloom train --resume {typed}", soft_wrap=True
             )
         case _:
             error = latest.get("error") or {}
@@ -336,7 +346,7 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
             if advice := cause_and_advice(error):
                 console.print(advice, soft_wrap=True)
             console.print(f"Log: {run_dir / 'logs' / 'output.log'}", soft_wrap=True)
-            console.print(f"Continue with: bloom train --resume {run_dir}", soft_wrap=True)
+            console.print(f"Continue with: bloom train --resume {typed}", soft_wrap=True)
 
 
 def _remove_unused(run_dir: Path) -> None:
@@ -370,9 +380,14 @@ def _new_folder(wanted_dir: Path | None, config: "TrainConfig") -> Path:
 
 
 def _introduce(config: "TrainConfig", expected: "Plan", run_dir: Path, console: "Console") -> None:
-    what = "the demo: the source code of Python" if config.name == "demo" else config.data.train_path
+    from gpubloom.plan import demo_fields
+
+    path = config.data.train_path
+    what = "the demo: the source code of Python" if path == demo_fields()["data"]["train_path"] else path
     console.print(f"Training on {what}", soft_wrap=True)
     size = f"{expected.parameters / 1e6:,.1f} M parameters ({config.model.path or config.model.preset})"
     steps = f"{expected.steps:,} steps" if expected.steps else "unknown number of steps"
-    console.print(f"{size}, {steps} of {expected.tokens_per_step:,} tokens, {expected.precision_reason}")
+    console.print(
+        f"{size}, {steps} of {expected.tokens_per_step:,} tokens, {expected.precision_reason}", soft_wrap=True
+    )
     console.print(f"Run directory: {run_dir}", soft_wrap=True)

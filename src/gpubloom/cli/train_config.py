@@ -6,6 +6,7 @@ prints nothing.
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ VARIABLES = {
 }
 DEFAULT_TRAIN_PATH = "data/train"
 DEFAULT_EVAL_PATH = "data/eval"
+_LONGEST_NAME = 40
 
 
 def build_config(
@@ -53,6 +55,8 @@ def build_config(
     _merge(said, nested({name: value for name, value in flags.items() if value is not None}))
     _merge(said, nested(dict(_assignment(text) for text in assignments)))
     fields = _with_data(said, folder) if fill_in_data else said
+    if not fields.get("name") and (name := _data_name(fields.get("data"))):
+        fields["name"] = name
     for name in ("train_path", "eval_path"):
         _make_absolute(fields.get("data"), name, folder)
     for each in (fields.get("data") or {}).get("mix") or []:
@@ -107,6 +111,15 @@ def _with_data(said: Fields, folder: Path) -> Fields:
         found = demo_fields(said)
     _merge(found, said)
     return found
+
+
+def _data_name(data: object) -> str | None:
+    """The name of the training file or folder, for the name of the run; None: the default name."""
+    path = data.get("train_path") if isinstance(data, dict) else None
+    if not isinstance(path, str):
+        return None
+    stem = Path(path).name.partition(".")[0]
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:_LONGEST_NAME] or None
 
 
 def _assignment(text: str) -> tuple[str, Any]:

@@ -32,6 +32,8 @@ def ui(
     if not chosen.is_dir():
         fail("run_not_found", f"There is no folder {chosen}.", status=WRONG_INPUT)
     listening = _listen(port)
+    # The modules of the server take some seconds to load.
+    typer.echo("Starting …", err=True)
     _serve(chosen.absolute(), listening, opens=browser)
 
 

@@ -130,6 +130,9 @@ def convert(
         raise InputError(
             "would_overwrite", f"The target is the source file {source.path}: choose another target."
         )
+    for path in targets.values():
+        if path.is_dir():
+            raise InputError("cannot_write", f"{path} is a folder: name a file for the examples.")
     problems, counts = ProblemLog(keep), {"train": 0, "eval": 0}
     with ExitStack() as stack:
         files = {side: stack.enter_context(_Whole(path)) for side, path in targets.items()}

@@ -225,7 +225,8 @@ def mapping_of(source: Source, file: ExampleFile) -> Mapping:
             raise InputError(
                 "format_uncertain",
                 f"The format of {file.title} could not be detected. {found.reason} "
-                "Set data.columns, such as prompt: question and completion: answer.",
+                "Set the columns (data.columns), in a terminal with --map prompt=question "
+                "--map completion=answer.",
             )
         return found.mapping
     needed, optional = FIELDS[file.format]

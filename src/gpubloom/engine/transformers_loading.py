@@ -6,6 +6,7 @@ folder: safetensors only, local files only, no code of the model. A tokenizer is
 nothing else, because tokenizer_config.json may name other files.
 """
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gpubloom.hub.weight_index import check_model_folder
 def load_causal_model(folder: Path, **options: Any) -> Any:
     """A language model of transformers. `options`: precision and devices, as from_pretrained takes them."""
     # transformers takes seconds to load, which a run of a preset must not pay.
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -29,6 +31,12 @@ def load_causal_model(folder: Path, **options: Any) -> Any:
         )
     except (OSError, KeyError) as problem:
         raise InputError("unreadable_file", f"{folder} cannot be read: {problem}") from None
+    except SafetensorError as problem:
+        raise InputError(
+            "unreadable_file",
+            f"The weights in {folder} cannot be read; a file may be incomplete: {problem}. To see which one, "
+            f"run: bloom models check {shlex.quote(str(folder))}",
+        ) from None
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -70,6 +70,8 @@ def read_text(path: Path) -> str:
                 f"{path} has {path.stat().st_size:,} bytes, which is too large for a script.",
             )
         return path.read_text(encoding="utf-8")
+    except IsADirectoryError:
+        raise ScriptProblem("unreadable_file", f"{path} is a folder: name the script in it.") from None
     except OSError as problem:
         raise ScriptProblem("unreadable_file", f"{path} cannot be read: {problem.strerror}.") from None
     except UnicodeDecodeError:
