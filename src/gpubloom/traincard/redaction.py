@@ -28,15 +28,15 @@ _CONFIG_NAMES = re.compile(
     r"|secret|credentials?|(?:auth|access|api|hub|hf|bearer|push_to_hub)_token)$|^token$|^use_auth_token$",
     re.IGNORECASE,
 )
-# Every pattern takes time in proportion to its text, whoever wrote it: texts come from strangers, and a pattern
-# that tries each position of a long word again stops the whole process.
+# Every pattern takes time in proportion to its text: texts come from strangers, and a pattern that tries each
+# position of a long word again stops the whole process.
 _SHAPES = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}|\b(?:ghp|gho|ghs|ghu)_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bglpat-[\w-]{20,}"
     r"|\bsk-[A-Za-z0-9_-]{20,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bxox[abprs]-[\w-]{10,}|\bAIza[\w-]{35}"
     r"|\bbloom_[A-Za-z0-9_-]{20,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"
 )
-# A JSON web token. Of a word, only its first "eyJ" is tried: the rest of the word is the same for all of them.
+# A JSON web token. Of a word, only its first "eyJ" is tried: what follows the word is the same for all.
 _WEB_TOKEN = re.compile(r"(?<![\w-])((?>[\w-]*?\b(?=eyJ)))eyJ[\w-]{10,}+\.[\w-]{10,}+\.[\w-]{5,}")
 # What stands before the name, as in MY_API_KEY, stays as it is and need not be found.
 _NAMED = re.compile(
