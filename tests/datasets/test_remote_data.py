@@ -13,7 +13,7 @@ import pytest
 from gpubloom.datasets.downloading import FetchProblem
 from gpubloom.datasets.remote_data import fetch_data, is_remote, name_of
 from gpubloom.plan import DataConfig
-from gpubloom.worker.inputs import fetch_inputs, stage_inputs
+from gpubloom.worker.inputs import Fetching, fetch_inputs, stage_inputs
 from tests.traincard_mirror.conftest import KEY, SECRET, S3Server, server  # noqa: F401
 
 ROWS = b'{"text": "to be or not to be"}\n' * 20
@@ -218,7 +218,7 @@ def test_a_training_gets_files_here_and_keeps_the_address_on_a_rented_machine(
     local = tmp_path / "words.txt"
     local.write_text("words")
     config = {"data": {"train_path": "hf://datasets/ann/poems/data/one.jsonl", "eval_path": str(local)}}
-    here = fetch_inputs(tmp_path / "run", config, {"HF_TOKEN": TOKEN}, room=len(ROWS))
+    here = fetch_inputs(tmp_path / "run", config, Fetching({"HF_TOKEN": TOKEN}, room=len(ROWS)))
     assert (tmp_path / "run" / here["data"]["train_path"]).read_bytes() == ROWS
     assert here["data"]["train_path"].startswith("inputs/")
     there = stage_inputs(tmp_path / "rented", config)

@@ -18,7 +18,7 @@ import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -57,19 +57,21 @@ _SECRETS = {
 @dataclass
 class _Source:
     """An address with what opens it. `trusted`: whoever wrote the address runs this process. `room`: how many
-    bytes may still be fetched; None: as many as the disk holds."""
+    bytes may still be fetched; None: as many as the disk holds. `is_wanted`: asked while bytes arrive."""
 
     address: str
     credentials: Mapping[str, str]
     trusted: bool
     room: int | None
+    is_wanted: Callable[[], bool]
 
     @property
     def scheme(self) -> str:
         return urlsplit(self.address).scheme.lower()
 
     def need(self, size: int) -> None:
-        """FetchProblem: there is no room for so many bytes more."""
+        """FetchProblem: there is no room for so many bytes more, or nobody wants them any more."""
+        self.go_on()
         if self.room is not None and size > self.room:
             raise FetchProblem(
                 "quota_exceeded",
@@ -77,6 +79,10 @@ class _Source:
                 "leaves. Delete a dataset, a model or a job, or ask the operator to raise "
                 "BLOOM_USER_QUOTA_GB.",
             )
+
+    def go_on(self) -> None:
+        if not self.is_wanted():
+            raise FetchProblem("fetch_stopped", f"Fetching {self.address} was stopped.")
 
     def take(self, size: int) -> None:
         self.need(size)
@@ -121,9 +127,10 @@ def fetch_data(
     *,
     trusted: bool = True,
     room: int | None = None,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> Path:
     """The file or the folder with what is at an address; fetched unless `folder` has it. FetchProblem."""
-    source = _Source(address, credentials, trusted, room)
+    source = _Source(address, credentials, trusted, room, is_wanted)
     base = folder / hashlib.sha256(address.encode()).hexdigest()[:16]
     with fetching_alone(base), on_disk(base):
         done = base / _DONE
@@ -251,6 +258,7 @@ def _from_bucket(source: _Source, base: Path) -> Path:
             with part.open("wb") as file:
                 for piece in obstore.get(store, name).stream():
                     file.write(piece)
+                    source.go_on()
                     if file.tell() > sizes[name]:
                         raise FetchProblem("damaged", f"{name} is larger than its bucket says.")
             part.replace(target)
