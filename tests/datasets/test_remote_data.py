@@ -25,6 +25,8 @@ TOKEN = "hf_secret"
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """The Hub as its documentation describes it: a private dataset, whose files are on another host."""
     asked: list[tuple[str, str | None]] = []
+    # Empty lists, and the address of the page after each.
+    lists: dict[str, str] = {}
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *arguments: object) -> None:
@@ -37,6 +39,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
                 return self._answer(200, FILES[path.removeprefix("/cdn/")])
             if token != f"Bearer {TOKEN}":
                 return self._answer(401, b"")
+            if path in lists:
+                return self._answer(200, b"[]", link=lists[path])
             if path == "/api/datasets/ann/poems/tree/main":
                 entries = [{"type": "file", "path": name} for name in FILES]
                 return self._answer(
@@ -47,8 +51,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
                 return self._answer(404, b"")
             return self._answer(302, b"", f"http://127.0.0.1:{serving.server_port}/cdn/{name}")
 
-        def _answer(self, status: int, body: bytes, location: str = "") -> None:
+        def _answer(self, status: int, body: bytes, location: str = "", link: str = "") -> None:
             self.send_response(status)
+            self.send_header("Link", f'<{link}>; rel="next"' if link else "")
             self.send_header("Location", location)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -58,7 +63,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     threading.Thread(target=serving.serve_forever, args=(0.05,), daemon=True).start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{serving.server_port}")
     monkeypatch.setenv("BLOOM_EGRESS_ALLOW", "127.0.0.1")
-    yield SimpleNamespace(asked=asked)
+    yield SimpleNamespace(asked=asked, lists=lists, url=f"http://127.0.0.1:{serving.server_port}")
     serving.shutdown()
     serving.server_close()
 
@@ -252,3 +257,21 @@ def test_data_is_called_by_the_last_part_of_its_address() -> None:
 def test_only_addresses_are_remote() -> None:
     assert all(map(is_remote, ("s3://b/x", "gs://b/x", "hf://datasets/a/b", "https://h/x")))
     assert not any(map(is_remote, (None, "data.txt", "/data/x", "dataset://1", "http://h/x", "az://c/x")))
+
+
+def test_the_token_does_not_follow_a_list_to_another_host(hub: SimpleNamespace, tmp_path: Path) -> None:
+    hub.lists["/api/datasets/ann/poems/tree/main"] = hub.url.replace("127.0.0.1", "localhost") + "/elsewhere"
+    with pytest.raises(FetchProblem, match="cannot be read"):
+        fetch_data("hf://datasets/ann/poems", tmp_path, {"HF_TOKEN": TOKEN})
+    assert [path for path, _ in hub.asked] == ["/api/datasets/ann/poems/tree/main"]
+
+
+def test_a_list_without_an_end_is_left(
+    hub: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpubloom.datasets.remote_data._MOST_PAGES", 5)
+    page = "/api/datasets/ann/poems/tree/main"
+    hub.lists[page] = hub.url + page
+    with pytest.raises(FetchProblem) as problem:
+        fetch_data("hf://datasets/ann/poems", tmp_path, {"HF_TOKEN": TOKEN})
+    assert (problem.value.code, len(hub.asked)) == ("too_many_files", 5)

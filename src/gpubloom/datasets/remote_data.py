@@ -45,6 +45,7 @@ _HUB_FILE = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w.%/-]+?))?(?:/(.
 _SECONDS = 60.0
 _LARGEST_LIST = 16 << 20
 _MOST_FILES = 10_000
+_MOST_PAGES = 1_000
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
 _SECRETS = {
     "https": "The address must work without signing in.",
@@ -99,6 +100,9 @@ class _Source:
 
     def missing(self) -> FetchProblem:
         return FetchProblem("data_not_found", f"There is no data at {self.address}. Check the address.")
+
+    def unreadable(self) -> FetchProblem:
+        return FetchProblem("no_network", f"The list of the files at {self.address} cannot be read.")
 
     def too_many(self) -> FetchProblem:
         return FetchProblem(
@@ -201,9 +205,10 @@ def _is_data(name: str) -> bool:
 
 
 def _hub_files(source: _Source, address: str) -> Iterator[str]:
-    """The names of all files, from as many pages as there are."""
-    found = 0
-    while address:
+    """The names of all files, from all pages. The token stays with the host of the first one."""
+    found, host = 0, urlsplit(address).netloc
+    for _ in range(_MOST_PAGES):
+        source.go_on()
         request = urllib.request.Request(address, headers={"User-Agent": "gpubloom"})  # noqa: S310 - checked
         if token := _token(source):
             request.add_unredirected_header("Authorization", f"Bearer {token}")
@@ -219,14 +224,25 @@ def _hub_files(source: _Source, address: str) -> Iterator[str]:
             ) from None
         if len(content) > _LARGEST_LIST:
             raise source.too_many()
-        for entry in json.loads(content):
-            if entry.get("type") == "file":
-                found += 1
-                if found > _MOST_FILES:
-                    raise source.too_many()
-                yield str(entry["path"])
+        for name in _names_in(source, content):
+            found += 1
+            if found > _MOST_FILES:
+                raise source.too_many()
+            yield name
         following = _NEXT.search(link)
-        address = following[1] if following else ""
+        if following is None:
+            return
+        address = following[1]
+        if urlsplit(address).netloc != host:
+            raise source.unreadable()
+    raise source.too_many()
+
+
+def _names_in(source: _Source, content: bytes) -> list[str]:
+    try:
+        return [str(entry["path"]) for entry in json.loads(content) if entry.get("type") == "file"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise source.unreadable() from None
 
 
 def _from_bucket(source: _Source, base: Path) -> Path:

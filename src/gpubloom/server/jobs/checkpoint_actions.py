@@ -144,7 +144,10 @@ async def branch(
         requested_config={**(first.requested_config or {}), **changes},
         plan=first.plan,
         dataset_id=first.dataset_id,
+        eval_dataset_id=first.eval_dataset_id,
         model_id=first.model_id,
+        # Data with an address is fetched with them.
+        secrets=first.secrets,
         # The checkpoint lies there and nowhere else.
         machine=first.machine,
         gpu_type=first.gpu_type if first.target == "local" else None,
