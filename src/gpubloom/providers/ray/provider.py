@@ -157,7 +157,7 @@ class RayProvider:
             return found
         doing = f"start a job with {launch.gpus} × {launch.gpu}" if launch.gpus else "start a job"
         try:
-            await self._ask(doing, lambda client: _submit(client, launch), secret=launch.start_address)
+            await self._ask(doing, lambda client: _submit(client, launch), launch.confidential)
         except Fault as fault:
             # The id is taken, or the answer was lost on the way: either way it may be there.
             try:
@@ -199,7 +199,7 @@ class RayProvider:
             return None
 
     async def _ask(
-        self, doing: str, call: "Callable[[JobSubmissionClient], Answer]", secret: str = ""
+        self, doing: str, call: "Callable[[JobSubmissionClient], Answer]", hide: Sequence[str] = ()
     ) -> Answer:
         """The client may wait for longer, in a thread; the caller waits for that thread up to the limit.
 
@@ -231,7 +231,7 @@ class RayProvider:
         except Exception as problem:  # noqa: BLE001 - Ray's client raises what its HTTP client does, and more
             if not has_gone(problem):
                 self._disconnect()
-            fault = fault_of(problem, doing, hide=(secret, self._token or ""))
+            fault = fault_of(problem, doing, hide=(*hide, self._token or ""))
         # Outside of the handler: the request, with the token in its headers, hangs on to what was caught.
         raise fault
 
