@@ -13,7 +13,7 @@ import pytest
 from gpubloom.datasets.downloading import FetchProblem
 from gpubloom.datasets.remote_data import fetch_data, is_remote, name_of
 from gpubloom.plan import DataConfig
-from gpubloom.worker.inputs import fetch_inputs, stage_inputs
+from gpubloom.worker.inputs import Fetching, fetch_inputs, stage_inputs
 from tests.traincard_mirror.conftest import KEY, SECRET, S3Server, server  # noqa: F401
 
 ROWS = b'{"text": "to be or not to be"}\n' * 20
@@ -25,6 +25,8 @@ TOKEN = "hf_secret"
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """The Hub as its documentation describes it: a private dataset, whose files are on another host."""
     asked: list[tuple[str, str | None]] = []
+    # Empty lists, and the address of the page after each.
+    lists: dict[str, str] = {}
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *arguments: object) -> None:
@@ -37,6 +39,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
                 return self._answer(200, FILES[path.removeprefix("/cdn/")])
             if token != f"Bearer {TOKEN}":
                 return self._answer(401, b"")
+            if path in lists:
+                return self._answer(200, b"[]", link=lists[path])
             if path == "/api/datasets/ann/poems/tree/main":
                 entries = [{"type": "file", "path": name} for name in FILES]
                 return self._answer(
@@ -47,8 +51,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
                 return self._answer(404, b"")
             return self._answer(302, b"", f"http://127.0.0.1:{serving.server_port}/cdn/{name}")
 
-        def _answer(self, status: int, body: bytes, location: str = "") -> None:
+        def _answer(self, status: int, body: bytes, location: str = "", link: str = "") -> None:
             self.send_response(status)
+            self.send_header("Link", f'<{link}>; rel="next"' if link else "")
             self.send_header("Location", location)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -58,7 +63,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     threading.Thread(target=serving.serve_forever, args=(0.05,), daemon=True).start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{serving.server_port}")
     monkeypatch.setenv("BLOOM_EGRESS_ALLOW", "127.0.0.1")
-    yield SimpleNamespace(asked=asked)
+    yield SimpleNamespace(asked=asked, lists=lists, url=f"http://127.0.0.1:{serving.server_port}")
     serving.shutdown()
     serving.server_close()
 
@@ -218,7 +223,7 @@ def test_a_training_gets_files_here_and_keeps_the_address_on_a_rented_machine(
     local = tmp_path / "words.txt"
     local.write_text("words")
     config = {"data": {"train_path": "hf://datasets/ann/poems/data/one.jsonl", "eval_path": str(local)}}
-    here = fetch_inputs(tmp_path / "run", config, {"HF_TOKEN": TOKEN}, room=len(ROWS))
+    here = fetch_inputs(tmp_path / "run", config, Fetching({"HF_TOKEN": TOKEN}, room=len(ROWS)))
     assert (tmp_path / "run" / here["data"]["train_path"]).read_bytes() == ROWS
     assert here["data"]["train_path"].startswith("inputs/")
     there = stage_inputs(tmp_path / "rented", config)
@@ -252,3 +257,21 @@ def test_data_is_called_by_the_last_part_of_its_address() -> None:
 def test_only_addresses_are_remote() -> None:
     assert all(map(is_remote, ("s3://b/x", "gs://b/x", "hf://datasets/a/b", "https://h/x")))
     assert not any(map(is_remote, (None, "data.txt", "/data/x", "dataset://1", "http://h/x", "az://c/x")))
+
+
+def test_the_token_does_not_follow_a_list_to_another_host(hub: SimpleNamespace, tmp_path: Path) -> None:
+    hub.lists["/api/datasets/ann/poems/tree/main"] = hub.url.replace("127.0.0.1", "localhost") + "/elsewhere"
+    with pytest.raises(FetchProblem, match="cannot be read"):
+        fetch_data("hf://datasets/ann/poems", tmp_path, {"HF_TOKEN": TOKEN})
+    assert [path for path, _ in hub.asked] == ["/api/datasets/ann/poems/tree/main"]
+
+
+def test_a_list_without_an_end_is_left(
+    hub: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpubloom.datasets.remote_data._MOST_PAGES", 5)
+    page = "/api/datasets/ann/poems/tree/main"
+    hub.lists[page] = hub.url + page
+    with pytest.raises(FetchProblem) as problem:
+        fetch_data("hf://datasets/ann/poems", tmp_path, {"HF_TOKEN": TOKEN})
+    assert (problem.value.code, len(hub.asked)) == ("too_many_files", 5)

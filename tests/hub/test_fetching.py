@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.hub.checking import check_model
-from gpubloom.hub.fetching import fetch_model, fetched_models, local_model
+from gpubloom.hub.fetching import _matches, fetch_model, fetched_models, local_model
 from gpubloom.hub.problems import HubProblem
 from gpubloom.hub.pushing import push_folder
 from gpubloom.hub.repositories import ANONYMOUS
@@ -258,3 +258,19 @@ def test_the_token_stays_with_the_hub_when_content_lies_on_another_host(
     stored = [headers for _, path, headers in hub.requests if path.startswith("/store/")]
     assert stored
     assert all("authorization" not in {name.casefold() for name in headers} for headers in stored)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "is_named"),
+    [
+        ("data/train-*-of-?.parquet", "data/train-0-of-9.parquet", True),
+        ("data/*.parquet", "data/more/x.parquet", False),
+        ("**/x.parquet", "data/more/x.parquet", True),
+        ("./data/", "data/more/x.parquet", True),
+        ("data", "database/x.parquet", False),
+        # As a regular expression, this takes days.
+        ("*a" * 30 + "*b", "a" * 200 + ".parquet", False),
+    ],
+)
+def test_globs_of_datasets_name_files(pattern: str, path: str, is_named: bool) -> None:
+    assert _matches(pattern, path) == is_named

@@ -124,3 +124,31 @@ def test_no_secret_is_in_the_process_list_of_this_machine_or_the_rented_one(serv
     assert all(hidden(line) for line in seen)
     # What the machine writes down for others to read.
     assert all(hidden(path.read_text()) for path in machine.folder.glob("bloom/*.log"))
+
+
+def test_a_provider_that_quotes_the_request_repeats_no_secret(service: WebService) -> None:
+    """Over SSH, what stands behind the # of the start address is in the script without the rest of it."""
+    asked = launch(
+        "bloom-1-a1",
+        gpu=_GPUS[type(service)],
+        start_address="volume:jobs/1/start.py#SGlkZGVuLVNlY3JldHM",
+        secrets={"HF_TOKEN": "hf_HiddenToken"},
+    )
+    quoted = "Invalid script: HF_TOKEN=hf_HiddenToken BLOOM_START=/store/start.py#SGlkZGVuLVNlY3JldHM"
+
+    async def story() -> Fault:
+        rented = opened(service)
+        api = getattr(rented, "_api", rented)
+        api._http._explain = lambda status, found: ("refused", quoted)
+        service.fail_next(
+            "refused", calls="/startup-scripts" if hasattr(rented, "_api") else service.launch_call
+        )
+        with pytest.raises(Fault) as refused:
+            await (rented._new_script(asked) if hasattr(rented, "_api") else rented.submit(asked))
+        await rented.close()
+        return refused.value
+
+    said = str(asyncio.run(story()))
+    assert "Invalid script" in said
+    assert "hf_HiddenToken" not in said
+    assert "SGlkZGVu" not in said

@@ -2,14 +2,18 @@
 
 import asyncio
 import os
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from gpubloom.offers import Constraints, Need, Span, load_prices, offers
@@ -116,21 +120,56 @@ def test_a_cluster_of_another_version_leaves_no_connection_behind(
     from gpubloom.providers.ray.client import EgressJobClient
 
     closed: list[Any] = []
-    close = EgressJobClient.close
+    close = httpx2.Client.close
 
     def refuse(self: Any, **_: object) -> None:
         assert self._do_request("GET", "/api/version").status_code == 200
         raise RuntimeError("another version")
 
-    # Asked while the client is made: nobody else can close it then.
+    # Asked while the client is made.
     monkeypatch.setattr(EgressJobClient, "_check_connection_and_version", refuse)
-    monkeypatch.setattr(EgressJobClient, "close", lambda self: closed.append(self) or close(self))
+    monkeypatch.setattr(httpx2.Client, "close", lambda self: closed.append(self) or close(self))
 
     async def story() -> None:
         async with opened(service) as rented:
             with pytest.raises(Fault):
                 await rented.check()
             assert len(closed) == 1
+
+    asyncio.run(story())
+
+
+def test_clusters_that_never_answer_leave_the_threads_of_other_jobs_alone() -> None:
+    async def story() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        for _ in range(3):
+            rented = RayProvider(f"http://127.0.0.1:{silent.getsockname()[1]}", seconds=0.3)
+            with pytest.raises(Fault) as fault:
+                await rented.check()
+            assert fault.value.kind == "timed_out"
+            await rented.close()
+        assert await asyncio.to_thread(lambda: "others") == "others"
+
+    # It takes connections, and nothing more.
+    with socket.create_server(("127.0.0.1", 0), backlog=20) as silent:
+        asyncio.run(story())
+        # Also the threads of the clusters end: they would keep a worker from stopping.
+        for thread in threading.enumerate():
+            if thread.name.startswith("ray"):
+                thread.join()
+
+
+def test_nonsense_of_a_cluster_is_a_fault(service: RayService) -> None:
+    async def story() -> None:
+        async with opened(service) as rented:
+            await rented.submit(launch())
+            service.jobs[launch().key]["start_time"] = 10**18
+            for asking in (rented.list(), rented.status(launch().key)):
+                with pytest.raises(Fault):
+                    await asking
+            service.jobs[launch().key]["message"] = "x" * (17 << 20)
+            with pytest.raises(Fault, match="more than 16,777,216 bytes"):
+                await rented.list()
 
     asyncio.run(story())
 

@@ -15,16 +15,17 @@ from typer.testing import CliRunner, Result
 
 from gpubloom.cli.app import app as bloom
 from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all tables
+from gpubloom.server import key_rotation
 from gpubloom.server.accounts.hub_tokens import HubToken
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.administration import key_rotation
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.database import Database
+from gpubloom.server.key_rotation import SEALED_COLUMNS
 from gpubloom.server.rentals.credentials import seal
 from gpubloom.server.rentals.tables import ProviderCredential, Rental
 from gpubloom.server.secrets.tables import Secret
-from gpubloom.server.security.secrets import SEALED, CannotOpen, Vault
+from gpubloom.server.security.secrets import CannotOpen, Vault
 from gpubloom.server.settings import Settings
 from tests.server.installation import Installation
 
@@ -34,8 +35,7 @@ STEPS = ["new_key", "old_kept", "replaced", "encrypted", "committed", "settled"]
 DYING = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from gpubloom.server import app
-from gpubloom.server.administration import key_rotation
+from gpubloom.server import key_rotation
 from gpubloom.server.db.database import Database
 
 def die(step):
@@ -75,7 +75,7 @@ def _texts(installation: Installation, vault: Vault) -> list[str]:
     """Every secret, as the server reads it."""
     return sorted(
         vault.open(getattr(row, column.name), column.context(row))
-        for column in SEALED
+        for column in SEALED_COLUMNS
         for row in installation.all(column.table)
     )
 
@@ -195,7 +195,7 @@ def test_a_damaged_key_is_refused_with_a_sentence(
 
 
 def test_every_sealed_column_takes_part() -> None:
-    known = {(column.table.__tablename__, column.name) for column in SEALED}
+    known = {(column.table.__tablename__, column.name) for column in SEALED_COLUMNS}
     found = {
         (table.name, column.name)
         for table in Table.metadata.tables.values()

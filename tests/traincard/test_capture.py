@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tqdm import tqdm
 
 from gpubloom.traincard import Reporter, read_all
@@ -151,6 +152,28 @@ def test_commands_and_configs_lose_their_secrets_and_keep_the_rest() -> None:
         "token": None,
     }
     assert redact("loss 1.5 at step 10") == "loss 1.5 at step 10"
+
+
+WEB_TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.c2lnbmF0dXJl"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (f"jwt {WEB_TOKEN}, again x-{WEB_TOKEN}", f"jwt {HIDDEN}, again x-{HIDDEN}"),
+        ("MY_API_KEY=abcdefgh and mytoken: abcdefgh", f"MY_API_KEY={HIDDEN} and mytoken: {HIDDEN}"),
+        ("'hub-token' = 'abcdefgh'", f"'hub-token' = '{HIDDEN}'"),
+        ("max_tokens=4096000000", "max_tokens=4096000000"),
+    ],
+)
+def test_a_secret_is_known_by_its_name_or_its_shape(said: str, shown: str) -> None:
+    assert redact(said) == shown
+
+
+@pytest.mark.parametrize("part", ["a", "a_", "-eyJ", "hf_", "token ", "-----BEGIN ", "x://a:", " "])
+def test_long_texts_of_strangers_take_no_longer_than_they_are(part: str) -> None:
+    # With a pattern that tries every position of a word again, this takes more than an hour.
+    assert redact(f"token {part * 100_000}") == f"token {part * 100_000}"
 
 
 def test_of_progress_bars_below_each_other_the_last_state_is_kept() -> None:

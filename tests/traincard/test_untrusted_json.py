@@ -57,3 +57,9 @@ def test_what_is_too_large_is_not_parsed() -> None:
 
 def test_nan_is_read_where_older_programs_wrote_it() -> None:
     assert str(parse_untrusted("[NaN]", most_bytes=MOST, finite=False)) == "[nan]"
+
+
+def test_a_string_without_an_end_is_read_once() -> None:
+    # Looked at from each of its quotes, it takes hours.
+    with pytest.raises(UntrustedJsonError):
+        parse_untrusted(b"[" * (MOST_DEPTH + 1) + b'"' + b'\\"' * 400_000, most_bytes=MOST)

@@ -1,9 +1,13 @@
 """A worker follows real agents that run toy trainings, on both databases."""
 
 import asyncio
+import contextlib
 import json
 import shutil
+import threading
+from collections.abc import Iterator
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -374,3 +378,53 @@ def test_what_is_wrong_with_a_run_is_said_on_its_job_until_it_is_over(
     (finding,) = machine.job(job_id).summary["findings"]
     assert (finding["kind"], finding["severity"]) == ("diverging", "critical")
     assert "train/loss has been NaN since step 3" in finding["sentence"]
+
+
+@pytest.fixture
+def slow_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A hub that sends a byte now and then, for ever; set once somebody fetches from it."""
+    asked, over = threading.Event(), threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *arguments: object) -> None:
+            """Tests are quiet."""
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            asked.set()
+            with contextlib.suppress(OSError):
+                while not over.wait(0.05):
+                    self.wfile.write(b"x")
+
+    serving = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    serving.daemon_threads = True
+    threading.Thread(target=serving.serve_forever, args=(0.05,), daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{serving.server_port}")
+    monkeypatch.setenv("BLOOM_EGRESS_ALLOW", "127.0.0.1")
+    yield asked
+    over.set()
+    serving.shutdown()
+    serving.server_close()
+
+
+def test_a_job_whose_data_never_arrives_can_be_cancelled_and_frees_its_device(
+    machine: Machine, slow_hub: threading.Event
+) -> None:
+    job_id = machine.add_job()
+    data = {"train_path": "hf://datasets/ann/poems/one.txt"}
+    job = machine.job(job_id)
+    machine.installation.change(job, config={**job.config, "data": {**job.config["data"], **data}})
+
+    async def scenario() -> TrainingJob:
+        async with machine.worker():
+            await asyncio.to_thread(slow_hub.wait)
+            await machine.change(job_id, status="cancelling", want="cancel")
+            cancelled = await machine.until(job_id, "cancelled", "failed")
+            following = await asyncio.to_thread(machine.add_job)
+            await machine.until(following, "completed")
+        return cancelled
+
+    job = asyncio.run(scenario())
+    assert (job.status, job.error_code) == ("cancelled", None)

@@ -10,15 +10,16 @@ from email import message_from_bytes
 import pytest
 
 from gpubloom.offers import load_prices
-from gpubloom.providers.cloud import Fault
+from gpubloom.providers.cloud import Fault, Instance
 from gpubloom.server.clock import now
+from gpubloom.server.rentals import reconciling
 from gpubloom.server.rentals.credentials import seal
 from gpubloom.server.rentals.price_book import current_rate
 from gpubloom.server.rentals.tables import Budget, ProviderCredential, Rental
 from tests.server.conftest import kind  # noqa: F401 - both databases
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
-from tests.worker.simulated import HOURLY, INTERVALS, OPEN, Simulation
+from tests.worker.simulated import HOURLY, INTERVALS, OPEN, SimulatedProvider, Simulation
 
 LAST_RESORT = INTERVALS.last_resort * HOURLY / 3600
 # One look at a machine, and asking its provider to terminate it.
@@ -125,6 +126,66 @@ def test_the_owner_is_written_to_when_a_machine_cannot_be_terminated(simulation:
     simulation.faults.clear()
     asyncio.run(simulation.reconcile())
     assert [each.state for each in _rentals(simulation)] == ["ended"]
+
+
+def _abandon(simulation: Simulation) -> None:
+    """Their jobs are over, and no worker was there to terminate the machines."""
+    for rental in _rentals(simulation):
+        assert rental.job_id is not None
+        simulation.machine.installation.change(simulation.machine.job(rental.job_id), status="cancelled")
+
+
+def test_a_machine_that_cannot_be_terminated_does_not_keep_the_next_one_billed(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        asyncio.run(simulation.follow(simulation.add_job(), until_rented=True))
+    _abandon(simulation)
+    cancel = SimulatedProvider.cancel
+
+    async def stuck(self: SimulatedProvider, instance_id: str) -> None:
+        if instance_id == "s-0":
+            raise Fault("refused", "The machine is being migrated.")
+        await cancel(self, instance_id)
+
+    monkeypatch.setattr(SimulatedProvider, "cancel", stuck)
+    simulation.advance(300)
+    asyncio.run(simulation.reconcile())
+    assert simulation.machines["s-1"].ends_at == 300
+    assert {rental.instance_id: rental.state for rental in _rentals(simulation)} == {
+        "s-0": "running",
+        "s-1": "ended",
+    }
+
+
+def test_nonsense_from_one_account_keeps_no_machine_of_another_billed(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation, machine = simulation.machine.installation, simulation.machine
+    stranger = installation.add_user("Bob")
+    sealed = seal(machine.settings, stranger.id, "simulated", {"key": "k"})
+    installation.add(
+        ProviderCredential(user_id=stranger.id, provider="simulated", sealed=sealed, created_at=now())
+    )
+    asyncio.run(simulation.follow(simulation.add_job(), until_rented=True))
+    _abandon(simulation)
+
+    class Nonsense(SimulatedProvider):
+        """A member's own cluster may answer anything."""
+
+        async def list(self) -> list[Instance]:
+            raise OverflowError("year 40003 is out of range")
+
+    known = reconciling.open_provider
+    monkeypatch.setattr(
+        reconciling,
+        "open_provider",
+        lambda settings, user_id, *rest: (
+            Nonsense(simulation) if user_id == stranger.id else known(settings, user_id, *rest)
+        ),
+    )
+    asyncio.run(simulation.reconcile())
+    assert [rental.state for rental in _rentals(simulation)] == ["ended"]
 
 
 @pytest.mark.long

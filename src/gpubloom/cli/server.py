@@ -66,8 +66,7 @@ def rotate_key() -> None:
     Servers and workers may run meanwhile. If this command is interrupted, run it again.
     """
     from gpubloom.cli.database import in_database
-    from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all columns
-    from gpubloom.server.administration.key_rotation import rotate_key as rotated
+    from gpubloom.server.key_rotation import rotate_key as rotated
     from gpubloom.server.security.secrets import CannotOpen, KeyInUse
 
     settings = ready_settings()

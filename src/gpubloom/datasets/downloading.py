@@ -146,7 +146,9 @@ def _pour(
     response: Any, file: IO[bytes], done: int, total: int | None, progress: FetchProgress | None
 ) -> int:
     try:
-        while piece := response.read(_PIECE):
+        # What has come, not a whole piece: a source that sends a byte a minute must not keep a caller from
+        # stopping.
+        while piece := response.read1(_PIECE):
             file.write(piece)
             done += len(piece)
             if progress is not None:

@@ -18,7 +18,7 @@ import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -45,6 +45,7 @@ _HUB_FILE = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w.%/-]+?))?(?:/(.
 _SECONDS = 60.0
 _LARGEST_LIST = 16 << 20
 _MOST_FILES = 10_000
+_MOST_PAGES = 1_000
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
 _SECRETS = {
     "https": "The address must work without signing in.",
@@ -57,19 +58,21 @@ _SECRETS = {
 @dataclass
 class _Source:
     """An address with what opens it. `trusted`: whoever wrote the address runs this process. `room`: how many
-    bytes may still be fetched; None: as many as the disk holds."""
+    bytes may still be fetched; None: as many as the disk holds. `is_wanted`: asked while bytes arrive."""
 
     address: str
     credentials: Mapping[str, str]
     trusted: bool
     room: int | None
+    is_wanted: Callable[[], bool]
 
     @property
     def scheme(self) -> str:
         return urlsplit(self.address).scheme.lower()
 
     def need(self, size: int) -> None:
-        """FetchProblem: there is no room for so many bytes more."""
+        """FetchProblem: there is no room for so many bytes more, or nobody wants them any more."""
+        self.go_on()
         if self.room is not None and size > self.room:
             raise FetchProblem(
                 "quota_exceeded",
@@ -77,6 +80,10 @@ class _Source:
                 "leaves. Delete a dataset, a model or a job, or ask the operator to raise "
                 "BLOOM_USER_QUOTA_GB.",
             )
+
+    def go_on(self) -> None:
+        if not self.is_wanted():
+            raise FetchProblem("fetch_stopped", f"Fetching {self.address} was stopped.")
 
     def take(self, size: int) -> None:
         self.need(size)
@@ -93,6 +100,9 @@ class _Source:
 
     def missing(self) -> FetchProblem:
         return FetchProblem("data_not_found", f"There is no data at {self.address}. Check the address.")
+
+    def unreadable(self) -> FetchProblem:
+        return FetchProblem("no_network", f"The list of the files at {self.address} cannot be read.")
 
     def too_many(self) -> FetchProblem:
         return FetchProblem(
@@ -121,9 +131,10 @@ def fetch_data(
     *,
     trusted: bool = True,
     room: int | None = None,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> Path:
     """The file or the folder with what is at an address; fetched unless `folder` has it. FetchProblem."""
-    source = _Source(address, credentials, trusted, room)
+    source = _Source(address, credentials, trusted, room, is_wanted)
     base = folder / hashlib.sha256(address.encode()).hexdigest()[:16]
     with fetching_alone(base), on_disk(base):
         done = base / _DONE
@@ -194,9 +205,10 @@ def _is_data(name: str) -> bool:
 
 
 def _hub_files(source: _Source, address: str) -> Iterator[str]:
-    """The names of all files, from as many pages as there are."""
-    found = 0
-    while address:
+    """The names of all files, from all pages. The token stays with the host of the first one."""
+    found, host = 0, urlsplit(address).netloc
+    for _ in range(_MOST_PAGES):
+        source.go_on()
         request = urllib.request.Request(address, headers={"User-Agent": "gpubloom"})  # noqa: S310 - checked
         if token := _token(source):
             request.add_unredirected_header("Authorization", f"Bearer {token}")
@@ -212,14 +224,25 @@ def _hub_files(source: _Source, address: str) -> Iterator[str]:
             ) from None
         if len(content) > _LARGEST_LIST:
             raise source.too_many()
-        for entry in json.loads(content):
-            if entry.get("type") == "file":
-                found += 1
-                if found > _MOST_FILES:
-                    raise source.too_many()
-                yield str(entry["path"])
+        for name in _names_in(source, content):
+            found += 1
+            if found > _MOST_FILES:
+                raise source.too_many()
+            yield name
         following = _NEXT.search(link)
-        address = following[1] if following else ""
+        if following is None:
+            return
+        address = following[1]
+        if urlsplit(address).netloc != host:
+            raise source.unreadable()
+    raise source.too_many()
+
+
+def _names_in(source: _Source, content: bytes) -> list[str]:
+    try:
+        return [str(entry["path"]) for entry in json.loads(content) if entry.get("type") == "file"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise source.unreadable() from None
 
 
 def _from_bucket(source: _Source, base: Path) -> Path:
@@ -251,6 +274,7 @@ def _from_bucket(source: _Source, base: Path) -> Path:
             with part.open("wb") as file:
                 for piece in obstore.get(store, name).stream():
                     file.write(piece)
+                    source.go_on()
                     if file.tell() > sizes[name]:
                         raise FetchProblem("damaged", f"{name} is larger than its bucket says.")
             part.replace(target)

@@ -43,14 +43,31 @@ UNPACKED = {"Accept-Encoding": "identity"}
 
 async def read_bounded(answer: httpx2.Response, most_bytes: int) -> bytes:
     """The body as it was sent. A packed one is refused: a few kilobytes could unpack to gigabytes at once."""
-    if answer.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
-        raise AnswerRefused("The answer is compressed, although it was asked for without compression.")
+    _check_unpacked(answer)
     content = bytearray()
     async for piece in answer.aiter_raw():
-        content += piece
-        if len(content) > most_bytes:
-            raise AnswerRefused(f"The answer has more than {most_bytes:,} bytes.")
+        _add(content, piece, most_bytes)
     return bytes(content)
+
+
+def read_bounded_in_thread(answer: httpx2.Response, most_bytes: int) -> bytes:
+    """The same for a synchronous client."""
+    _check_unpacked(answer)
+    content = bytearray()
+    for piece in answer.iter_raw():
+        _add(content, piece, most_bytes)
+    return bytes(content)
+
+
+def _check_unpacked(answer: httpx2.Response) -> None:
+    if answer.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
+        raise AnswerRefused("The answer is compressed, although it was asked for without compression.")
+
+
+def _add(content: bytearray, piece: bytes, most_bytes: int) -> None:
+    content += piece
+    if len(content) > most_bytes:
+        raise AnswerRefused(f"The answer has more than {most_bytes:,} bytes.")
 
 
 def transports(policy: Policy) -> dict[str, Any]:

@@ -303,9 +303,9 @@ def _splits(data: Sequence[RemoteFile], entry: dict[str, Any]) -> dict[str, list
     for pattern in patterns if isinstance(patterns, list) else []:
         split, paths = ("train", pattern) if isinstance(pattern, str) else _split_and_paths(pattern)
         for path in [paths] if isinstance(paths, str) else paths:
-            wanted = _pattern(f"{folder}/{path}" if folder else str(path))
+            wanted = f"{folder}/{path}" if folder else str(path)
             held = found.setdefault(split, [])
-            held += [file for file in data if wanted.fullmatch(file.path) and file not in held]
+            held += [file for file in data if _matches(wanted, file.path) and file not in held]
     return {split: files for split, files in found.items() if files}
 
 
@@ -338,11 +338,34 @@ def _split_of(path: str) -> str | None:
     return None
 
 
-def _pattern(path: str) -> re.Pattern[str]:
-    """A glob as in `datasets`: ** any depth, * within a folder. A folder means all files in it."""
-    written = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*|\*|\?)", path.removeprefix("./").strip("/"))
-    return re.compile("".join(written.get(part, re.escape(part)) for part in parts) + "(/.*)?")
+def _matches(pattern: str, path: str) -> bool:
+    """Whether a glob as in `datasets` names a file: ** any depth, * within a folder. A folder means all files
+    in it.
+
+    Not by a regular expression: strangers write both, and with some stars one takes hours for a name.
+    """
+    # How far the path may be read after each part of the pattern.
+    ends = {0}
+    for part in re.split(r"(\*\*|\*|\?)", pattern.removeprefix("./").strip("/")):
+        match part:
+            case "**":
+                ends = set(range(min(ends), len(path) + 1)) if ends else ends
+            case "*":
+                ends = _within_folder(ends, path)
+            case "?":
+                ends = {end + 1 for end in ends if path[end : end + 1] not in {"", "/"}}
+            case _:
+                ends = {end + len(part) for end in ends if path.startswith(part, end)}
+    return any(path[end : end + 1] in {"", "/"} for end in ends)
+
+
+def _within_folder(ends: set[int], path: str) -> set[int]:
+    found, reached = set(), False
+    for end in range(len(path) + 1):
+        if reached := reached or end in ends:
+            found.add(end)
+        reached = reached and path[end : end + 1] != "/"
+    return found
 
 
 def _is_about(path: str) -> bool:

@@ -117,6 +117,15 @@ class Launch:
     # How this server connects to the machine, where the machine's disk is the store of the job.
     ssh: SshAccess | None = None
 
+    @property
+    def confidential(self) -> tuple[str, ...]:
+        """What no error may repeat, also if a provider quotes the request. The job's secrets stand behind the
+        # of the start address, which a start script may hold in another form."""
+        address, _, secrets = self.start_address.partition("#")
+        host_key = "" if self.ssh is None else self.ssh.host_key.strip()
+        found = (self.start_address, secrets, address, self.report_address, host_key, *self.secrets.values())
+        return tuple(each for each in found if each)
+
 
 @dataclass(frozen=True)
 class Instance:

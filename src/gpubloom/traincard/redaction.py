@@ -28,15 +28,20 @@ _CONFIG_NAMES = re.compile(
     r"|secret|credentials?|(?:auth|access|api|hub|hf|bearer|push_to_hub)_token)$|^token$|^use_auth_token$",
     re.IGNORECASE,
 )
+# Every pattern takes time in proportion to its text: texts come from strangers, and a pattern that tries each
+# position of a long word again stops the whole process.
 _SHAPES = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}|\b(?:ghp|gho|ghs|ghu)_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bglpat-[\w-]{20,}"
     r"|\bsk-[A-Za-z0-9_-]{20,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bxox[abprs]-[\w-]{10,}|\bAIza[\w-]{35}"
-    r"|\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}|\bbloom_[A-Za-z0-9_-]{20,}"
+    r"|\bbloom_[A-Za-z0-9_-]{20,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"
 )
+# A JSON web token. Of a word, only its first "eyJ" is tried: what follows the word is the same for all.
+_WEB_TOKEN = re.compile(r"(?<![\w-])((?>[\w-]*?\b(?=eyJ)))eyJ[\w-]{10,}+\.[\w-]{10,}+\.[\w-]{5,}")
+# What stands before the name, as in MY_API_KEY, stays as it is and need not be found.
 _NAMED = re.compile(
-    r"(?P<name>(?:[A-Za-z0-9]+[_-])*(?:api[_-]?key|secret(?:[_-]access)?[_-]key|password|passwd|passphrase|secret"
-    r"|(?:auth|access|api|hub|hf)[_-]token|token)[\"']?\s*[=:]\s*[\"']?)(?P<value>[^\s\"',;&]{8,})",
+    r"(?P<name>(?:api[_-]?key|secret(?:[_-]access)?[_-]key|password|passwd|passphrase|secret|token)"
+    r"[\"']?\s*[=:]\s*[\"']?)(?P<value>[^\s\"',;&]{8,})",
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"(\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{12,}", re.IGNORECASE)
@@ -88,6 +93,7 @@ def redact(text: str) -> str:
         return text
     text = _ADDRESS_WITH_PASSWORD.sub(rf"\1{HIDDEN}@", text)
     text = _SHAPES.sub(HIDDEN, text)
+    text = _WEB_TOKEN.sub(rf"\1{HIDDEN}", text)
     text = _BEARER.sub(rf"\1{HIDDEN}", text)
     return _NAMED.sub(lambda found: f"{found['name']}{HIDDEN}", text)
 

@@ -12,8 +12,9 @@ from typing import Any
 from gpubloom.errors import InputError
 
 MOST_DEPTH = 64
-# Strings are taken out first: brackets in them nest nothing.
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Strings are taken out first: brackets in them nest nothing. One without an end goes up to the end of the
+# text: otherwise each quote in it would be looked at as the beginning of another one.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _BRACKET = re.compile(rb"[\[{]|[\]}]")
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
@@ -54,6 +55,7 @@ from gpubloom.worker.attempt_outcome import (
 from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
 from gpubloom.worker.failover import take_next_offer, was_taken_away
+from gpubloom.worker.inputs import Fetching
 from gpubloom.worker.launcher import LaunchFailed
 from gpubloom.worker.lost_machines import stop_lost_run
 from gpubloom.worker.retries import is_outage, persist
@@ -108,6 +110,7 @@ class Follower:
         self._renewed = time.monotonic()
         self._control_written = -1
         self._cancel_seen: float | None = None
+        self._is_over = False
         self._signals_sent: set[str] = set()
         self.log = log.bind(job=str(job.id))
 
@@ -125,6 +128,7 @@ class Follower:
         except Exception as problem:  # noqa: BLE001 - whatever it is, the job must not stay stuck with it
             await self._give_up(problem)
         finally:
+            self._is_over = True
             if self._reservation is not None:
                 self._reservation.release()
 
@@ -210,20 +214,27 @@ class Follower:
             self._reservation,
             await self._confinement(),
             hub_token=await self._hub_token(),
-            secrets=await self._secrets(),
-            room=room,
+            fetching=Fetching(await self._secrets(), room, self._is_wanted),
         )
-        work = asyncio.to_thread(prepare_attempt, self._run_dir, job, given)
+        # A thread of its own: an address that gives its data for hours takes none that other jobs need.
+        thread = ThreadPoolExecutor(1, thread_name_prefix="prepare")
         try:
-            spec = await self._meanwhile(work)
+            preparing = asyncio.get_running_loop().run_in_executor
+            spec = await self._meanwhile(preparing(thread, prepare_attempt, self._run_dir, job, given))
         except ProviderError as problem:
             await self._refuse(problem)
+        finally:
+            thread.shutdown(wait=False)
         await self._submit(spec, self._reservation)
         self._reservation.release()
         self._reservation = None
         if job.target == "local":
             await self._mark_started()
         self.log.info("attempt started", attempt=job.attempt)
+
+    def _is_wanted(self) -> bool:
+        """Whether the attempt is still to be started; asked by the thread that prepares it."""
+        return not self._is_over and self._job.status not in {"pausing", "cancelling"}
 
     async def _confinement(self) -> Confinement:
         """A task may use the models of runs; what those started from is read from their rows."""

@@ -9,7 +9,8 @@ everywhere: a script finds it in its own folder. A training on a rented instance
 import os
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,24 @@ INPUTS = "inputs"
 _DATA_FOLDER = "data"
 
 
-def bring_inputs(run_dir: Path, job: TrainingJob, secrets: Mapping[str, str], room: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Fetching:
+    """What data with an address is fetched with: the job's secrets, as many bytes as there is room for, and
+    only while the attempt is wanted."""
+
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    room: int = 0
+    is_wanted: Callable[[], bool] = lambda: True
+
+    def with_less_room(self, size: int) -> "Fetching":
+        return replace(self, room=self.room - size)
+
+
+def bring_inputs(run_dir: Path, job: TrainingJob, fetching: Fetching) -> dict[str, Any]:
     """The config of a training or a task with paths that its process can read. ProviderError."""
     if job.target == "local":
         try:
-            return fetch_inputs(run_dir, job.config, secrets, room)
+            return fetch_inputs(run_dir, job.config, fetching)
         except FetchProblem as problem:
             raise ProviderError(problem.code, f"The data could not be fetched: {problem}") from problem
     if job.kind != "train":
@@ -119,28 +133,33 @@ def remove_inputs(run_dir: Path) -> None:
     remove_beneath(run_dir, INPUTS, folder=True)
 
 
-def fetch_inputs(
-    run_dir: Path, config: dict[str, Any], secrets: Mapping[str, str], room: int
-) -> dict[str, Any]:
+def fetch_inputs(run_dir: Path, config: dict[str, Any], fetching: Fetching) -> dict[str, Any]:
     """The config of a training or a task with files in place of addresses. They are fetched here: a job on
     this machine has no network. FetchProblem: an address gives no data, or more than there is room for."""
     if "train" in config:
-        return {**config, "train": fetch_inputs(run_dir, config["train"], secrets, room)}
+        return {**config, "train": fetch_inputs(run_dir, config["train"], fetching)}
     folder, found = run_dir / INPUTS / _DATA_FOLDER, dict(config)
     if is_remote(config.get("data_path")):
-        found["data_path"] = str(_fetch(str(config["data_path"]), folder, secrets, room)[0])
+        found["data_path"] = str(_fetch(str(config["data_path"]), folder, fetching)[0])
     data = dict(config.get("data") or {})
     remote = [name for name in ("train_path", "eval_path") if is_remote(data.get(name))]
     for name in remote:
-        path, size = _fetch(str(data[name]), folder, secrets, room)
-        room -= size
+        path, size = _fetch(str(data[name]), folder, fetching)
+        fetching = fetching.with_less_room(size)
         data[name] = str(path.relative_to(run_dir))
     return {**found, "data": data} if remote else found
 
 
-def _fetch(address: str, folder: Path, secrets: Mapping[str, str], room: int) -> tuple[Path, int]:
+def _fetch(address: str, folder: Path, fetching: Fetching) -> tuple[Path, int]:
     """Where the data lies now, and its size."""
-    found = fetch_data(address, folder, secrets, trusted=False, room=room)
+    found = fetch_data(
+        address,
+        folder,
+        fetching.secrets,
+        trusted=False,
+        room=fetching.room,
+        is_wanted=fetching.is_wanted,
+    )
     return found, sum(file.stat().st_size for file in _files(found))
 
 
@@ -148,9 +167,7 @@ def _files(path: Path) -> list[Path]:
     return [file for file in (path, *path.rglob("*")) if file.is_file()]
 
 
-def bring_datasets(
-    run_dir: Path, job: TrainingJob, home: Path, secrets: Mapping[str, str], room: int
-) -> None:
+def bring_datasets(run_dir: Path, job: TrainingJob, home: Path, fetching: Fetching) -> None:
     """Put the datasets of a script into `data` of its folder: the script itself may have no network."""
     folder = run_dir / WORK_FOLDER / _DATA_FOLDER
     for dataset in script_task(job.config).datasets:
@@ -160,7 +177,8 @@ def bring_datasets(
                 path.unlink()
         try:
             if is_remote(dataset):
-                room -= _bring_address(run_dir, dataset, secrets, room, again=job.attempt > 1)
+                size = _bring_address(run_dir, dataset, fetching, again=job.attempt > 1)
+                fetching = fetching.with_less_room(size)
             else:
                 note_brought(run_dir, prepare_named(dataset, folder, home=home).files)
         except FetchProblem as problem:
@@ -169,7 +187,7 @@ def bring_datasets(
             ) from problem
 
 
-def _bring_address(run_dir: Path, address: str, secrets: Mapping[str, str], room: int, *, again: bool) -> int:
+def _bring_address(run_dir: Path, address: str, fetching: Fetching, *, again: bool) -> int:
     """Fetch data to `data/NAME` of a script; returns its size. `again`: an earlier attempt may have it."""
     target = f"{WORK_FOLDER}/{_DATA_FOLDER}/{name_of(address)}"
     there = look_beneath(run_dir, target)
@@ -177,7 +195,7 @@ def _bring_address(run_dir: Path, address: str, secrets: Mapping[str, str], room
         return 0
     # Whatever an earlier attempt left there is not written through.
     remove_inputs(run_dir)
-    found, size = _fetch(address, run_dir / INPUTS / _DATA_FOLDER, secrets, room)
+    found, size = _fetch(address, run_dir / INPUTS / _DATA_FOLDER, fetching)
     remove_beneath(run_dir, target, folder=True)
     with parent_beneath(run_dir, target, make=True) as (folder, name):
         # Renamed, so that it is there as a whole or not at all.

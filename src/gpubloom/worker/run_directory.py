@@ -12,7 +12,6 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ from gpubloom.traincard.safe_paths import (
 )
 from gpubloom.traincard.sync.apply import has_received
 from gpubloom.worker.confinement import REPORT_FOLDERS, Confinement
-from gpubloom.worker.inputs import bring_datasets, bring_inputs, remove_inputs
+from gpubloom.worker.inputs import Fetching, bring_datasets, bring_inputs, remove_inputs
 
 # Lines of the agent's own in the output.
 _AGENT_NOTE = "[bloom-agent]"
@@ -57,16 +56,15 @@ _TOKEN_FILE = "hub-token"  # noqa: S105 - a file's name
 class AttemptResources:
     """What the worker gives an attempt besides its row.
 
-    `hub_token`: for a task that pushes to a hub. `secrets` go to the agent on this machine through a file
-    that it removes; to a rented instance they travel with its start address (`SentBundle.address_with`).
-    `room`: how many bytes of data may be fetched for it.
+    `hub_token`: for a task that pushes to a hub. The secrets in `fetching` go to the agent on this machine
+    through a file that it removes; to a rented instance they travel with its start address
+    (`SentBundle.address_with`).
     """
 
     reservation: Reservation
     confinement: Confinement
     hub_token: str | None = None
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    room: int = 0
+    fetching: Fetching = field(default_factory=Fetching)
 
 
 def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], attempt: int) -> None:
@@ -134,7 +132,7 @@ def prepare_script(run_dir: Path, job: TrainingJob, given: AttemptResources) -> 
     control = ControlFile(run_dir)
     if control.read().want != "run":
         control.want("run")
-    bring_datasets(run_dir, job, given.confinement.home, given.secrets, given.room)
+    bring_datasets(run_dir, job, given.confinement.home, given.fetching)
     added, note = resume_words(run_dir, task, job.attempt)
     limit = None if job.max_hours is None else job.max_hours * 3600
     came_from_remote = has_received(run_dir)
@@ -262,9 +260,10 @@ def _only_noted(sentence: str) -> dict[str, Any]:
 
 def prepare_attempt(run_dir: Path, job: TrainingJob, given: AttemptResources) -> JobSpec:
     """Makes the run directory ready. ProviderError with a sentence: the job cannot run here."""
-    spec = replace(_prepared(run_dir, job, given), secrets=tuple(sorted(given.secrets)))
-    if given.secrets and job.target == "local":
-        AgentFiles(run_dir).write_secrets(given.secrets)
+    secrets = given.fetching.secrets
+    spec = replace(_prepared(run_dir, job, given), secrets=tuple(sorted(secrets)))
+    if secrets and job.target == "local":
+        AgentFiles(run_dir).write_secrets(secrets)
     return spec
 
 
@@ -275,9 +274,9 @@ def _prepared(run_dir: Path, job: TrainingJob, given: AttemptResources) -> JobSp
         return prepare_script(run_dir, job, given)
     if job.kind == "train":
         _bring_checkpoint(run_dir, job)
-        prepare_run(run_dir, bring_inputs(run_dir, job, given.secrets, given.room), job.plan, job.attempt)
+        prepare_run(run_dir, bring_inputs(run_dir, job, given.fetching), job.plan, job.attempt)
     else:
-        prepare_task(run_dir, bring_inputs(run_dir, job, given.secrets, given.room), given.hub_token)
+        prepare_task(run_dir, bring_inputs(run_dir, job, given.fetching), given.hub_token)
     resumes = job.attempt > 1 or job.branch is not None
     command = command_of(job.kind, job.config, resumes=resumes)
     spec = JobSpec(job_id=str(job.id), run_dir=run_dir, attempt=job.attempt, command=command)

@@ -304,3 +304,42 @@ def test_a_flood_is_limited(
     _look(installation, times=2)
     assert len(hook.messages) == 2
     assert len([each for each in installation.all(AlertDelivery) if each.problem]) == 2
+
+
+def test_what_one_run_says_silences_nobody_else(
+    server: Server, ada: Browser, installation: Installation, member: User, hook: Webhook
+) -> None:
+    eve = installation.add_user("Eve")
+    _channel(server.signed_in(eve), hook, "stalled", name="Eve's")
+    quiet = now() - timedelta(seconds=raising.STALL_SECONDS + 60)
+    silent = add_job(installation, eve, kind="run", status="running", name="silent", config={})
+    installation.change(silent, summary={"step": 10**150}, updated_at=quiet)
+    odd = add_job(installation, eve, kind="run", status="running", name="odd", config={})
+    installation.change(odd, summary={"alerts": [{"rule": "alert", "title": "x", "at": 1e300}]})
+    _channel(ada, hook, "failed")
+    _failed(installation, member, name="run 7")
+    _look(installation)
+    assert sorted(message["run"] for message in hook.messages) == ["run 7", "silent"]
+
+
+def test_a_message_that_cannot_be_sent_is_given_up_in_the_end(
+    ada: Browser,
+    installation: Installation,
+    member: User,
+    hook: Webhook,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _channel(ada, hook, "failed")
+    _failed(installation, member)
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError("of a library")
+
+    monkeypatch.setattr(Sender, "send", broken)
+    for _ in range(len(PAUSES) + 1):
+        _look(installation)
+        [delivered] = installation.all(AlertDelivery)
+        if delivered.next_try_at is not None:
+            installation.change(delivered, next_try_at=now())
+    assert (delivered.tries, delivered.next_try_at) == (len(PAUSES) + 1, None)
+    assert "RuntimeError" in (delivered.problem or "")

@@ -3,13 +3,15 @@
 import io
 import tarfile
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
+from gpubloom.server.jobs import checkpoint_actions
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
+from gpubloom.server.problems import Conflict
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job
 
@@ -42,8 +44,12 @@ def _add_checkpoints(installation: Installation, job: TrainingJob, *steps: int) 
     return found
 
 
+def _run_dir(installation: Installation, job: TrainingJob) -> Path:
+    return installation.home / "runs" / str(job.id)
+
+
 def _folder(installation: Installation, job: TrainingJob, step: int) -> Path:
-    return installation.home / "runs" / str(job.id) / "checkpoints" / f"step-{step:08d}"
+    return _run_dir(installation, job) / "checkpoints" / f"step-{step:08d}"
 
 
 def _steps(ada: Browser, job: TrainingJob) -> list[int]:
@@ -78,6 +84,34 @@ def test_a_job_goes_back_to_an_older_checkpoint(
     assert _steps(ada, job) == [20, 10]
     # The trainer takes the newest folder, so the later one must be gone.
     assert not _folder(installation, job, 30).exists()
+    assert [path.name for path in _run_dir(installation, job).iterdir()] == ["checkpoints"]
+
+
+def test_files_are_deleted_outside_of_the_transaction_and_come_back_if_it_fails(
+    installation: Installation, member: User, ada: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = add_job(installation, member, status="paused")
+    at = _add_checkpoints(installation, job, 10, 20)
+    remove, seen = checkpoint_actions.remove_beneath, []
+
+    def removed(top: Path, name: str, *, folder: bool) -> None:
+        # Whoever else writes to the database does not wait for the disk.
+        installation.change(job, notes="written meanwhile")
+        seen.append(name)
+        remove(top, name, folder=folder)
+
+    monkeypatch.setattr(checkpoint_actions, "remove_beneath", removed)
+    assert ada.delete(at[20]).status_code == 204
+    assert len(seen) == 1
+
+    def refused(*_: object, **__: object) -> None:
+        raise Conflict("No.")
+
+    monkeypatch.setattr(checkpoint_actions.service, "tell_of_change", refused)
+    assert ada.delete(at[10]).status_code == 409
+    assert (_folder(installation, job, 10) / "progress.json").exists()
+    assert _steps(ada, job) == [10]
+    assert [path.name for path in _run_dir(installation, job).iterdir()] == ["checkpoints"]
 
 
 @pytest.mark.parametrize("status", ["running", "queued"])
@@ -94,7 +128,7 @@ def test_a_job_that_runs_keeps_its_checkpoints_itself(
 def test_a_branch_is_a_new_job_with_changed_settings(
     installation: Installation, member: User, ada: Browser
 ) -> None:
-    job = add_job(installation, member, status="completed")
+    job = add_job(installation, member, status="completed", secrets=["AWS_ACCESS_KEY_ID"])
     at = _add_checkpoints(installation, job, 10)
     body = {"name": "Slower", "learning_rate": 1e-5, "max_steps": 40}
     branch = ada.post(f"{at[10]}/branch", json=body).json()
@@ -103,6 +137,9 @@ def test_a_branch_is_a_new_job_with_changed_settings(
     assert branch["branch"] == {"job_id": str(job.id), "step": 10}
     assert branch["config"]["learning_rate"] == 1e-5
     assert branch["config"]["max_steps"] == 40
+    made = installation.get(TrainingJob, UUID(branch["id"]))
+    assert made is not None
+    assert made.secrets == ["AWS_ACCESS_KEY_ID"], "its data may be at an address"
     first = ada.get(f"/api/jobs/{job.id}").json()
     assert (first["status"], first["branch"]) == ("completed", None)
     refused = ada.post(f"{at[10]}/branch", json={"max_steps": 10})

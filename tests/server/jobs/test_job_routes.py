@@ -400,19 +400,47 @@ def test_a_share_link_tells_nothing_of_the_server(
     installation: Installation, member: User, server: Server, ada: Browser
 ) -> None:
     message = "There is no file /home/ada/secret.txt."
+    stage = {"name": "packages", "state": "failed", "text": message}
     job = add_job(
         installation,
         member,
         status="failed",
         error_message=message,
-        summary={"error": {"message": message}},
+        summary={
+            "error": {"message": message},
+            "waiting": message,
+            "start": {
+                "failure": message,
+                "stages": [stage],
+                "log": [{"stage": "console", "text": f"export TOKEN=abc; {message}"}],
+            },
+            "cost": {"so_far": 1.5, "detail": message, "page": "https://example.com/home/ada"},
+            "marks": [{"kind": "resumed", "step": 5}, {"kind": "budget", "sentence": "80 % of /home/ada"}],
+            "processes": {"ranks": [{"rank": 0, "host": "/home/ada"}]},
+        },
         config={"data": {"train_path": "/nowhere"}, "model": {"path": "/home/ada/models/llama"}},
     )
     secret = ada.post(f"/api/jobs/{job.id}/shares").json()["link"].partition("#token=")[2]
     shown = server.browser().get("/api/shared/job", headers={"X-Share-Token": secret})
     assert "/home/ada" not in shown.text
     assert "/nowhere" not in shown.text
+    assert "TOKEN" not in shown.text
     assert shown.json()["config"]["model"]["path"] == "llama"
+    summary = shown.json()["summary"]
+    assert (summary["cost"]["so_far"], [mark["kind"] for mark in summary["marks"]]) == (1.5, ["resumed"])
+
+
+def test_a_share_link_ends_with_the_account_of_its_owner(
+    installation: Installation, member: User, server: Server, ada: Browser
+) -> None:
+    job = add_job(installation, member, status="running")
+    secret = ada.post(f"/api/jobs/{job.id}/shares").json()["link"].partition("#token=")[2]
+    visitor = server.browser()
+    visitor.headers["X-Share-Token"] = secret
+    assert visitor.get("/api/shared/job").status_code == 200
+    installation.change(member, disabled=True)
+    for address in ("/api/shared/job", "/api/shared/metrics"):
+        assert visitor.get(address).json()["code"] == "link_invalid"
 
 
 def test_totals_count_what_is_there(installation: Installation, member: User, ada: Browser) -> None:

@@ -220,3 +220,13 @@ def test_any_span_is_read_in_a_few_thousand_rows(span: int) -> None:
     level = level_for(span, 1_000)
     rows = span if level == 0 else span // WIDTHS[level]
     assert rows <= 16_000 or level == max(WIDTHS)
+
+
+def test_the_largest_numbers_are_kept_however_often_they_are_reported(
+    installation: Installation, job: TrainingJob
+) -> None:
+    """Their sum is no number any more, which one of the databases refuses to add."""
+    for step in range(1, 5):
+        _store(installation, job, [metric(step, 1.7e308)])
+    [curve] = _in_database(installation, lambda session: read_curves(session, job.id, points=1_000))
+    assert list(curve.value) == [1.7e308] * 4

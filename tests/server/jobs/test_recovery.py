@@ -1,4 +1,4 @@
-"""Jobs whose machine is gone: what their owner asks of them is done, though no worker is left to do it."""
+"""Jobs whose machine is gone, or whose owner is disabled: they end, whoever is left to ask for it."""
 
 import asyncio
 from datetime import timedelta
@@ -10,7 +10,7 @@ import pytest
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.recovery import settle_cancelled
+from gpubloom.server.jobs.recovery import cancel_of_disabled, settle_cancelled
 from gpubloom.server.jobs.tables import Machine, TrainingJob
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job
@@ -104,3 +104,37 @@ def test_a_job_whose_machine_is_gone_is_paused_and_resumed(
     address = f"/api/jobs/{job.id}"
     assert ada.post(f"{address}/pause").json()["status"] == "paused"
     assert ada.post(f"{address}/resume").json()["status"] == "queued"
+
+
+def test_the_jobs_of_a_disabled_account_are_cancelled_and_those_of_others_go_on(
+    installation: Installation, member: User
+) -> None:
+    other = installation.add_user("Grace")
+    project = add_job(installation, member, status="completed").project_id
+    statuses = ("queued", "provisioning", "running", "pausing", "paused", "failed")
+    own = {status: add_job(installation, member, status=status, project_id=project).id for status in statuses}
+    sent = add_job(installation, member, status="running", kind="run", project_id=project).id
+    others = add_job(installation, other, status="running").id
+    installation.change(member, disabled=True)
+
+    async def cancelled() -> tuple[int, int]:
+        database = Database(installation.database_url)
+        counts = await cancel_of_disabled(database), await cancel_of_disabled(database)
+        await database.close()
+        return counts
+
+    assert asyncio.run(cancelled()) == (4, 0)
+    jobs = {job.id: job for job in installation.all(TrainingJob)}
+    assert {status: jobs[job_id].status for status, job_id in own.items()} == {
+        "queued": "cancelled",
+        "provisioning": "cancelling",
+        "running": "cancelling",
+        "pausing": "cancelling",
+        "paused": "paused",
+        "failed": "failed",
+    }
+    assert (jobs[sent].status, jobs[others].status) == ("running", "running")
+    stopped = jobs[own["running"]]
+    assert (stopped.want, stopped.control_version, stopped.error_code) == ("cancel", 1, "account_disabled")
+    assert jobs[own["queued"]].end_time is not None
+    assert installation.actions().count("training_job.cancel") == 4

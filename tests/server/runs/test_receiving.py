@@ -142,6 +142,38 @@ def test_a_run_counts_towards_the_quota_of_its_owner(
     assert stored.run_bytes >= 5_000
 
 
+def test_a_run_that_cannot_be_read_counts_towards_the_quota_too(
+    ada: Browser, installation: Installation, tmp_path: Path
+) -> None:
+    with Reporter(tmp_path, telemetry_seconds=0) as reporter:
+        reporter.event("checkpoint", {"path": "checkpoints/HALF"}, step=1)
+    for path in (tmp_path / "traincard").rglob("*.jsonl"):
+        # Half of a character, which no database holds.
+        path.write_text(path.read_text().replace("HALF", "\\ud800"))
+    run_id = str(uuid4())
+    _announce(ada, run_id)
+    assert _post(ada, _batch_of(tmp_path, run_id)).status_code == 200
+    assert ada.get(f"/api/jobs/{run_id}").json()["error_code"] == "unreadable_run"
+    (stored,) = installation.all(JobStorage)
+    before = stored.run_bytes
+    assert before > 0
+    content = b"x" * 5_000
+    _post(ada, UploadBatch(run_id, 1, 2, 2.0, [_whole("logs/a.log", content)], content))
+    (stored,) = installation.all(JobStorage)
+    assert stored.run_bytes >= before + 5_000
+
+
+def test_a_full_disk_asks_the_sender_to_try_again(
+    ada: Browser, installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = str(uuid4())
+    _announce(ada, run_id)
+    monkeypatch.setattr(receiving, "free_bytes", lambda folder: receiving.SPARE_BYTES)
+    answer = _post(ada, UploadBatch(run_id, 1, 1, 2.0, [_whole("logs/a.log")], b"{}"))
+    assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
+    assert not (installation.home / "runs" / run_id).exists()
+
+
 def test_a_person_announces_a_limited_number_of_runs_in_an_hour(
     ada: Browser, installation: Installation, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

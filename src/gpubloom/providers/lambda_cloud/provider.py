@@ -154,7 +154,7 @@ class LambdaCloud:
             "/api/v1/instance-operations/launch",
             body=body,
             launch=True,
-            hide=(launch.start_address, *(() if launch.ssh is None else (launch.ssh.host_key,))),
+            hide=launch.confidential,
         )
         identifier = self._http.understood(Answer[Launched], answer).data.instance_ids[0]
         return Instance(identifier, launch.key, "starting", region=region, hourly=hourly, page=_PAGE)

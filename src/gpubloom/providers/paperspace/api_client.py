@@ -68,10 +68,10 @@ class PaperspaceApi:
         """Ours."""
         return [script for script in await self._all("/startup-scripts", Page[Script]) if script.ours]
 
-    async def make_script(self, name: str, text: str, secret: str) -> Script:
-        """`secret`: what of the text may appear nowhere else."""
+    async def make_script(self, name: str, text: str, secrets: Sequence[str]) -> Script:
+        """`secrets`: what of the text may appear nowhere else."""
         body = {"name": name, "script": text, "isRunOnce": True}
-        answer = await self._http.call("POST", "/startup-scripts", body=body, hide=(secret,))
+        answer = await self._http.call("POST", "/startup-scripts", body=body, hide=secrets)
         return self._http.understood(Script, answer)
 
     async def delete_script(self, identifier: str) -> None:

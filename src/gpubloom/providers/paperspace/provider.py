@@ -150,7 +150,7 @@ class Paperspace:
 
     async def _new_script(self, launch: Launch) -> str:
         try:
-            made = await self._api.make_script(launch.key, user_data_script(launch), launch.start_address)
+            made = await self._api.make_script(launch.key, user_data_script(launch), launch.confidential)
         except Fault as fault:
             if not fault.uncertain:
                 raise

@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -123,8 +124,7 @@ class RayProvider:
         self._token = token
         self._policy = policy or Policy.of_operator()
         self._seconds = seconds
-        self._client: EgressJobClient | None = None
-        self._closed = False
+        self._connection: _Connection | None = None
 
     async def check(self) -> str:
         version = await self._ask("report its version", lambda client: str(client.get_version()))
@@ -157,7 +157,7 @@ class RayProvider:
             return found
         doing = f"start a job with {launch.gpus} × {launch.gpu}" if launch.gpus else "start a job"
         try:
-            await self._ask(doing, lambda client: _submit(client, launch), secret=launch.start_address)
+            await self._ask(doing, lambda client: _submit(client, launch), launch.confidential)
         except Fault as fault:
             # The id is taken, or the answer was lost on the way: either way it may be there.
             try:
@@ -178,23 +178,20 @@ class RayProvider:
             await self._ask("stop a job", lambda client: client.stop_job(instance_id))
 
     async def list(self) -> _Instances:
-        jobs = await self._ask("list its jobs", lambda client: client.list_jobs())
-        ours = [job for job in jobs if (job.submission_id or "").startswith(KEY_PREFIX)]
-        return [_instance(job) for job in ours if not job.status.is_terminal()]
+        return await self._ask("list its jobs", _read_instances)
 
     async def close(self) -> None:
-        self._closed = True
         self._disconnect()
 
     def _disconnect(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     async def _find(self, key: str) -> Instance | None:
         try:
-            return _instance(
-                await self._ask("report the state of a job", lambda client: client.get_job_info(key))
+            return await self._ask(
+                "report the state of a job", lambda client: _instance(client.get_job_info(key))
             )
         except Fault as fault:
             if fault.kind != "gone":
@@ -202,9 +199,12 @@ class RayProvider:
             return None
 
     async def _ask(
-        self, doing: str, call: "Callable[[JobSubmissionClient], Answer]", secret: str = ""
+        self, doing: str, call: "Callable[[JobSubmissionClient], Answer]", hide: Sequence[str] = ()
     ) -> Answer:
-        """The client waits for ever, in a thread; the caller waits for that thread only up to the limit."""
+        """The client may wait for longer, in a thread; the caller waits for that thread up to the limit.
+
+        What the cluster answers is read there, too: whatever is wrong with it is a Fault.
+        """
         if not self._address:
             raise Fault(
                 "refused",
@@ -212,17 +212,15 @@ class RayProvider:
                 "RAY_ADDRESS on the server.",
             )
 
+        connection = self._connection = self._connection or _Connection(self._policy, self._seconds)
+
         def calling() -> Answer:
-            if self._client is None:
-                connected = _connect(self._address, self._token, self._policy)
-                if self._closed:
-                    # Nobody waits for this thread any more, or will close what it opened.
-                    connected.close()
-                self._client = connected
-            return call(self._client)
+            return call(connection.client(self._address, self._token))
 
         try:
-            return await asyncio.wait_for(asyncio.to_thread(calling), self._seconds)
+            return await asyncio.wait_for(
+                asyncio.get_running_loop().run_in_executor(connection.thread, calling), self._seconds
+            )
         except TimeoutError:
             self._disconnect()
             fault = Fault(
@@ -233,17 +231,36 @@ class RayProvider:
         except Exception as problem:  # noqa: BLE001 - Ray's client raises what its HTTP client does, and more
             if not has_gone(problem):
                 self._disconnect()
-            fault = fault_of(problem, doing, hide=(secret, self._token or ""))
+            fault = fault_of(problem, doing, hide=(*hide, self._token or ""))
         # Outside of the handler: the request, with the token in its headers, hangs on to what was caught.
         raise fault
 
 
-def _connect(address: str, token: str | None, policy: Policy) -> "EgressJobClient":
-    # Before Ray sees it: Ray imports a module that is named like an unknown scheme.
-    policy.check_address(address)
-    from gpubloom.providers.ray.client import EgressJobClient
+class _Connection:
+    """Ray's client with a thread of its own: a cluster that does not answer takes none of the threads that
+    other jobs need. `close` also ends a call that is under way."""
 
-    return EgressJobClient(address, token, policy)
+    def __init__(self, policy: Policy, seconds: float) -> None:
+        from gpubloom.egress.clients import client
+
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="ray")
+        self._policy = policy
+        self._http = client(policy, timeout=seconds, follow_redirects=False)
+        self._client: EgressJobClient | None = None
+
+    def client(self, address: str, token: str | None) -> "EgressJobClient":
+        """In the thread: it is connected when it is first asked for."""
+        if self._client is None:
+            # Before Ray sees it: Ray imports a module that is named like an unknown scheme.
+            self._policy.check_address(address)
+            from gpubloom.providers.ray.client import EgressJobClient
+
+            self._client = EgressJobClient(address, token, self._http)
+        return self._client
+
+    def close(self) -> None:
+        self.thread.shutdown(wait=False, cancel_futures=True)
+        self._http.close()
 
 
 def _submit(client: "JobSubmissionClient", launch: Launch) -> str:
@@ -275,6 +292,11 @@ def _read_nodes(client: "JobSubmissionClient") -> list[dict[str, Any]]:
         client._raise_error(answer)
     found = answer.json()["data"]["result"]["result"]
     return [node for node in found if node.get("state") == "ALIVE"]
+
+
+def _read_instances(client: "JobSubmissionClient") -> _Instances:
+    ours = [job for job in client.list_jobs() if (job.submission_id or "").startswith(KEY_PREFIX)]
+    return [_instance(job) for job in ours if not job.status.is_terminal()]
 
 
 def _gpu_of(resources: Mapping[str, float]) -> str | None:

@@ -196,7 +196,7 @@ class Replicate:
         }
         try:
             answer = await self._http.call(
-                "POST", f"{self._version}/trainings", body=body, launch=True, hide=(launch.start_address,)
+                "POST", f"{self._version}/trainings", body=body, launch=True, hide=launch.confidential
             )
             return self._instance(self._http.understood(Training, answer))
         except Fault as fault:

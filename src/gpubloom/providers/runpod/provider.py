@@ -159,7 +159,7 @@ class RunPod:
             **({"dataCenterIds": list(centers)} if centers else {}),
             **({"ports": ["22/tcp"]} if launch.ssh is not None else {}),
         }
-        hidden = (launch.start_address, launch.report_address, packed, *launch.secrets.values())
+        hidden = (packed, *launch.confidential)
         answer = await self._http.call("POST", "/v2/pods", body=body, launch=True, hide=hidden)
         return self._instance(self._http.understood(Pod, answer))
 

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,8 @@ class SkyPilotProcess:
         self._last_words: deque[str] = deque(maxlen=5)
         self._asked = 0
 
-    async def ask(self, verb: str, hidden: str = "", **arguments: Any) -> Any:
-        """`hidden`: a secret among the arguments, which no fault repeats."""
+    async def ask(self, verb: str, hidden: Sequence[str] = (), **arguments: Any) -> Any:
+        """`hidden`: secrets among the arguments, which no fault repeats."""
         async with self._turn:
             seconds = self.limits.answer
             if self._process is None or self._process.returncode is not None:
@@ -78,8 +78,8 @@ class SkyPilotProcess:
         async with self._turn:
             await self._end()
 
-    def _hidden(self, also: str) -> tuple[str, ...]:
-        return also, self._token or ""
+    def _hidden(self, also: Sequence[str]) -> tuple[str, ...]:
+        return *also, self._token or ""
 
     async def _start(self) -> None:
         await self._end()

@@ -128,7 +128,7 @@ class SkyPilotProvider:
         try:
             request = await self._sky.ask(
                 "launch",
-                hidden=launch.start_address,
+                hidden=launch.confidential,
                 task=task_of(launch),
                 secrets={"BLOOM_START": launch.start_address},
                 name=launch.key,

@@ -20,7 +20,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.database import ReadSession, WriteSession
 from gpubloom.server.schema import Schema
-from gpubloom.server.security.secrets import SEALED, CannotOpen, SealedColumn, Vault
+from gpubloom.server.security.secrets import CannotOpen, SealedColumn, Vault
 from gpubloom.server.settings import Settings
 
 router = APIRouter(prefix="/me/hub-token", tags=["accounts"])
@@ -65,7 +65,7 @@ def _context(user_id: UUID) -> str:
     return f"hub_token:{user_id}"
 
 
-SEALED.append(SealedColumn(HubToken, "sealed", lambda row: _context(row.user_id)))
+SEALED_COLUMN = SealedColumn(HubToken, "sealed", lambda row: _context(row.user_id))
 
 
 async def open_hub_token(session: AsyncSession, settings: Settings, user_id: UUID) -> str | None:

@@ -18,7 +18,7 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.problems import Conflict
-from gpubloom.server.security.secrets import SEALED, CannotOpen, SealedColumn, Vault
+from gpubloom.server.security.secrets import CannotOpen, SealedColumn, Vault
 
 ISSUER = "GPU Bloom"
 STEP_SECONDS = 30
@@ -43,7 +43,7 @@ def _context(user_id: UUID) -> str:
     return f"totp:{user_id}"
 
 
-SEALED.append(SealedColumn(TotpSecret, "sealed", lambda row: _context(row.user_id)))
+SEALED_COLUMN = SealedColumn(TotpSecret, "sealed", lambda row: _context(row.user_id))
 
 
 async def prepare(session: AsyncSession, vault: Vault, user: User) -> str:

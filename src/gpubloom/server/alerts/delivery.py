@@ -230,6 +230,10 @@ async def _try(database: Database, sender: Sender, claimed: _Claimed) -> None:
         await sender.send(channel, claimed.owner, claimed.message)
     except NotDelivered as failed:
         problem = failed
+    except Exception as unexpected:
+        # Counted like any other, so that it is not tried for ever.
+        log.error("sending an alert failed", channel=str(channel.id), exc_info=unexpected)
+        problem = NotDelivered(f"The message could not be sent ({type(unexpected).__name__}).")
     async with database.write() as session:
         stored = await session.get(AlertDelivery, claimed.delivery_id)
         told = await session.get(AlertChannel, channel.id)

@@ -12,6 +12,7 @@ import structlog
 from sqlalchemy import delete, func, or_, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.alerts.rules import Raised, alerts_of, rules_of
@@ -83,20 +84,29 @@ class Raiser:
                 )
             )
         for job in jobs:
-            raised = [each for each in alerts_of(job, moment) if moment - each.at < _RECENT]
-            if not raised:
-                continue
-            rules = rules_of(job)
-            if stopping := [each for each in raised if each.rules & rules.stop_on]:
-                await self._stop(job, stopping[0])
-            wanted = [
-                (channel, each)
-                for channel in channels
-                if channel.user_id == job.user_id and channel.project_id in {None, job.project_id}
-                for each in raised
-                if each.at >= channel.created_at and each.rules & (rules.on or set(channel.rules))
-            ]
-            await self._note(job, wanted, moment)
+            try:
+                await self._look_at_job(job, channels, moment)
+            except (DataError, ValueError, TypeError, OverflowError) as problem:
+                # What one run says must not silence the alerts of all others.
+                log.error("could not look for alerts of a job", job=str(job.id), exc_info=problem)
+
+    async def _look_at_job(
+        self, job: TrainingJob, channels: Sequence[AlertChannel], moment: datetime
+    ) -> None:
+        raised = [each for each in alerts_of(job, moment) if moment - each.at < _RECENT]
+        if not raised:
+            return
+        rules = rules_of(job)
+        if stopping := [each for each in raised if each.rules & rules.stop_on]:
+            await self._stop(job, stopping[0])
+        wanted = [
+            (channel, each)
+            for channel in channels
+            if channel.user_id == job.user_id and channel.project_id in {None, job.project_id}
+            for each in raised
+            if each.at >= channel.created_at and each.rules & (rules.on or set(channel.rules))
+        ]
+        await self._note(job, wanted, moment)
 
     async def _note(
         self, job: TrainingJob, wanted: Sequence[tuple[AlertChannel, Raised]], moment: datetime

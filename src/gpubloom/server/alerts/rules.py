@@ -89,7 +89,8 @@ def _ended(job: TrainingJob, summary: StoredSummary) -> Raised:
 
 def _key(job: TrainingJob, alert: Alert, summary: StoredSummary) -> str:
     # A stall is told again once the run has moved in between.
-    moved = f":{summary.step}" if alert.rule == "stalled" else ""
+    # A run may say any number, and the column holds some characters.
+    moved = f":{summary.step}"[:24] if alert.rule == "stalled" else ""
     return f"{job.id}:{job.attempt}:{alert.rule}{moved}"
 
 

@@ -20,7 +20,7 @@ from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.problems import InvalidInput, NotFound
 from gpubloom.server.projects.service import get_project
-from gpubloom.server.security.secrets import SEALED, CannotOpen, SealedColumn, Vault, new_secret
+from gpubloom.server.security.secrets import CannotOpen, SealedColumn, Vault, new_secret
 
 MOST_CHANNELS = 50
 UNREADABLE = "The address of this channel can no longer be read. Delete the channel and create it again."
@@ -38,7 +38,7 @@ def _context(channel_id: UUID) -> str:
     return f"alert_channel:{channel_id}"
 
 
-SEALED.append(SealedColumn(AlertChannel, "sealed", lambda row: _context(row.id)))
+SEALED_COLUMN = SealedColumn(AlertChannel, "sealed", lambda row: _context(row.id))
 
 
 def open_target(vault: Vault, channel: AlertChannel) -> Target:

@@ -5,11 +5,13 @@ after it. A branch is a new job: its worker copies the checkpoint into the new r
 there, so the first run stays as it is.
 """
 
-from functools import partial
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID, uuid4
 
+import anyio
 import anyio.to_thread
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
@@ -29,11 +31,11 @@ from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import JobOut
 from gpubloom.server.jobs.states import ACTIVE
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
-from gpubloom.server.jobs.tasks import Subject, subject_of
+from gpubloom.server.jobs.tasks import subject_of
 from gpubloom.server.problems import Conflict
 from gpubloom.server.schema import Line, Number, Schema, Whole
 from gpubloom.server.settings import Settings
-from gpubloom.traincard.safe_paths import remove_beneath
+from gpubloom.traincard.safe_paths import move_beneath, remove_beneath
 
 router = APIRouter(prefix="/jobs/{job_id}/checkpoints/{checkpoint_id}", tags=["jobs"])
 
@@ -85,15 +87,16 @@ async def delete_checkpoint(
     job_id: UUID,
     checkpoint_id: UUID,
     principal: CurrentPrincipal,
-    session: WriteSession,
+    database: CurrentDatabase,
     settings: CurrentSettings,
 ) -> None:
     """Delete a checkpoint and its files. A job that runs keeps its checkpoints itself."""
-    job, _ = await service.lock_own_job(session, principal, job_id)
-    _must_rest(job)
-    found = await subject_of(session, principal, settings, job_id, checkpoint_id)
-    await _remove(session, settings, job, [await session.get_one(Checkpoint, checkpoint_id)], found)
-    await service.tell_of_change(session, principal, job, "training_job.checkpoint_deleted")
+    async with _removal(settings, job_id) as removal, database.write() as session:
+        job, _ = await service.lock_own_job(session, principal, job_id)
+        _must_rest(job)
+        await subject_of(session, principal, settings, job_id, checkpoint_id)
+        await removal.of(session, [await session.get_one(Checkpoint, checkpoint_id)])
+        await service.tell_of_change(session, principal, job, "training_job.checkpoint_deleted")
 
 
 @router.post("/resume")
@@ -101,19 +104,20 @@ async def resume_from_checkpoint(
     job_id: UUID,
     checkpoint_id: UUID,
     principal: CurrentPrincipal,
-    session: WriteSession,
+    database: CurrentDatabase,
     settings: CurrentSettings,
 ) -> JobOut:
     """Resume a job from one of its checkpoints. Checkpoints of later steps are deleted."""
-    job, _ = await service.lock_own_job(session, principal, job_id)
-    _must_rest(job)
-    found = await subject_of(session, principal, settings, job_id, checkpoint_id)
-    chosen = await session.get_one(Checkpoint, checkpoint_id)
-    later = [each for each in await service.list_checkpoints(session, job.id) if each.step > chosen.step]
-    resumed, project = await service.ask(session, principal, job_id, "resume", settings)
-    await _remove(session, settings, resumed, later, found)
-    resumed.newest_checkpoint = chosen.step
-    return await job_out(session, settings, resumed, project)
+    async with _removal(settings, job_id) as removal, database.write() as session:
+        job, _ = await service.lock_own_job(session, principal, job_id)
+        _must_rest(job)
+        await subject_of(session, principal, settings, job_id, checkpoint_id)
+        chosen = await session.get_one(Checkpoint, checkpoint_id)
+        later = [each for each in await service.list_checkpoints(session, job.id) if each.step > chosen.step]
+        resumed, project = await service.ask(session, principal, job_id, "resume", settings)
+        await removal.of(session, later)
+        resumed.newest_checkpoint = chosen.step
+        return await job_out(session, settings, resumed, project)
 
 
 @router.post("/branch", status_code=201)
@@ -144,7 +148,10 @@ async def branch(
         requested_config={**(first.requested_config or {}), **changes},
         plan=first.plan,
         dataset_id=first.dataset_id,
+        eval_dataset_id=first.eval_dataset_id,
         model_id=first.model_id,
+        # Data with an address is fetched with them.
+        secrets=first.secrets,
         # The checkpoint lies there and nowhere else.
         machine=first.machine,
         gpu_type=first.gpu_type if first.target == "local" else None,
@@ -176,14 +183,46 @@ def _must_rest(job: TrainingJob) -> None:
         )
 
 
-async def _remove(
-    session: AsyncSession, settings: Settings, job: TrainingJob, gone: list[Checkpoint], found: Subject
-) -> None:
-    """Marks rows as removed and deletes their folders, by their names in the run's own folder."""
-    run_dir = run_directory(settings, job.id)
-    for checkpoint in gone:
-        checkpoint.removed, checkpoint.best = True, False
-    await session.flush()
-    for checkpoint in gone:
-        folder = f"checkpoints/{Path(checkpoint.path).name}"
-        await anyio.to_thread.run_sync(partial(remove_beneath, run_dir, folder, folder=True))
+class _Removal:
+    """Checkpoints that are removed: their folders are renamed in the transaction, which takes a moment, and
+    deleted after it. Deleting gigabytes takes longer than anybody else should wait for the database."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir, self._aside = run_dir, f".removed-{uuid4().hex}"
+        self._taken: list[str] = []
+
+    async def of(self, session: AsyncSession, gone: list[Checkpoint]) -> None:
+        """Marks rows as removed and takes their folders away, by their names in the run's own folder."""
+        for checkpoint in gone:
+            checkpoint.removed, checkpoint.best = True, False
+        await session.flush()
+        await anyio.to_thread.run_sync(self._take, [Path(checkpoint.path).name for checkpoint in gone])
+
+    def _take(self, names: list[str]) -> None:
+        for name in names:
+            # What a run says about paths is not believed; what is gone already need not go.
+            with suppress(FileNotFoundError, ValueError):
+                move_beneath(self._run_dir, f"checkpoints/{name}", f"{self._aside}/{name}")
+                self._taken.append(name)
+
+    def put_back(self) -> None:
+        for name in self._taken:
+            move_beneath(self._run_dir, f"{self._aside}/{name}", f"checkpoints/{name}")
+        self._taken.clear()
+        self.finish()
+
+    def finish(self) -> None:
+        remove_beneath(self._run_dir, self._aside, folder=True)
+
+
+@asynccontextmanager
+async def _removal(settings: Settings, job_id: UUID) -> AsyncIterator[_Removal]:
+    """Around the transaction: the folders are deleted once it is committed, and back if it was not."""
+    removal = _Removal(run_directory(settings, job_id))
+    try:
+        yield removal
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(removal.put_back)
+        raise
+    await anyio.to_thread.run_sync(removal.finish)

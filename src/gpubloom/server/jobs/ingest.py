@@ -28,6 +28,10 @@ SeriesKey = tuple[str, int]
 Point = tuple[int, int, int, float, float | None, NonFinite | None]
 Ends = tuple[int, int, int, int, int, int]
 
+# PostgreSQL refuses a sum that is too large for a number, and the run would end as one that cannot be read.
+# As many of these as a bucket counts still have a sum.
+_LARGEST_SUMMAND = 1e288
+
 _POINT_TYPES = {
     "series_id": "integer",
     "x": "bigint",
@@ -122,7 +126,8 @@ def _bucketed(points: Sequence[Point]) -> dict[tuple[int, int, int], list[float]
     narrow: dict[tuple[int, int, int], list[float]] = {}
     for x, attempt, _, _, value, _ in points:
         if value is not None:
-            _merge(narrow, (finest, x // width, attempt), value, value, value, 1)
+            added = min(max(value, -_LARGEST_SUMMAND), _LARGEST_SUMMAND)
+            _merge(narrow, (finest, x // width, attempt), value, value, added, 1)
         else:
             _merge(narrow, (-finest, x // width, attempt), 0.0, 0.0, 0.0, 1)
     folded = dict(narrow)

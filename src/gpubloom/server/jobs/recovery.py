@@ -1,4 +1,5 @@
 """Jobs whose machine is gone: released, taken over by a machine that can read their checkpoints, or failed.
+Jobs of a disabled account: cancelled.
 
 Every function is one transaction's work. Who may take a job over looks at files; that happens before, in the
 worker (`worker.lost_machines`).
@@ -13,19 +14,21 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.server.accounts.tables import User
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce, lock_job
 from gpubloom.server.jobs.machines import GONE, gone_sentence, is_lost, lease_ran_out, let_go, silent_machines
-from gpubloom.server.jobs.states import ACTIVE, after
+from gpubloom.server.jobs.states import ACTIVE, ENDED, Status, after
 from gpubloom.server.jobs.summary import with_waiting
 from gpubloom.server.jobs.tables import Machine, TrainingJob
 
 log = structlog.get_logger("bloom")
 
 SETTLE_SECONDS = 10.0
+_STOPPABLE: tuple[Status, ...] = ("queued", "provisioning", "running", "pausing")
 
 
 async def forget_machine(
@@ -139,11 +142,54 @@ async def keep_settling(database: Database, silent_for: timedelta) -> None:
     while True:
         await asyncio.sleep(SETTLE_SECONDS)
         try:
+            await cancel_of_disabled(database)
             await settle_cancelled(database, silent_for)
         except (SQLAlchemyError, OSError) as problem:
             log.warning(
                 "waiting for the database before ending cancelled jobs", reason=type(problem).__name__
             )
+
+
+async def cancel_of_disabled(database: Database) -> int:
+    """Cancel what disabled accounts run or have in the queue; returns how many jobs.
+
+    Nobody else could: jobs are seen by their owner alone, and rented machines cost money. Paused jobs stay as
+    they are, and sent runs run elsewhere.
+    """
+    running = (
+        select(TrainingJob.id)
+        .join(User, User.id == TrainingJob.user_id)
+        .where(User.disabled, TrainingJob.kind != "run", TrainingJob.status.in_(_STOPPABLE))
+    )
+    async with database.read() as session:
+        # A read first: an idle server takes no write lock.
+        found = list(await session.scalars(running))
+    cancelled = 0
+    for job_id in found:
+        async with database.write() as session:
+            job = await lock_job(session, job_id)
+            if job is None or job.status not in _STOPPABLE:
+                continue
+            job.status, job.want = after("cancel", job.status), "cancel"
+            job.control_version += 1
+            job.error_code = "account_disabled"
+            job.error_message = "An admin disabled the account of the job's owner."
+            if job.status in ENDED:
+                job.end_time = now()
+            record(
+                session,
+                "training_job.cancel",
+                actor=None,
+                subject=f"training_job:{job.id}",
+                ip_address=None,
+                project=job.project_id,
+                name=job.name,
+                kind=job.kind,
+                reason=job.error_code,
+            )
+            await announce(session, job)
+            cancelled += 1
+    return cancelled
 
 
 async def settle_cancelled(database: Database, silent_for: timedelta) -> int:

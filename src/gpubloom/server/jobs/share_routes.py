@@ -18,12 +18,14 @@ from gpubloom.plan import TrainConfig
 from gpubloom.plan.data_config import DataConfig
 from gpubloom.server.accounts.mail import page_link
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, client_address
+from gpubloom.server.accounts.tables import User
 from gpubloom.server.audit import record, record_apart
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.metrics import read_clock, read_curves
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import ClockOut, CurveOut, Curves, JobOut, NewShare, ShareOut, Shares
+from gpubloom.server.jobs.summary import Processes
 from gpubloom.server.jobs.tables import JobShare, TrainingJob
 from gpubloom.server.problems import Conflict, NotFound, TooManyRequests
 from gpubloom.server.projects.tables import Project
@@ -107,7 +109,9 @@ async def _shared_job(
                 select(TrainingJob, Project, JobShare.id)
                 .join(JobShare, JobShare.job_id == TrainingJob.id)
                 .join(Project, Project.id == TrainingJob.project_id)
-                .where(JobShare.fingerprint == fingerprint(x_share_token))
+                .join(User, User.id == TrainingJob.user_id)
+                # A link speaks for its owner: it works no longer than the account does.
+                .where(JobShare.fingerprint == fingerprint(x_share_token), User.disabled.is_(False))
             )
         ).one_or_none()
     if row is None:
@@ -138,7 +142,21 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
     out = await job_out(session, settings, *shared)
     # What a person's own program describes may be anything, such as its command line.
     facts = {} if out.kind == "run" else _without_locations(out.summary.facts)
-    summary = out.summary.model_copy(update={"error": None, "findings": [], "alerts": [], "facts": facts})
+    cost = out.summary.cost
+    summary = out.summary.model_copy(
+        update={
+            "error": None,
+            "findings": [],
+            "alerts": [],
+            "facts": facts,
+            # What rented machines printed at their start, their names and addresses, the owner's budgets.
+            "start": None,
+            "waiting": None,
+            "processes": Processes(),
+            "marks": [mark for mark in out.summary.marks if mark.kind != "budget"],
+            "cost": None if cost is None else cost.model_copy(update={"detail": None, "page": None}),
+        }
+    )
     return out.model_copy(
         update={
             "config": None if out.config is None else _without_paths(out.config, out.model_name),

@@ -31,6 +31,7 @@ _MOST_MARKS = 200
 MOST_WARNINGS = 20
 _LONGEST_WARNING = 1_000
 _LONGEST_NAME = 200
+_MOST_REDACTED = 20_000
 # A loop that raises an alert in every step fills nobody's mailbox.
 MOST_ALERTS = 50
 ALERT_LEVELS = ("info", "warning", "error")
@@ -448,8 +449,8 @@ def add_alerts(summary: StoredSummary, events: Sequence[RunEvent], moment: float
             alert = RunAlert(
                 rule=found.rule,
                 level=found.level if found.level in ALERT_LEVELS else "warning",
-                title=storable(redact(found.title))[:_LONGEST_NAME],
-                text=storable(redact(found.text))[:_LONGEST_WARNING],
+                title=_alert_text(found.title, _LONGEST_NAME),
+                text=_alert_text(found.text, _LONGEST_WARNING),
                 attempt=event.attempt,
                 step=event.step,
                 at=moment,
@@ -458,6 +459,11 @@ def add_alerts(summary: StoredSummary, events: Sequence[RunEvent], moment: float
                 known.add(key)
                 alerts.append(alert)
     summary.alerts = alerts
+
+
+def _alert_text(said: str, most: int) -> str:
+    # Shortened first: a run may say megabytes, and everybody waits for this transaction.
+    return storable(redact(said[:_MOST_REDACTED]))[:most]
 
 
 def _alert_key(alert: RunAlert) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from gpubloom.providers.cloud import CloudProvider, Fault
 from gpubloom.providers.registry import ProviderSpec
 from gpubloom.server.problems import FieldError, InvalidInput
 from gpubloom.server.rentals.tables import ProviderCredential
-from gpubloom.server.security.secrets import SEALED, CannotOpen, SealedColumn, Vault
+from gpubloom.server.security.secrets import CannotOpen, SealedColumn, Vault
 from gpubloom.server.settings import Settings
 
 
@@ -20,7 +20,7 @@ def _context(user_id: UUID, provider: str) -> str:
     return f"provider_credential:{provider}:{user_id}"
 
 
-SEALED.append(SealedColumn(ProviderCredential, "sealed", lambda row: _context(row.user_id, row.provider)))
+SEALED_COLUMN = SealedColumn(ProviderCredential, "sealed", lambda row: _context(row.user_id, row.provider))
 
 
 def seal(settings: Settings, user_id: UUID, provider: str, values: Mapping[str, str]) -> str:

@@ -13,9 +13,10 @@ from uuid import UUID
 
 import structlog
 from sqlalchemy import select, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from gpubloom.providers.base import ProviderError
-from gpubloom.providers.cloud import BillReader, CloudProvider, Instance, StoreLister
+from gpubloom.providers.cloud import BillReader, CloudProvider, Fault, Instance, StoreLister
 from gpubloom.server.audit import record
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
@@ -84,14 +85,28 @@ async def look(
             continue
         try:
             async with asyncio.timeout(_LONGEST_SECONDS):
-                account = _Look(database, credential.user_id, credential.provider, installation, cloud)
-                ended += await account.at_machines()
+                account = _Look(database, credential.user_id, credential.provider, installation, cloud, ended)
+                await account.at_machines()
                 await account.at_rows()
                 await account.at_bills()
                 await account.at_stores()
                 await read_prices(database, cloud)
-        except (ProviderError, TimeoutError) as problem:
-            unseen.append(_unseen(credential, str(problem) or "The provider did not answer in time."))
+                if account.problem is not None:
+                    raise account.problem
+        except (SQLAlchemyError, OSError) as problem:
+            # TimeoutError is one: that is the provider's.
+            if not isinstance(problem, TimeoutError):
+                raise
+            unseen.append(_unseen(credential, "The provider did not answer in time."))
+            await alarm.raise_for(problem)
+        except Exception as problem:
+            # Whatever one account's provider answers, the machines of the others are looked at.
+            if not isinstance(problem, ProviderError):
+                log.error("could not read the answer of a provider", exc_info=problem)
+                problem = Fault(
+                    "unavailable", f"The provider's answer cannot be read ({type(problem).__name__})."
+                )
+            unseen.append(_unseen(credential, str(problem)))
             await alarm.raise_for(problem)
         else:
             await alarm.raise_for(None)
@@ -106,26 +121,41 @@ def _unseen(credential: ProviderCredential, reason: str) -> Unseen:
 
 
 class _Look:
-    """One person's account at one service."""
+    """One person's account at one service. Machines that it terminates are added to `ended`.
+
+    `problem`: the first machine that the provider did not let go of. It is no reason to keep the others.
+    """
 
     def __init__(
-        self, database: Database, user_id: UUID, provider: str, installation: str, cloud: CloudProvider
+        self,
+        database: Database,
+        user_id: UUID,
+        provider: str,
+        installation: str,
+        cloud: CloudProvider,
+        ended: list[Ended],
     ) -> None:
-        self._database, self._user_id = database, user_id
+        self._database, self._user_id, self._ended = database, user_id, ended
         self._provider, self._installation, self._cloud = provider, installation, cloud
+        self.problem: ProviderError | None = None
 
-    async def at_machines(self) -> list[Ended]:
+    async def at_machines(self) -> None:
         """End what the service runs and no living job owns."""
-        ended = []
         for instance in await self._cloud.list():
             key = MachineKey.read(instance.key)
             if key is None or key.installation != self._installation or await self._is_owned(key):
                 continue
-            await self._cloud.cancel(instance.id)
-            log.warning("terminated a machine that no job owns", provider=self._provider, key=instance.key)
-            ended.append(Ended(self._provider, instance.key, instance.id))
-            await self._note(instance.key, await self._cloud.status(instance.id), was_ended=True)
-        return ended
+            try:
+                await self._cloud.cancel(instance.id)
+                log.warning(
+                    "terminated a machine that no job owns", provider=self._provider, key=instance.key
+                )
+                self._ended.append(Ended(self._provider, instance.key, instance.id))
+                await self._note(instance.key, await self._cloud.status(instance.id), was_ended=True)
+            except ProviderError as problem:
+                self.problem = self.problem or problem
+                # It is still billed, also where no answer has told its id before.
+                await self._note(instance.key, instance)
 
     async def at_rows(self) -> None:
         """Record instances that the provider ended while no worker followed them."""
@@ -143,10 +173,12 @@ class _Look:
             key = MachineKey.read(rental.key)
             if key is not None and await self._is_owned(key):
                 continue
-            if rental.instance_id is None:
-                await self._note(rental.key, None)
+            try:
+                found = rental.instance_id and await self._cloud.status(rental.instance_id)
+            except ProviderError as problem:
+                self.problem = self.problem or problem
             else:
-                await self._note(rental.key, await self._cloud.status(rental.instance_id))
+                await self._note(rental.key, found or None)
 
     async def at_bills(self) -> None:
         """Read what the provider's own bill says of machines that have ended, where its API has bills."""

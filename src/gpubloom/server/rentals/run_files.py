@@ -24,10 +24,10 @@ from gpubloom.server.accounts.principal import CurrentSettings
 from gpubloom.server.db.database import CurrentDatabase
 from gpubloom.server.jobs.states import ACTIVE
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.problems import Forbidden, MalformedRequest, NotFound, Problem, TooLarge, TooManyRequests
+from gpubloom.server.problems import Forbidden, MalformedRequest, NotFound, TooLarge, TooManyRequests
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.run_stores import server_store
-from gpubloom.server.storage.service import SPARE_BYTES, free_bytes, room_left
+from gpubloom.server.storage.service import SPARE_BYTES, NoRoom, free_bytes, room_left
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.run_store import Method
 from gpubloom.storage.server_store import AddressRefused, OpenedAddress, ServerStore
@@ -44,12 +44,6 @@ _PIECE_BYTES = 1 << 20
 Name = Annotated[str, Path(max_length=300)]
 Number = Annotated[str, Query(max_length=15)]
 Signature = Annotated[str, Query(max_length=128)]
-
-
-class NoRoom(Problem):
-    """The machine keeps its batch and sends it again: nothing is lost while somebody makes room."""
-
-    status, code = 507, "no_room"
 
 
 @router.get("/{path:path}", response_class=FileResponse)

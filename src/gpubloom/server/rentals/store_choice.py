@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import Session
 
 from gpubloom.providers.registry import gives_ssh_machines, own_store, provider_names
 from gpubloom.server.rentals.tables import BILLED, Rental
-from gpubloom.server.security.secrets import KEY_USES
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.run_stores import (
     StoreName,
@@ -35,14 +33,18 @@ _NEXT_STEP = (
 )
 
 
-def _machines_of_the_key(session: Session) -> str | None:
-    """Connections over SSH and addresses at this server are signed with the installation's key: a worker that
-    starts after the key was replaced would not reach these machines, and they would not reach the server."""
-    names = session.scalars(
+async def why_key_is_in_use(session: AsyncSession) -> str | None:
+    """Why the installation's key cannot be replaced now, as a sentence for the operator; None: it can.
+
+    Connections over SSH and addresses at this server are signed with it: a worker that starts after the key
+    was replaced would not reach these machines, and they would not reach the server.
+    """
+    rows = await session.scalars(
         select(Rental.job_name)
         .where(Rental.state.in_(BILLED), Rental.store.in_(("ssh", "server")))
         .order_by(Rental.created_at)
-    ).all()
+    )
+    names = rows.all()
     if not names:
         return None
     which = ", ".join(names[:_MOST_NAMED]) + (" and others" if len(names) > _MOST_NAMED else "")
@@ -50,9 +52,6 @@ def _machines_of_the_key(session: Session) -> str | None:
         f"Rented machines are connected with the present key, for these jobs: {which}. Wait until the jobs "
         "end, or cancel them, then rotate the key."
     )
-
-
-KEY_USES.append(_machines_of_the_key)
 
 
 def no_store(provider: str) -> str:

@@ -6,6 +6,7 @@ like that of a job, so every page and every command reads it the same way.
 """
 
 import asyncio
+import stat
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,8 +41,17 @@ from gpubloom.server.projects.service import create_project, visible_to
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.runs.schemas import SentRun, SentRunIn
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.service import JobStorage, quota_exceeded, read_usage, room_for
+from gpubloom.server.storage.service import (
+    SPARE_BYTES,
+    JobStorage,
+    NoRoom,
+    free_bytes,
+    quota_exceeded,
+    read_usage,
+    room_for,
+)
 from gpubloom.traincard import Reader
+from gpubloom.traincard.safe_paths import walk_beneath
 from gpubloom.traincard.sync.accepted import SENT_RUN_PATHS, Limits, RefusedEntryError
 from gpubloom.traincard.sync.receive import EarlyBatchError, expected_number, receive
 from gpubloom.traincard.sync.upload_batch import UploadBatch
@@ -129,7 +139,8 @@ async def receive_batch(
 ) -> SentRun:
     """Take in one batch of a run. A batch that came before changes nothing."""
     try:
-        batch = UploadBatch.from_bytes(body)
+        # In a thread: hashing and parsing megabytes holds up everybody else's requests.
+        batch = await anyio.to_thread.run_sync(UploadBatch.from_bytes, body)
         run_id = UUID(batch.job_id)
     except ValueError as problem:
         raise InvalidInput.for_field(
@@ -145,6 +156,9 @@ async def receive_batch(
         if job is None:
             raise NotFound("This run does not exist.")
         room = await room_for(session, settings, principal.id, run_id)
+    free = await anyio.to_thread.run_sync(free_bytes, settings.home)
+    if len(body) > free - SPARE_BYTES:
+        raise NoRoom("The disk of the server is full. Free some space.", code="disk_full")
     run_dir = run_directory(settings, run_id)
     limits = Limits(
         entries=_LIMITS.entries,
@@ -174,6 +188,7 @@ async def record_run(database: Database, settings: Settings, run_id: UUID, readi
         row = await session.get(TrainingJob, run_id)
     if row is None:
         return
+    size = await anyio.to_thread.run_sync(_size_of, run_dir)
     reader = Reader(run_dir, cursor=row.cursor)
     try:
         while (piece := await anyio.to_thread.run_sync(read_piece, reader, run_dir)) is not None:
@@ -183,10 +198,11 @@ async def record_run(database: Database, settings: Settings, run_id: UUID, readi
                     return
                 await store_piece(session, locked, piece)
     except (CodedError, DataError, ValueError, TypeError, OverflowError, RecursionError) as problem:
-        await _fail(database, run_id, f"The files of the run cannot be read ({type(problem).__name__}).")
+        await _fail(
+            database, run_id, f"The files of the run cannot be read ({type(problem).__name__}).", size
+        )
         return
     latest = await anyio.to_thread.run_sync(read_latest, run_dir)
-    size = await anyio.to_thread.run_sync(_size_of, run_dir)
     ended = reported_state(latest or {}).status != "running"
     looked = await _look(readings, run_dir, ended=ended)
     async with database.write() as session:
@@ -259,8 +275,8 @@ def _take_over(job: TrainingJob, latest: dict[str, Any]) -> None:
     job.error_code, job.error_message = said.error_code, said.error_message
 
 
-def _size_of(run_dir: Any) -> int:
-    return sum(path.stat().st_size for path in run_dir.rglob("*") if path.is_file() and not path.is_symlink())
+def _size_of(run_dir: Path) -> int:
+    return sum(facts.st_size for _, facts in walk_beneath(run_dir) if stat.S_ISREG(facts.st_mode))
 
 
 async def _measure(session: AsyncSession, job: TrainingJob, size: int) -> None:
@@ -273,10 +289,12 @@ async def _measure(session: AsyncSession, job: TrainingJob, size: int) -> None:
     stored.run_bytes, stored.measured_at = size, moment
 
 
-async def _fail(database: Database, run_id: UUID, sentence: str) -> None:
+async def _fail(database: Database, run_id: UUID, sentence: str, size: int) -> None:
     async with database.write() as session:
         job = await lock_job(session, run_id)
         if job is not None:
             job.status, job.end_time = "failed", now()
             job.error_code, job.error_message = "unreadable_run", sentence
             await announce(session, job)
+            # What cannot be read takes as much room as what can.
+            await _measure(session, job, size)

@@ -21,7 +21,7 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.problems import InvalidInput, NotFound
 from gpubloom.server.projects.service import get_project
 from gpubloom.server.secrets.tables import Secret
-from gpubloom.server.security.secrets import SEALED, CannotOpen, SealedColumn, Vault
+from gpubloom.server.security.secrets import CannotOpen, SealedColumn, Vault
 from gpubloom.server.settings import Settings
 
 MOST = 100
@@ -46,7 +46,7 @@ def _context(user_id: UUID, project_id: UUID | None, name: str) -> str:
     return f"secret:{user_id}:{project_id or ''}:{name}"
 
 
-SEALED.append(SealedColumn(Secret, "sealed", lambda row: _context(row.user_id, row.project_id, row.name)))
+SEALED_COLUMN = SealedColumn(Secret, "sealed", lambda row: _context(row.user_id, row.project_id, row.name))
 
 
 async def list_secrets(

@@ -24,7 +24,6 @@ from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from sqlalchemy.orm import Session
 
 from gpubloom.errors import CodedError
 
@@ -32,7 +31,7 @@ API_TOKEN_PREFIX = "bloom_"  # noqa: S105 - a public prefix, so that secret scan
 _CHECKSUM_LENGTH = 6
 
 KEY_FILE = "secret.key"
-# There only while a key is rotated (`rotation.py`).
+# There only while a key is rotated (`server/key_rotation.py`).
 OLD_KEY_FILE = "secret.key.old"
 KEY_BYTES = 32
 _VERSION = "1"
@@ -70,18 +69,12 @@ def looks_like_api_token(token: str) -> bool:
 
 @dataclass(frozen=True)
 class SealedColumn:
-    """A column with sealed texts, and the context of the text in a row of its table."""
+    """A column with sealed texts, and the context of the text in a row of its table. `key_rotation` lists the
+    columns of all modules that seal."""
 
     table: Any
     name: str
     context: Callable[[Any], str]
-
-
-# Every sealed column, for the rotation of the key. The module that seals adds its own.
-SEALED: list[SealedColumn] = []
-# What depends on the present key and cannot be brought to a new one: each returns why the key cannot be
-# replaced now, as a sentence for the operator, or None. The module that signs adds its own.
-KEY_USES: list[Callable[[Session], str | None]] = []
 
 
 class KeyInUse(CodedError):

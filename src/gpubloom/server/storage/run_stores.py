@@ -25,7 +25,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.database import Database
 from gpubloom.server.schema import Schema
-from gpubloom.server.security.secrets import SEALED, CannotOpen, SealedColumn, Vault
+from gpubloom.server.security.secrets import CannotOpen, SealedColumn, Vault
 from gpubloom.server.settings import LOOPBACK_HOSTS, Settings
 from gpubloom.storage import ServerStore, SshKeys, SshStore, StorageError, StorageSettings, Store
 from gpubloom.storage.layout import JobLayout
@@ -101,7 +101,7 @@ class RunBucket(Table):
     set_at: Mapped[datetime] = mapped_column(default=now)
 
 
-SEALED.append(SealedColumn(RunBucket, "sealed", lambda row: _SEALED_FOR))
+SEALED_COLUMN = SealedColumn(RunBucket, "sealed", lambda row: _SEALED_FOR)
 
 
 def seal_secret(settings: Settings, secret: str) -> str:

@@ -28,7 +28,7 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, Principal
 from gpubloom.server.accounts.shares import CurrentShares
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
-from gpubloom.server.problems import Conflict, TooLarge
+from gpubloom.server.problems import Conflict, Problem, TooLarge
 from gpubloom.server.settings import Settings
 
 GIGABYTE = 1_000_000_000
@@ -168,6 +168,12 @@ async def read_usage(session: AsyncSession, user_id: UUID) -> Usage:
     ).one()
     runs, checkpoints, trained = (int(size or 0) for size in of_jobs)
     return Usage(**brought, runs=runs, checkpoints=checkpoints, trained_models=trained)
+
+
+class NoRoom(Problem):
+    """Whoever sends a batch keeps it and sends it again: nothing is lost while somebody makes room."""
+
+    status, code = 507, "no_room"
 
 
 def free_bytes(folder: Path) -> int:

@@ -20,19 +20,33 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from gpubloom.server.accounts import hub_tokens, totp
+from gpubloom.server.alerts import service as alerts
 from gpubloom.server.audit import record
 from gpubloom.server.audit.chain import sign_again
 from gpubloom.server.db.database import Database
+from gpubloom.server.rentals import credentials
+from gpubloom.server.rentals.store_choice import why_key_is_in_use
+from gpubloom.server.secrets import service as secrets
 from gpubloom.server.security.secrets import (
     KEY_FILE,
-    KEY_USES,
     OLD_KEY_FILE,
-    SEALED,
     CannotOpen,
     KeyInUse,
     Vault,
     read_key,
     write_new_key,
+)
+from gpubloom.server.storage import run_stores
+
+# What is encrypted again. A column that is not here could not be read after a rotation.
+SEALED_COLUMNS = (
+    alerts.SEALED_COLUMN,
+    credentials.SEALED_COLUMN,
+    hub_tokens.SEALED_COLUMN,
+    run_stores.SEALED_COLUMN,
+    secrets.SEALED_COLUMN,
+    totp.SEALED_COLUMN,
 )
 
 # Longer than a request needs from encrypting a value to storing it.
@@ -56,9 +70,8 @@ async def rotate_key(
     """
     async with _alone(home):
         async with database.read() as session:
-            for use in KEY_USES:
-                if (sentence := await session.run_sync(use)) is not None:
-                    raise KeyInUse(sentence)
+            if (sentence := await why_key_is_in_use(session)) is not None:
+                raise KeyInUse(sentence)
         _replace_key(home, after)
         vault, newest = Vault.of(home), Vault(read_key(home / KEY_FILE))
         async with database.write() as session:
@@ -111,7 +124,7 @@ def _replace_key(home: Path, after: Callable[[str], None]) -> None:
 
 def _encrypt_again(session: Session, vault: Vault, newest: Vault) -> Rotated:
     encrypted = unreadable = 0
-    for column in SEALED:
+    for column in SEALED_COLUMNS:
         for row in session.scalars(select(column.table).with_for_update()):
             sealed, context = getattr(row, column.name), column.context(row)
             if sealed is None:
