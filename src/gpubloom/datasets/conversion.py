@@ -117,7 +117,6 @@ def convert(
     *,
     eval_target: Path | None = None,
     split: Split | None = None,
-    keep: int = 20,
 ) -> Converted:
     """Writes {"messages": …} (or {"text": …}) a line. Rows that cannot be used are counted and named."""
     split = split or Split()
@@ -130,7 +129,7 @@ def convert(
         raise InputError(
             "would_overwrite", f"The target is the source file {source.path}: choose another target."
         )
-    problems, counts = ProblemLog(keep), {"train": 0, "eval": 0}
+    problems, counts = ProblemLog(), {"train": 0, "eval": 0}
     with ExitStack() as stack:
         files = {side: stack.enter_context(_Whole(path)) for side, path in targets.items()}
         chooser: SideChooser[str] = SideChooser(split)

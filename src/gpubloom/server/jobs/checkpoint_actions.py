@@ -29,7 +29,7 @@ from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import JobOut
 from gpubloom.server.jobs.states import ACTIVE
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
-from gpubloom.server.jobs.tasks import Subject, subject_of
+from gpubloom.server.jobs.tasks import subject_of
 from gpubloom.server.problems import Conflict
 from gpubloom.server.schema import Line, Number, Schema, Whole
 from gpubloom.server.settings import Settings
@@ -91,8 +91,9 @@ async def delete_checkpoint(
     """Delete a checkpoint and its files. A job that runs keeps its checkpoints itself."""
     job, _ = await service.lock_own_job(session, principal, job_id)
     _must_rest(job)
-    found = await subject_of(session, principal, settings, job_id, checkpoint_id)
-    await _remove(session, settings, job, [await session.get_one(Checkpoint, checkpoint_id)], found)
+    # 404 unless the checkpoint is one of this job and still there.
+    await subject_of(session, principal, settings, job_id, checkpoint_id)
+    await _remove(session, settings, job, [await session.get_one(Checkpoint, checkpoint_id)])
     await service.tell_of_change(session, principal, job, "training_job.checkpoint_deleted")
 
 
@@ -107,11 +108,12 @@ async def resume_from_checkpoint(
     """Resume a job from one of its checkpoints. Checkpoints of later steps are deleted."""
     job, _ = await service.lock_own_job(session, principal, job_id)
     _must_rest(job)
-    found = await subject_of(session, principal, settings, job_id, checkpoint_id)
+    # 404 unless the checkpoint is one of this job and still there.
+    await subject_of(session, principal, settings, job_id, checkpoint_id)
     chosen = await session.get_one(Checkpoint, checkpoint_id)
     later = [each for each in await service.list_checkpoints(session, job.id) if each.step > chosen.step]
     resumed, project = await service.ask(session, principal, job_id, "resume", settings)
-    await _remove(session, settings, resumed, later, found)
+    await _remove(session, settings, resumed, later)
     resumed.newest_checkpoint = chosen.step
     return await job_out(session, settings, resumed, project)
 
@@ -177,7 +179,7 @@ def _must_rest(job: TrainingJob) -> None:
 
 
 async def _remove(
-    session: AsyncSession, settings: Settings, job: TrainingJob, gone: list[Checkpoint], found: Subject
+    session: AsyncSession, settings: Settings, job: TrainingJob, gone: list[Checkpoint]
 ) -> None:
     """Marks rows as removed and deletes their folders, by their names in the run's own folder."""
     run_dir = run_directory(settings, job.id)

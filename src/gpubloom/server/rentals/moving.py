@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from gpubloom.plan import TrainConfig
-from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import CurrentDatabase, Database
 from gpubloom.server.jobs.launch import (
     CurrentOfferService,
@@ -56,7 +56,7 @@ async def move_job(
         job, _ = await get_job(session, principal, job_id)
         _check_can_move(job)
         offer = None if body.offer is None else await offer_service.take(session, principal, body.offer)
-    changes = await _changes(database, principal, job, offer)
+    changes = await _changes(database, job, offer)
     failover = None
     if offer is not None:
         budget = job.budget if body.budget is None else body.budget
@@ -95,9 +95,7 @@ def _check_can_move(job: TrainingJob) -> None:
         after("resume", job.status)
 
 
-async def _changes(
-    database: Database, principal: Principal, job: TrainingJob, offer: dict[str, Any] | None
-) -> dict[str, Any]:
+async def _changes(database: Database, job: TrainingJob, offer: dict[str, Any] | None) -> dict[str, Any]:
     """What differs in the job's row; a training is planned anew for the GPU that it gets."""
     where = {"target": "local" if offer is None else offer["target"], "offer": offer}
     if offer is None:

@@ -55,15 +55,15 @@ class Unseen:
     reason: str
 
 
-async def reconcile(database: Database, settings: Settings, *, user_id: UUID | None = None) -> list[Ended]:
-    """Check every connected provider of all users, or of one user; returns the terminated machines."""
-    return (await look(database, settings, user_id=user_id))[0]
+async def reconcile(database: Database, settings: Settings) -> list[Ended]:
+    """Check every connected provider of all users; returns the terminated machines."""
+    return (await look(database, settings))[0]
 
 
 async def look(
     database: Database, settings: Settings, *, user_id: UUID | None = None
 ) -> tuple[list[Ended], list[Unseen]]:
-    """The same, and which services could not be looked at."""
+    """The same for all users or for one, and which services could not be looked at."""
     async with database.read() as session:
         statement = select(ProviderCredential)
         if user_id is not None:

@@ -121,7 +121,7 @@ function Step({ number, title, children }: { number: number; title: string; chil
 }
 
 /** What an empty dashboard shows instead of emptiness. */
-export function GettingStarted() {
+function GettingStarted() {
   return (
     <Card>
       <CardHeader title="Getting started" />
@@ -158,7 +158,7 @@ export function GettingStarted() {
   );
 }
 
-export function ProjectCard({ project }: { project: Project }) {
+function ProjectCard({ project }: { project: Project }) {
   return (
     <Link
       to="/projects/$projectId"
@@ -183,7 +183,7 @@ export function ProjectCard({ project }: { project: Project }) {
 const RECENT_JOBS = 5;
 
 /** The newest jobs. Absent until there is one. */
-export function RecentJobs() {
+function RecentJobs() {
   const jobs = useQuery(jobsQuery({ limit: RECENT_JOBS }));
   const items = jobs.data?.items ?? [];
   if (items.length === 0) return null;
@@ -202,7 +202,7 @@ export function RecentJobs() {
 const MOST = 6;
 
 /** Jobs that are under way, with their progress. Absent when there are none. */
-export function RunningNow() {
+function RunningNow() {
   const jobs = useQuery(jobsQuery({ status: ["running", "provisioning", "pausing", "cancelling"], limit: MOST }));
   const items = jobs.data?.items ?? [];
   if (items.length === 0) return null;

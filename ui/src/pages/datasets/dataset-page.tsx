@@ -140,7 +140,7 @@ function DatasetMissing() {
   );
 }
 
-export function DatasetActions({ dataset, usable }: { dataset: Dataset; usable: boolean }) {
+function DatasetActions({ dataset, usable }: { dataset: Dataset; usable: boolean }) {
   return (
     <>
       <RenameButton dataset={dataset} />
@@ -234,7 +234,7 @@ function DeleteDatasetButton({ dataset }: { dataset: Dataset }) {
 const hasText = ({ filename, size, received, source }: Dataset) => (source === "upload" || source === "hub") && size > 0 && received === size && !filename.toLowerCase().endsWith(".parquet");
 
 /** What stands between a dataset and its use: bytes that are missing, an inspection under way, a failure. */
-export function ImportStatus({ dataset }: { dataset: Dataset }) {
+function ImportStatus({ dataset }: { dataset: Dataset }) {
   const upload = useUploadOf(dataset.id);
   if (dataset.status === "ready") return null;
   if (dataset.status === "failed") {

@@ -347,7 +347,7 @@ const STATES: Record<Exclude<Connection, "resting">, { word: string; className: 
 };
 
 /** Whether what is shown is what happens now. */
-export function LiveDot({ connection }: { connection: Connection }) {
+function LiveDot({ connection }: { connection: Connection }) {
   if (connection === "resting") return null;
   const { word, className } = STATES[connection];
   return (

@@ -55,7 +55,7 @@ function useLowest(store: CurveStore, name: string): { step: number; value: numb
 type FileTableProps = { label: string; files: { path: string; size: number }[]; addressOf: (path: string) => string };
 
 /** Files with their sizes; each name downloads the file. */
-export function FileTable({ label, files, addressOf }: FileTableProps) {
+function FileTable({ label, files, addressOf }: FileTableProps) {
   return (
     <DataTable
       label={label}

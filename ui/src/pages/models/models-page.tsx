@@ -39,7 +39,7 @@ export function ModelsPage() {
   );
 }
 
-export function OwnModels({ models }: { models: readonly Model[] }) {
+function OwnModels({ models }: { models: readonly Model[] }) {
   return (
     <Card aria-label="Your models">
       <CardHeader title="Your models" />

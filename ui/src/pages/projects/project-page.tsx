@@ -111,7 +111,7 @@ function Line({ name, children }: { name: string; children: ReactNode }) {
   );
 }
 
-export function ProjectDetailsCard({ project }: { project: Project }) {
+function ProjectDetailsCard({ project }: { project: Project }) {
   return (
     <Card>
       <CardHeader title="Details" />
@@ -143,7 +143,7 @@ export function ProjectDetailsCard({ project }: { project: Project }) {
 
 const PAGE_SIZE = 10;
 
-export function TrainingJobsCard({ projectId }: { projectId: string }) {
+function TrainingJobsCard({ projectId }: { projectId: string }) {
   const jobs = useQuery(jobsQuery({ project_id: projectId, limit: PAGE_SIZE }));
   const more = (jobs.data?.total ?? 0) > PAGE_SIZE;
   return (
@@ -170,7 +170,7 @@ export function TrainingJobsCard({ projectId }: { projectId: string }) {
   );
 }
 
-export function DeleteProjectButton({ project }: { project: Project }) {
+function DeleteProjectButton({ project }: { project: Project }) {
   const [open, setOpen] = useState(false);
   const navigate = useNavigate();
   return (

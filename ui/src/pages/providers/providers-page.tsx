@@ -92,7 +92,7 @@ function CardSkeletons() {
 }
 
 /** What rented machines have cost, and what those that run now cost by the hour. */
-export function SpendingSummary() {
+function SpendingSummary() {
   const spending = useQuery(spendingQuery);
   const providerTitle = useProviderTitle();
   const figure = (read: (spent: Spending) => number) => (spending.data ? moneyText(read(spending.data)) : spending.isError ? "–" : undefined);

@@ -118,7 +118,7 @@ function sentencesOf(error: unknown): string[] {
   return error.fieldErrors.map(({ field, message }) => (field === "" || field === "code" ? message : `${field.replaceAll("_", " ")}: ${message}`));
 }
 
-export function useSubmit(draft: Draft, selection: OfferSelection) {
+function useSubmit(draft: Draft, selection: OfferSelection) {
   const navigate = useNavigate();
   const [pending, setPending] = useState(false);
   const [tried, setTried] = useState(false);
@@ -165,7 +165,7 @@ const isChecked = (name: TextName) => name === "arguments" || name === "budget" 
 type RunCardProps = { draft: Draft; limits: OfferSelection["limits"]; packages: readonly string[]; mistakes: DraftMistakes; onChange: (change: Partial<Draft>) => void };
 
 /** How the job is started and named, and where its bill ends. */
-export function RunCard({ draft, limits, packages, mistakes, onChange }: RunCardProps) {
+function RunCard({ draft, limits, packages, mistakes, onChange }: RunCardProps) {
   const projects = useQuery(projectsQuery({ limit: 100 }));
   const options = [["", "Scripts"] as const, ...(projects.data?.items ?? []).map(({ id, name }) => [id, name] as const)];
   const text = (name: TextName, given: { label: string; placeholder?: string; help?: string; numeric?: boolean; wide?: boolean }) => (
@@ -202,7 +202,7 @@ export function RunCard({ draft, limits, packages, mistakes, onChange }: RunCard
 type LocalChoicesProps = { selection: OfferSelection; draft: Draft; onChange: (change: Partial<Draft>) => void };
 
 /** On this machine a script runs shut in; only an admin can let it out. */
-export function LocalChoices({ selection, draft, onChange }: LocalChoicesProps) {
+function LocalChoices({ selection, draft, onChange }: LocalChoicesProps) {
   const user = useCurrentUser();
   if (selection.chosen !== LOCAL) return null;
   return (
@@ -228,7 +228,7 @@ function Choice({ checked, onChange, text }: { checked: boolean; onChange: (chec
 }
 
 /** Colab runs what somebody opens there: the script as a notebook, to take along. */
-export function NotebookButton({ draft }: { draft: Draft }) {
+function NotebookButton({ draft }: { draft: Draft }) {
   const [pending, setPending] = useState(false);
 
   async function download() {
