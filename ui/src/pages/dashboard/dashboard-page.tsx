@@ -11,7 +11,7 @@ import type { JobListItem, Project } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ProgressBar, StatSummary } from "@/components/figures";
-import { Loaded, Skeleton } from "@/components/loaded";
+import { Loaded, SkeletonCards } from "@/components/loaded";
 import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
 import { architectureName, CreateProjectButton } from "@/forms/project-form";
@@ -68,7 +68,7 @@ export function DashboardPage() {
       <RunningNow />
       <RecentJobs />
       <div className="mt-5">
-        <Loaded query={projects} skeleton={<CardSkeletons />}>
+        <Loaded query={projects} skeleton={<SkeletonCards className="h-32" />}>
           {({ items, total }) =>
             total === 0 ? (
               <GettingStarted />
@@ -93,16 +93,6 @@ export function DashboardPage() {
         </Loaded>
       </div>
     </>
-  );
-}
-
-function CardSkeletons() {
-  return (
-    <div className="grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">
-      <Skeleton className="h-32 rounded-card" />
-      <Skeleton className="h-32 rounded-card" />
-      <Skeleton className="h-32 rounded-card" />
-    </div>
   );
 }
 

@@ -21,6 +21,7 @@ import { NewJobLink } from "@/pages/jobs/new-job-link";
 import { AlertsCard } from "@/pages/settings/alerts-card";
 import { SecretsCard } from "@/pages/settings/secrets-card";
 import { PageHeader, usePageTitle } from "@/shell/page";
+import { ItemNotFound } from "@/shell/page-error";
 import { modelSizeText } from "@/text/numbers";
 import { ProjectPlanCard } from "./project-plan";
 
@@ -31,7 +32,13 @@ export function ProjectPage() {
   const project = useQuery(projectQuery(projectId));
   usePageTitle(project.data?.name ?? "Project");
 
-  if (project.error instanceof ApiProblem && project.error.status === 404) return <ProjectMissing />;
+  if (project.error instanceof ApiProblem && project.error.status === 404) {
+    return (
+      <ItemNotFound icon={FolderX} title="There is no project at this address." link={<Link to="/projects">Show all projects</Link>}>
+        The project was deleted, or it belongs to another user.
+      </ItemNotFound>
+    );
+  }
   return (
     <Loaded query={project} skeleton={<ProjectSkeleton />}>
       {(loaded) => <LoadedProject project={loaded} />}
@@ -67,25 +74,6 @@ function LoadedProject({ project }: { project: Project }) {
         </div>
       </div>
     </>
-  );
-}
-
-function ProjectMissing() {
-  return (
-    <Card>
-      <EmptyState
-        wholePage
-        icon={FolderX}
-        title="There is no project at this address."
-        action={
-          <Button asChild variant="primary">
-            <Link to="/projects">Show all projects</Link>
-          </Button>
-        }
-      >
-        The project was deleted, or it belongs to another user.
-      </EmptyState>
-    </Card>
   );
 }
 
