@@ -148,7 +148,7 @@ class ChatTemplate:
                 **self.tokens,
             )
         except TemplateLimit:
-            # The other rows would fare no better.
+            # The other rows would exceed the limit too.
             raise
         except TemplateError as problem:
             raise RowProblem(

@@ -214,7 +214,7 @@ def _group(name: str) -> str:
 
 
 def _curves(reading: Reading, name: str) -> list[tuple[int, int, Curve]]:
-    """Attempt, rank and curve of every line. Rank 0 speaks for the run; a few others are shown beside it."""
+    """Attempt, rank and curve of every line. Rank 0 stands for the run; a few others are shown too."""
     found = []
     for rank in reading.curves.ranks()[:_MOST_RANK_LINES]:
         curves = reading.curves.attempts(name, rank)

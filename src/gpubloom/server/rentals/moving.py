@@ -19,7 +19,7 @@ from gpubloom.server.jobs.launch import (
 )
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import Dollars, FailoverPreference, Hours, JobOut, OfferTaken
-from gpubloom.server.jobs.service import get_job, lock_own_job, queue_again, tell_of_change
+from gpubloom.server.jobs.service import get_job, lock_own_job, queue_again, record_change
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, after, name_of
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.problems import Conflict
@@ -81,7 +81,7 @@ async def move_job(
         # The person chose this machine; the offers of an earlier choice do not follow it.
         job.failover = failover
         set_default_limits(job)
-        await tell_of_change(session, principal, job, "training_job.moved")
+        await record_change(session, principal, job, "training_job.moved")
         return await job_out(session, settings, job, project)
 
 
