@@ -14,6 +14,9 @@ from email import message_from_bytes, policy
 from pathlib import Path
 
 import httpx2
+import pytest
+
+from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
 
 START_SECONDS = 120
 EMAIL_SECONDS = 120
@@ -127,3 +130,18 @@ def live_server(
         reader.join(5)
         if process.stdout is not None:
             process.stdout.close()
+
+
+@contextmanager
+def server_with_bucket(factory: pytest.TempPathFactory, **environment: str) -> Iterator[LiveServer]:
+    """A server with a worker and a bucket, which is what jobs on rented machines need."""
+    with S3Server(factory.mktemp("s3")) as bucket:
+        storage = {
+            "BLOOM_STORAGE_BUCKET": "bucket",
+            "BLOOM_STORAGE_KEY": KEY,
+            "BLOOM_STORAGE_SECRET": SECRET,
+            "BLOOM_STORAGE_ENDPOINT": bucket.address,
+        }
+        home = factory.mktemp("app") / "home"
+        with live_server(home, command="up", **storage, **environment) as running:
+            yield running

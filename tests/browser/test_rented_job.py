@@ -10,9 +10,8 @@ from gpubloom.providers.local.sandbox import why_no_sandbox
 from tests.browser.conftest import NewPage, flaws_on_every_screen
 from tests.browser.people import choose_action, set_up
 from tests.browser.scripts import editor, expect_text, start
-from tests.live_server import LiveServer, live_server
+from tests.live_server import LiveServer, server_with_bucket
 from tests.providers.services.lambda_service import LambdaService
-from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
 
 SHARED_APP = True
 
@@ -38,22 +37,8 @@ def shared_app(
     tmp_path_factory: pytest.TempPathFactory, lambda_service: LambdaService
 ) -> Iterator[LiveServer]:
     """A server with a worker, a bucket, and a service that rents out machines which really run."""
-    bucket = S3Server(tmp_path_factory.mktemp("s3"))
-    bucket.start()
-    environment = {
-        "BLOOM_SIGNUP": "open",
-        "BLOOM_STORAGE_BUCKET": "bucket",
-        "BLOOM_STORAGE_KEY": KEY,
-        "BLOOM_STORAGE_SECRET": SECRET,
-        "BLOOM_STORAGE_ENDPOINT": f"http://127.0.0.1:{bucket.port}",
-        **lambda_service.environment,
-    }
-    try:
-        home = tmp_path_factory.mktemp("app") / "home"
-        with live_server(home, command="up", **environment) as running:
-            yield running
-    finally:
-        bucket.stop()
+    with server_with_bucket(tmp_path_factory, BLOOM_SIGNUP="open", **lambda_service.environment) as running:
+        yield running
 
 
 def _write(page: Page, name: str) -> None:

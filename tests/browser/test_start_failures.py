@@ -15,10 +15,9 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage, flaws_on_every_screen
 from tests.browser.people import sign_in
-from tests.live_server import FIRST_EMAIL, FIRST_PASSWORD, LiveServer, live_server
+from tests.live_server import FIRST_EMAIL, FIRST_PASSWORD, LiveServer, server_with_bucket
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.machine import Machine, plain_machine
-from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
 
 SHARED_APP = True
 pytestmark = pytest.mark.long
@@ -56,21 +55,8 @@ def lambda_service() -> Iterator[TroubledLambda]:
 def shared_app(
     tmp_path_factory: pytest.TempPathFactory, lambda_service: TroubledLambda
 ) -> Iterator[LiveServer]:
-    bucket = S3Server(tmp_path_factory.mktemp("s3"))
-    bucket.start()
-    environment = {
-        "BLOOM_STORAGE_BUCKET": "bucket",
-        "BLOOM_STORAGE_KEY": KEY,
-        "BLOOM_STORAGE_SECRET": SECRET,
-        "BLOOM_STORAGE_ENDPOINT": f"http://127.0.0.1:{bucket.port}",
-        **lambda_service.environment,
-    }
-    try:
-        home = tmp_path_factory.mktemp("app") / "home"
-        with live_server(home, command="up", **environment) as running:
-            yield running
-    finally:
-        bucket.stop()
+    with server_with_bucket(tmp_path_factory, **lambda_service.environment) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

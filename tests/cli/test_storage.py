@@ -18,10 +18,8 @@ pytestmark = pytest.mark.xdist_group("bloom providers storage")
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    server = S3Server(tmp_path_factory.mktemp("s3"))
-    server.start()
-    yield server
-    server.stop()
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +42,7 @@ def bloom(bloom: Bloom) -> Bloom:
 @pytest.mark.long
 def test_a_bucket_is_set_up_checked_and_removed(bloom: Bloom, bucket: S3Server) -> None:
     assert "Bucket: none" in bloom("show").stdout
-    where = ("--bucket", "bucket", "--access-key", KEY, "--endpoint", f"http://127.0.0.1:{bucket.port}")
+    where = ("--bucket", "bucket", "--access-key", KEY, "--endpoint", bucket.address)
     wrong = bloom("set", *where, BLOOM_PASSWORD=FIRST_PASSWORD, BLOOM_BUCKET_SECRET="wrong-and-private")
     assert wrong.exit_code == 1
     assert printed(wrong.stderr) == ["bucket_unavailable"]
@@ -56,7 +54,7 @@ def test_a_bucket_is_set_up_checked_and_removed(bloom: Bloom, bucket: S3Server) 
     assert right.stdout.count("ok  ") == 4
     assert right.stdout.endswith("Saved. The next rented job uses this bucket.\n")
     shown = bloom("show").stdout
-    assert f"Bucket: bucket at http://127.0.0.1:{bucket.port}, set up by an admin" in shown
+    assert f"Bucket: bucket at {bucket.address}, set up by an admin" in shown
     assert "This server: no." in shown
     assert SECRET not in bloom("show", "--json").stdout
     assert bloom("check").exit_code == 0

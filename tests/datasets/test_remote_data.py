@@ -97,12 +97,7 @@ def test_more_files_than_the_limit_are_refused_instead_of_left_out(
         path = server.folder / "bucket" / "many" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(ROWS)
-    secrets = {
-        "HF_TOKEN": TOKEN,
-        "AWS_ACCESS_KEY_ID": KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
-    }
+    secrets = {"HF_TOKEN": TOKEN, **server.credentials}
     for address in ("hf://datasets/ann/poems", "s3://bucket/many/"):
         with pytest.raises(FetchProblem) as problem:
             fetch_data(address, tmp_path, secrets)
@@ -137,7 +132,7 @@ def test_objects_of_a_bucket_are_fetched_with_the_secrets_of_the_job(
         path = server.folder / "bucket" / "corpus" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    endpoint = f"http://127.0.0.1:{server.port}"
+    endpoint = server.address
     secrets = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ENDPOINT_URL": endpoint}
     one = fetch_data("s3://bucket/corpus/data/one.jsonl", tmp_path, secrets, trusted=False)
     assert (one.name, one.read_bytes()) == ("one.jsonl", ROWS)
@@ -156,7 +151,7 @@ def test_credentials_of_the_server_are_not_those_of_a_job(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    endpoint = f"http://127.0.0.1:{server.port}"
+    endpoint = server.address
     (server.folder / "bucket" / "private.jsonl").write_bytes(ROWS)
     for name, value in {"BLOOM_EGRESS_ALLOW": "127.0.0.1", "AWS_ENDPOINT_URL": endpoint}.items():
         monkeypatch.setenv(name, value)
@@ -197,12 +192,7 @@ def test_no_more_is_fetched_than_the_quota_leaves(
     path = server.folder / "bucket" / "full" / "one.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(ROWS)
-    secrets = {
-        "HF_TOKEN": TOKEN,
-        "AWS_ACCESS_KEY_ID": KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
-    }
+    secrets = {"HF_TOKEN": TOKEN, **server.credentials}
     # The second address has two files; only the first of them has room.
     for address, room in (
         ("hf://datasets/ann/poems/data/one.jsonl", len(ROWS) - 1),

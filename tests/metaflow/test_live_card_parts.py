@@ -126,7 +126,7 @@ def test_checkpoints_have_an_address_on_this_machine_and_in_s3(
 ) -> None:
     for name, value in on_s3(s3).items():
         monkeypatch.setenv(name, value)
-    client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{s3.port}")
+    client = boto3.client("s3", endpoint_url=s3.address)
     client.create_bucket(Bucket="weights")
     client.put_object(Bucket="weights", Key="a/step-2/model.safetensors", Body=b"second")
     client.put_object(Bucket="weights", Key="a/step-2/config.json", Body=b"{}")

@@ -30,10 +30,8 @@ pathlib.Path("model/weights.bin").write_bytes(bytes(range(256)) * 64)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    server = S3Server(tmp_path / "s3")
-    server.start()
-    yield Store(StorageSettings("bucket", KEY, SECRET, f"http://127.0.0.1:{server.port}", prefix="bloom"))
-    server.stop()
+    with S3Server(tmp_path / "s3") as server:
+        yield Store(StorageSettings("bucket", KEY, SECRET, server.address, prefix="bloom"))
 
 
 @pytest.mark.long

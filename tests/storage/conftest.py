@@ -11,12 +11,10 @@ from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Iterator[S3Server]:
-    server = S3Server(tmp_path / "s3")
-    server.start()
-    yield server
-    server.stop()
+    with S3Server(tmp_path / "s3") as server:
+        yield server
 
 
 @pytest.fixture
 def store(bucket: S3Server) -> Store:
-    return Store(StorageSettings("bucket", KEY, SECRET, f"http://127.0.0.1:{bucket.port}", prefix="bloom"))
+    return Store(StorageSettings("bucket", KEY, SECRET, bucket.address, prefix="bloom"))

@@ -332,7 +332,7 @@ def test_a_damaged_large_file_never_appears(tmp_path: Path) -> None:
 
 
 def test_a_wrong_key_is_a_sentence_without_the_secret(bucket: S3Server) -> None:
-    settings = StorageSettings("bucket", KEY, "wrong-and-private", f"http://127.0.0.1:{bucket.port}")
+    settings = StorageSettings("bucket", KEY, "wrong-and-private", bucket.address)
     assert "wrong-and-private" not in repr(settings)
     with raises(StorageError, code="bucket_unavailable") as refused:
         Store(settings).put("jobs/x", b"")

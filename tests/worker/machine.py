@@ -142,6 +142,15 @@ class Machine:
             await task
             await database.close()
 
+    def run_until(self, job_id: UUID, *statuses: str) -> TrainingJob:
+        """Run a worker until the job has one of these statuses."""
+
+        async def scenario() -> TrainingJob:
+            async with self.worker():
+                return await self.until(job_id, *statuses)
+
+        return asyncio.run(scenario())
+
     async def until(self, job_id: UUID, *statuses: str) -> TrainingJob:
         return await self.when(job_id, lambda job: job.status in statuses)
 

@@ -14,7 +14,7 @@ import pytest
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.server.jobs.tables import TrainingJob
 from tests.server.installation import Browser, Installation
-from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
+from tests.traincard_mirror.conftest import S3Server
 from tests.worker.machine import Machine
 
 pytest.importorskip("obstore")
@@ -43,14 +43,12 @@ print("step 1: loss 0.5")
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    server = S3Server(tmp_path_factory.mktemp("s3"))
-    server.start()
-    for name, text in {"corpus/words.txt": WORDS, "held-out.txt": WORDS[:2_000]}.items():
-        path = server.folder / "bucket" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    yield server
-    server.stop()
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        for name, text in {"corpus/words.txt": WORDS, "held-out.txt": WORDS[:2_000]}.items():
+            path = server.folder / "bucket" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        yield server
 
 
 class Owner:
@@ -58,11 +56,7 @@ class Owner:
 
     def __init__(self, machine: Machine, browser: Browser, bucket: S3Server) -> None:
         self.machine, self._browser = machine, browser
-        self.secrets = {
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{bucket.port}",
-        }
+        self.secrets = bucket.credentials
 
     async def ask(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
         answer = await asyncio.to_thread(self._browser.request, method, f"/api{path}", json=body)

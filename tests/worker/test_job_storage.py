@@ -195,10 +195,5 @@ def test_a_worker_ends_a_training_that_outgrows_the_quota_of_its_owner(
     machine.settings = machine.settings.model_copy(update={"user_quota_gb": QUOTA_GB})
     job_id = machine.add_job(toy={"steps": 100_000, "seconds": 0.05})
     _write(installation.home / "runs" / str(job_id) / "work/out.bin", 3)
-
-    async def scenario() -> TrainingJob:
-        async with machine.worker():
-            return await machine.until(job_id, "cancelled", "completed", "failed")
-
-    job = asyncio.run(scenario())
+    job = machine.run_until(job_id, "cancelled", "completed", "failed")
     assert (job.status, job.error_code) == ("cancelled", "quota_exceeded"), job.error_message

@@ -145,12 +145,7 @@ def test_a_job_of_a_machine_that_is_gone_goes_on_where_its_checkpoints_can_be_re
     _run_until_power_is_lost(first, job_id)
     assert first.job(job_id).status == "running"
     first.let_go(job_id)
-
-    async def scenario() -> TrainingJob:
-        async with second.worker():
-            return await second.until(job_id, "completed", "failed")
-
-    job = asyncio.run(scenario())
+    job = second.run_until(job_id, "completed", "failed")
     assert (job.status, job.attempt) == ("completed", 2), job.error_message
     assert job.machine == machine_name(second.settings.home)
     assert [
@@ -172,12 +167,7 @@ def test_a_job_whose_checkpoints_nobody_else_can_read_fails_with_the_reason_and_
     waiting = first.job(job_id)
     assert (waiting.status, waiting.lease_token) == ("queued", None)
     assert name in waiting.summary["waiting"]
-
-    async def scenario() -> TrainingJob:
-        async with second.worker():
-            return await second.until(job_id, "completed", "failed")
-
-    job = asyncio.run(scenario())
+    job = second.run_until(job_id, "completed", "failed")
     assert (job.status, job.error_code) == ("failed", GONE)
     assert name in (job.error_message or "")
     assert not second.run_dir(job_id).exists()
@@ -195,12 +185,7 @@ def test_a_machine_that_comes_back_goes_on_with_the_jobs_that_nobody_took(
     _run_until_power_is_lost(first, job_id)
     assert _forget(first) == 1
     first.let_go(job_id)
-
-    async def scenario() -> TrainingJob:
-        async with first.worker():
-            return await first.until(job_id, "completed", "failed")
-
-    job = asyncio.run(scenario())
+    job = first.run_until(job_id, "completed", "failed")
     assert (job.status, job.attempt) == ("completed", 2), job.error_message
     assert "waiting" not in job.summary
     assert _gone_at(first) is None

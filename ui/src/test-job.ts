@@ -30,8 +30,6 @@ export const runSummary = (change: Partial<RunSummary> = {}): RunSummary => ({
   ...change,
 });
 
-export const lastValues = (values: Record<string, number>) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { step: 1, value }]));
-
 type Change = Partial<Omit<Job, "summary" | "plan" | "config" | "task" | "offer">> & { summary?: object; plan?: object | null; config?: object | null; task?: object | null; offer?: object | null };
 
 export const testJob = ({ summary, ...change }: Change = {}): Job =>

@@ -60,12 +60,12 @@ def fitting_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], width
     return chosen
 
 
-def wrap_parts(parts: Iterable[str], width: int, *, indent: str = "", separator: str = " · ") -> list[str]:
+def wrap_parts(parts: Iterable[str], width: int, *, indent: str = "") -> list[str]:
     """Parts joined in lines of at most `width` characters; a line only breaks between two parts."""
     lines: list[str] = []
     for part in parts:
-        if lines and len(lines[-1]) + len(separator) + len(part) <= width:
-            lines[-1] += f"{separator}{part}"
+        if lines and len(lines[-1]) + len(" · ") + len(part) <= width:
+            lines[-1] += f" · {part}"
         else:
             lines.append(f"{indent}{part}")
     return lines

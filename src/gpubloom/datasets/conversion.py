@@ -117,7 +117,6 @@ def convert(
     *,
     eval_target: Path | None = None,
     split: Split | None = None,
-    keep: int = 20,
 ) -> Converted:
     """Writes {"messages": …} (or {"text": …}) a line. Rows that cannot be used are counted and named."""
     split = split or Split()
@@ -133,7 +132,7 @@ def convert(
     for path in targets.values():
         if path.is_dir():
             raise InputError("cannot_write", f"{path} is a folder: name a file for the examples.")
-    problems, counts = ProblemLog(keep), {"train": 0, "eval": 0}
+    problems, counts = ProblemLog(), {"train": 0, "eval": 0}
     with ExitStack() as stack:
         files = {side: stack.enter_context(_Whole(path)) for side, path in targets.items()}
         chooser: SideChooser[str] = SideChooser(split)

@@ -51,13 +51,7 @@ class _Cut(Exception):
     """The connection ended before the file did."""
 
 
-def download(
-    remote: Remote,
-    target: Path,
-    progress: FetchProgress | None = None,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-) -> tuple[str, int]:
+def download(remote: Remote, target: Path, progress: FetchProgress | None = None) -> tuple[str, int]:
     """SHA-256 and size of what is in `target` then. A wrong file is deleted, a broken one is kept."""
     tried = 0
     while True:
@@ -73,7 +67,7 @@ def download(
                     "no_network",
                     f"{remote.address} cannot be downloaded: {cut} Try again to continue the download.",
                 ) from None
-            sleep(_PAUSES[tried])
+            time.sleep(_PAUSES[tried])
     digest, size = digest_of(target), _size(target)
     if remote.sha256 is not None and digest != remote.sha256:
         target.unlink()

@@ -215,7 +215,7 @@ def read_examples(
 
 
 def mapping_of(source: Source, file: ExampleFile) -> Mapping:
-    """Which column is what: as the file's settings say, or found out. InputError when nobody knows."""
+    """Which column is what: as the settings say, or detected. InputError when it cannot be detected."""
     if file.columns and file.format is None:
         return Mapping.by_hand(file.columns)
     rows = sample(source)

@@ -55,8 +55,8 @@ class NamedDataset:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What the cache knows of a file. `first_seen`: nobody had checked it; it was believed the first time."""
+class CacheEntry:
+    """A file of the cache. `first_seen`: it has no published hash, so its first one is trusted."""
 
     sha256: str
     bytes: int
@@ -148,7 +148,7 @@ def fetch_named(
 
 
 def known(name: str) -> NamedDataset:
-    """FetchProblem for a name that nobody knows."""
+    """FetchProblem for an unknown name."""
     every = named_datasets()
     if name not in every:
         raise FetchProblem(
@@ -163,7 +163,9 @@ def cache_of(name: str, home: Path | None = None) -> Path:
     return home / "cache" / "datasets" / name
 
 
-def _fetch(file: NamedFile, cache: Path, before: Kept | None, progress: FetchProgress | None) -> Kept:
+def _fetch(
+    file: NamedFile, cache: Path, before: CacheEntry | None, progress: FetchProgress | None
+) -> CacheEntry:
     # An address that changed is another file, which nobody compared with the old one.
     pinned = before.sha256 if before is not None and before.address == file.address else None
     expected = file.sha256 or pinned
@@ -185,7 +187,7 @@ def _fetch(file: NamedFile, cache: Path, before: Kept | None, progress: FetchPro
     arrived.chmod(0o444)
     arrived.replace(cache / file.name)
     day = datetime.now(UTC).date().isoformat()
-    return Kept(digest, size, stored, file.address, day, first_seen=file.sha256 is None)
+    return CacheEntry(digest, size, stored, file.address, day, first_seen=file.sha256 is None)
 
 
 def _unpacked(packed: Path, target: Path, file: NamedFile) -> Path:
@@ -203,16 +205,16 @@ def _unpacked(packed: Path, target: Path, file: NamedFile) -> Path:
     return target
 
 
-def _is_there(path: Path, file: NamedFile, kept: Kept) -> bool:
+def _is_there(path: Path, file: NamedFile, kept: CacheEntry) -> bool:
     """Whole as far as its size tells; one that the table describes otherwise is fetched anew."""
     same = path.is_file() and path.stat().st_size == kept.stored_bytes
     return same and kept.address == file.address and (file.sha256 or kept.sha256) == kept.sha256
 
 
-def _read_record(cache: Path) -> dict[str, Kept]:
+def _read_record(cache: Path) -> dict[str, CacheEntry]:
     try:
         found = json.loads((cache / _RECORD).read_text(encoding="utf-8"))
-        return {name: Kept(**entry) for name, entry in found.items()}
+        return {name: CacheEntry(**entry) for name, entry in found.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, AttributeError) as problem:
@@ -222,7 +224,7 @@ def _read_record(cache: Path) -> dict[str, Kept]:
         ) from None
 
 
-def _write_record(cache: Path, record: Mapping[str, Kept]) -> None:
+def _write_record(cache: Path, record: Mapping[str, CacheEntry]) -> None:
     part = cache / f".{_RECORD}.part"
     part.write_text(json.dumps({name: asdict(kept) for name, kept in record.items()}, indent=1) + "\n")
     part.replace(cache / _RECORD)

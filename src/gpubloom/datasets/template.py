@@ -59,10 +59,6 @@ class ChatTemplate:
     source: str
     tokens: dict[str, str] = field(default_factory=dict)
     note: str | None = None
-    # What `rendering` has found out about it, by the roles of a conversation.
-    layouts: dict[tuple[tuple[str, bool], ...], Any] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
 
     @classmethod
     def plain(cls, eos: str = "") -> "ChatTemplate":
@@ -152,7 +148,7 @@ class ChatTemplate:
                 **self.tokens,
             )
         except TemplateLimit:
-            # The other rows would fare no better.
+            # The other rows would exceed the limit too.
             raise
         except TemplateError as problem:
             raise RowProblem(

@@ -34,7 +34,7 @@ def async_client(policy: Policy, **options: Any) -> httpx2.AsyncClient:
 
 
 class AnswerRefused(Exception):
-    """An answer that is too large, or packed although nobody asked for that."""
+    """The response is too large, or compressed although no compression was requested."""
 
 
 # With each request to a stranger whose answer is then read by `read_bounded`.

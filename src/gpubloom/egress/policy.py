@@ -11,7 +11,7 @@ Addresses that the operator gave elsewhere, such as HF_ENDPOINT, are passed as `
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
@@ -69,15 +69,15 @@ class Policy:
         more = {host.lower() for each in listed if each and (host := urlsplit(each).hostname)}
         return cls(hosts | more, networks)
 
-    def check_address(self, address: str, schemes: Iterable[str] = SCHEMES) -> tuple[str, int]:
+    def check_address(self, address: str) -> tuple[str, int]:
         """Host and port of an address with an allowed scheme; a literal IP address is checked already."""
         try:
             parts = urlsplit(address)
             host, port = parts.hostname, parts.port
         except ValueError:
             raise EgressRefused("This is not a valid address.") from None
-        if parts.scheme.lower() not in schemes or not host:
-            allowed = " or ".join(f"{scheme}://" for scheme in schemes)
+        if parts.scheme.lower() not in SCHEMES or not host:
+            allowed = " or ".join(f"{scheme}://" for scheme in SCHEMES)
             raise EgressRefused(f"This address cannot be used: it must start with {allowed} and name a host.")
         self.check_host(host)
         return host, port or _PORTS.get(parts.scheme.lower(), 0)

@@ -168,13 +168,13 @@ def local_model(
     try:
         remote = RemoteRepository.open(repository, revision=revision or None, token=token)
     except HubProblem as problem:
-        kept = _kept(model_folder, revision)
-        if problem.code == "no_network" and kept is None:
+        earlier = _earlier_download(model_folder, revision)
+        if problem.code == "no_network" and earlier is None:
             raise HubProblem(problem.code, f"There is no folder {name} here, and {problem}") from problem
-        if problem.code not in {"no_network", "not_installed"} or kept is None:
+        if problem.code not in {"no_network", "not_installed"} or earlier is None:
             raise
-        say(f"{problem} Using the earlier download {kept.name[:12]} instead.")
-        return kept
+        say(f"{problem} Using the earlier download {earlier.name[:12]} instead.")
+        return earlier
     target = model_folder / remote.commit
     if not target.is_dir():
         _fetch(remote, target, progress)
@@ -210,16 +210,16 @@ def _fetch(remote: RemoteRepository, target: Path, progress: Progress | None) ->
     return Fetched(remote.id, remote.commit, target, sum(file.size for file in files))
 
 
-def _kept(model_folder: Path, revision: str) -> Path | None:
+def _earlier_download(model_folder: Path, revision: str) -> Path | None:
     """An earlier download: of this commit, or the newest without `revision`."""
     if not model_folder.is_dir():
         return None
-    kept = [
+    earlier = [
         folder for folder in model_folder.iterdir() if folder.is_dir() and not folder.name.startswith(".")
     ]
     if revision:
-        kept = [folder for folder in kept if folder.name.startswith(revision)]
-    return max(kept, key=lambda folder: folder.stat().st_mtime, default=None)
+        earlier = [folder for folder in earlier if folder.name.startswith(revision)]
+    return max(earlier, key=lambda folder: folder.stat().st_mtime, default=None)
 
 
 def describe(folder: Path) -> dict[str, str]:

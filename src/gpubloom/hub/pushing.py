@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.hub.problems import HubProblem, hub_sentences, must_be_installed
-from gpubloom.hub.repositories import Kind, hub_api, hub_endpoint, hub_token
+from gpubloom.hub.repositories import hub_api, hub_endpoint, hub_token
 
 
 @dataclass(frozen=True)
@@ -17,15 +17,7 @@ class Pushed:
     revision: str
 
 
-def push_folder(
-    folder: Path,
-    repository: str,
-    *,
-    private: bool = True,
-    token: str | None = None,
-    kind: Kind = "model",
-    message: str = "Upload with GPU Bloom",
-) -> Pushed:
+def push_folder(folder: Path, repository: str, *, private: bool = True, token: str | None = None) -> Pushed:
     """Uploads every file of a folder. A repository that exists keeps its visibility and its other files."""
     must_be_installed()
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
@@ -40,13 +32,15 @@ def push_folder(
         )
     api: Any = hub_api(known)
     with hub_sentences(repository, endpoint):
-        api.create_repo(repository, repo_type=kind, private=private, exist_ok=True)
+        api.create_repo(repository, repo_type="model", private=private, exist_ok=True)
         try:
             commit = api.upload_folder(
-                repo_id=repository, folder_path=folder, commit_message=message, repo_type=kind
+                repo_id=repository,
+                folder_path=folder,
+                commit_message="Upload with GPU Bloom",
+                repo_type="model",
             )
         except RuntimeError as problem:
             # The library wraps an error with a large file.
             raise (problem.__cause__ or problem) from None
-    api_path = repository if kind == "model" else f"{kind}s/{repository}"
-    return Pushed(repository, f"{endpoint}/{api_path}", str(commit.oid))
+    return Pushed(repository, f"{endpoint}/{repository}", str(commit.oid))

@@ -16,7 +16,7 @@ from gpubloom.offers.prices import Granularity
 LIMIT_FACTOR = 2.0
 # However short a job is, its machine has to start, and a checkpoint has to be saved before the limit.
 _SHORTEST_HOURS = 0.5
-# A job of which nobody knows how long it takes.
+# Used when the duration of a job is unknown.
 _UNKNOWN_HOURS = 1.0
 
 UNIT_SECONDS: dict[Granularity, float] = {"second": 1.0, "minute": 60.0, "hour": 3600.0}

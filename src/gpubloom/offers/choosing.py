@@ -77,7 +77,7 @@ def archetype_of(need: Need) -> Archetype:
 
 
 def weigh(need: Need, offer: Offer, asked: Constraints, reliability: float) -> float:
-    """Dollars that an offer comes to, with all that speaks against it."""
+    """The score of an offer in dollars, lower is better: its cost, and a penalty for each disadvantage."""
     paid = offer.cost.total.likely if offer.credit is None else offer.credit.to_pay.likely
     hours = offer.hours.likely + offer.wait_hours.likely
     worth = _AN_HOUR[asked.priority]

@@ -107,7 +107,7 @@ class Need:
         )
 
     @classmethod
-    def from_requirements(cls, found: Requirements, *, disk_gb: float = 50.0, data_gb: float = 1.0) -> "Need":
+    def from_requirements(cls, found: Requirements, *, data_gb: float = 1.0) -> "Need":
         """What was found in a script; the less sure a value is, the wider its span."""
         gpus = max(1, found.gpus.value)
         bf16 = found.dtype is not None and found.dtype.value == "bf16"
@@ -132,7 +132,6 @@ class Need:
             interactive=found.interactive.value,
             bf16=bf16,
             resumes=resumes,
-            disk_gb=disk_gb,
             data_gb=data_gb,
             # One GPU is what a script that says nothing gets, and no guess worth a label.
             assumed=tuple(

@@ -132,9 +132,15 @@ class PriceRow(_Entry):
         """What makes two rows the same thing to buy."""
         return self.provider, self.gpu, self.gpus, self.kind, self.region
 
+    def is_better_than(self, other: "PriceRow") -> bool:
+        """Of two rows with one key: a machine that is free before others, then the cheaper one."""
+        if self.availability != other.availability:
+            return self.availability == "immediate"
+        return self.hourly < other.hourly
+
     @property
     def assumed(self) -> bool:
-        """Nobody read this price anywhere."""
+        """The price is a guess: no source states it."""
         return self.confidence == "unread"
 
     def stale(self, now: datetime) -> bool:

@@ -163,14 +163,14 @@ class ServiceHttp:
         raise fault
 
     async def events(
-        self, path: str, *, query: Mapping[str, str | int] | None = None, seconds: float = _EVENT_SECONDS
+        self, path: str, *, query: Mapping[str, str | int] | None = None
     ) -> list[dict[str, Any]]:
         """What a stream of server-sent events holds so far. Such a stream stays open: it is read until
-        nothing new has come for `seconds`."""
+        nothing new has come for `_EVENT_SECONDS`."""
         await self.rate_limit.turn()
         found: list[dict[str, Any]] = []
         headers = {"Accept": "text/event-stream"}
-        timeout = httpx2.Timeout(self._timeout_seconds, read=seconds)
+        timeout = httpx2.Timeout(self._timeout_seconds, read=_EVENT_SECONDS)
         fault: Fault | None = None
         try:
             async with (

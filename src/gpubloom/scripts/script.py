@@ -11,7 +11,7 @@ from typing import Any
 
 from gpubloom.scripts.facts import Call, Facts, read_facts
 from gpubloom.scripts.notebooks import MAGIC, from_notebook, is_notebook
-from gpubloom.scripts.requirements import Confidence, Detected, Evidence, ScriptProblem
+from gpubloom.scripts.requirements import Detected, Evidence, ScriptProblem
 from gpubloom.scripts.source import SourceFile, parse
 from gpubloom.scripts.values import Known, Values
 
@@ -171,11 +171,10 @@ class Script:
         return found
 
 
-def detected(known: Known, confidence: Confidence | None = None, reason: str | None = None) -> Detected[Any]:
+def detected(known: Known) -> Detected[Any]:
     """A value of the script as an answer: stated, unless a condition had to be guessed on the way."""
-    sure: Confidence = "stated" if known.sure else "derived"
     return Detected[Any](
-        value=known.value, confidence=confidence or sure, evidence=known.evidence, reason=reason
+        value=known.value, confidence="stated" if known.sure else "derived", evidence=known.evidence
     )
 
 

@@ -234,7 +234,7 @@ def _library_default(script: Script, call: Call, value: int) -> Detected[int]:
 
 def dtype(script: Script) -> Detected[str] | None:
     """fp32, bf16 or fp16."""
-    for known in _said(script):
+    for known in _precision_values(script):
         word = known.value.tail if isinstance(known.value, Symbol) else str(known.value)
         if (name := _DTYPES.get(word.casefold())) is not None:
             return detected(Known(name, known.evidence, known.sure))
@@ -249,7 +249,7 @@ def dtype(script: Script) -> Detected[str] | None:
     return None
 
 
-def _said(script: Script) -> Iterator[Known]:
+def _precision_values(script: Script) -> Iterator[Known]:
     """Everything that may name a number format, the most telling first."""
     flags = [(flag, script.keyword(call, flag)) for call in hf_arguments(script) for flag in _FLAGS]
     yield from _switched_on(flags)

@@ -150,13 +150,12 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.settings = settings
     app.state.run_readings = RunReadings()
     app.state.prices = PriceBook(load_prices(settings.prices))
-    # Who takes offers of rented machines.
     app.state.offer_service = OfferService(settings, app.state.prices)
-    # Who still needs a dataset or a model.
+    # Each tells whether a dataset or a model is still in use.
     app.state.uses = (find_use,)
     app.state.mailer = Mailer(settings)
     app.state.oauth = configured_providers(settings)
-    # Who keeps the picture that a sign-in provider names.
+    # Stores the profile picture of a sign-in provider.
     app.state.take_over_picture = take_over
     install_problem_handlers(app)
 

@@ -115,15 +115,9 @@ class SentBundle:
         return f"python3 -c {shlex.quote(program)}"
 
 
-def send_bundle(
-    store: RunStore,
-    bundle: Bundle,
-    *,
-    mailbox: Mailbox | None = None,
-    life_seconds: float = REACH_LIFE_SECONDS,
-) -> SentBundle:
-    """Stores what is not stored yet and opens the mailbox. `life_seconds`: how long the job may wait for its
-    machine. Doing it again for an attempt that runs gives new addresses and disturbs nothing."""
+def send_bundle(store: RunStore, bundle: Bundle, *, mailbox: Mailbox | None = None) -> SentBundle:
+    """Stores what is not stored yet and opens the mailbox. A second call for an attempt that runs only signs
+    new addresses."""
     layout = JobLayout(bundle.spec.job_id, bundle.spec.attempt)
     mailbox = mailbox or Mailbox(store, layout)
     stored: list[tuple[str, str, str, bool]] = []
@@ -150,9 +144,9 @@ def send_bundle(
 
     def sign() -> SentBundle:
         addresses = store.addresses(
-            "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], life_seconds
+            "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], REACH_LIFE_SECONDS
         )
-        [report] = store.addresses("PUT", [layout.start_report], life_seconds)
+        [report] = store.addresses("PUT", [layout.start_report], REACH_LIFE_SECONDS)
         start = Start(
             job_id=bundle.spec.job_id,
             attempt=bundle.spec.attempt,
@@ -167,7 +161,7 @@ def send_bundle(
         text = _START.format(start=start.to_json()).encode()
         digest = hashlib.sha256(text).hexdigest()
         store.put(layout.start(digest), text)
-        [address] = store.addresses("GET", [layout.start(digest)], life_seconds)
+        [address] = store.addresses("GET", [layout.start(digest)], REACH_LIFE_SECONDS)
         return SentBundle(address, digest, report, sign)
 
     return sign()

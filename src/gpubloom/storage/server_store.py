@@ -107,7 +107,7 @@ class ServerStore:
         return self._folder / name
 
     def put(self, name: str, content: bytes | Path | BinaryIO) -> None:
-        with _said("written", name), self.begin(name) as file:
+        with _storage_errors("written", name), self.begin(name) as file:
             if isinstance(content, bytes):
                 file.write(content)
             elif isinstance(content, Path):
@@ -126,7 +126,7 @@ class ServerStore:
         return IncomingFile(self.path(name))
 
     def get(self, name: str, *, most: int | None = None) -> bytes | None:
-        with _said("read", name):
+        with _storage_errors("read", name):
             try:
                 with self.path(name).open("rb") as file:
                     if most is not None and os.fstat(file.fileno()).st_size > most:
@@ -136,13 +136,13 @@ class ServerStore:
                 return None
 
     def has(self, name: str) -> bool:
-        with _said("looked up", name):
+        with _storage_errors("looked up", name):
             return self.path(name).is_file()
 
     def sizes(self, folder: str) -> dict[str, int]:
         found: dict[str, int] = {}
         top = self.path(folder.rstrip("/"))
-        with _said("listed", folder):
+        with _storage_errors("listed", folder):
             for parent, _, files in os.walk(top):
                 for file in files:
                     if file.startswith("."):
@@ -157,12 +157,12 @@ class ServerStore:
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
-            with _said("deleted", name):
+            with _storage_errors("deleted", name):
                 self.path(name).unlink(missing_ok=True)
 
     def delete_folder(self, folder: str) -> None:
         top = self.path(folder.rstrip("/"))
-        with _said("deleted", folder):
+        with _storage_errors("deleted", folder):
             try:
                 shutil.rmtree(top)
             except FileNotFoundError:
@@ -212,7 +212,7 @@ def _text(method: str, name: str, expires: int, size: int) -> str:
 
 
 @contextmanager
-def _said(done: str, name: str) -> Iterator[None]:
+def _storage_errors(done: str, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as problem:

@@ -13,7 +13,7 @@ from gpubloom.errors import CodedError, InputError
 from gpubloom.storage.run_store import LONGEST_LIFE_SECONDS, Method
 
 _REQUEST_SECONDS = 60
-_SAID_IN_ERRORS = {
+_REASONS = {
     "RequestTimeTooSkewed": "the clock of this machine differs from the bucket's clock; correct the clock",
     "SignatureDoesNotMatch": "the secret key does not belong to this access key",
     "InvalidAccessKeyId": "the access key is unknown",
@@ -74,13 +74,13 @@ class Store:
         try:
             self._store: Any = _open(settings)
         except Exception as problem:
-            raise self._said("opened", "", problem) from problem
+            raise self._error("opened", "", problem) from problem
 
     def put(self, name: str, content: bytes | Path | BinaryIO) -> None:
         try:
             self._calls.put(self._store, name, content)
         except Exception as problem:
-            raise self._said("written", name, problem) from problem
+            raise self._error("written", name, problem) from problem
 
     def put_files(self, files: Mapping[str, Path]) -> None:
         for name, path in files.items():
@@ -96,7 +96,7 @@ class Store:
         except FileNotFoundError:
             return None
         except Exception as problem:
-            raise self._said("read", name, problem) from problem
+            raise self._error("read", name, problem) from problem
 
     def has(self, name: str) -> bool:
         try:
@@ -104,7 +104,7 @@ class Store:
         except FileNotFoundError:
             return False
         except Exception as problem:
-            raise self._said("looked up", name, problem) from problem
+            raise self._error("looked up", name, problem) from problem
         return True
 
     def sizes(self, folder: str) -> dict[str, int]:
@@ -113,7 +113,7 @@ class Store:
             found = self._calls.list(self._store, prefix=folder.rstrip("/") + "/")
             return {str(entry["path"]): int(entry["size"]) for chunk in found for entry in chunk}
         except Exception as problem:
-            raise self._said("listed", folder, problem) from problem
+            raise self._error("listed", folder, problem) from problem
 
     def delete(self, names: Sequence[str]) -> None:
         """What is not there is fine."""
@@ -123,7 +123,7 @@ class Store:
             except FileNotFoundError:
                 continue
             except Exception as problem:
-                raise self._said("deleted", name, problem) from problem
+                raise self._error("deleted", name, problem) from problem
 
     def delete_folder(self, folder: str) -> None:
         """Everything in a folder: `JobLayout.folder` for all that a job left."""
@@ -139,9 +139,9 @@ class Store:
         signed = self._calls.sign(self._store, method, list(names), timedelta(seconds=life_seconds))
         return [str(address) for address in signed]
 
-    def _said(self, done: str, name: str, problem: Exception) -> StorageError:
+    def _error(self, done: str, name: str, problem: Exception) -> StorageError:
         text = str(problem)
-        reason = next((said for word, said in _SAID_IN_ERRORS.items() if word in text), None)
+        reason = next((meaning for word, meaning in _REASONS.items() if word in text), None)
         if reason is None:
             # What the library says may quote a request; its kind tells enough.
             reason = f"unexpected answer ({type(problem).__name__})"

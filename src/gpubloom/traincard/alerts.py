@@ -1,7 +1,7 @@
 """Alerts of a run: messages to a person's webhook when it fails, diverges, stalls or ends, or says so itself.
 
 Rules look at the events that rank 0 has written, so an alert is never about something that was lost. A thread
-sends; the loop and the writer never wait for a network. A rule speaks once in an attempt (a stall once until
+sends; the loop and the writer never wait for a network. A rule sends once per attempt (a stall once until
 the loop moves again), and a process sends a limited number of messages. The message is what Slack,
 Mattermost and Discord's Slack address take (`text`), with fields for programs; with a secret it is signed.
 

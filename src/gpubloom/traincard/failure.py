@@ -275,7 +275,7 @@ def cause_of_signal(number: int, *, oom_kills: int | None = None) -> Cause | Non
     return CAUSES.get(_SIGNALS.get(number, ""))
 
 
-def error_fields(problem: BaseException, *, loss_is_finite: bool = True) -> dict[str, Any]:
+def error_fields(problem: BaseException) -> dict[str, Any]:
     """The fields of an `error` event."""
     trace = "".join(traceback.format_exception(problem))
     if len(trace) > _TRACEBACK_CHARACTERS:
@@ -288,7 +288,7 @@ def error_fields(problem: BaseException, *, loss_is_finite: bool = True) -> dict
     }
     if isinstance(problem, CodedError):
         fields["code"] = problem.code
-    fields.update(cause_fields(list(evidence_of(problem)), loss_is_finite=loss_is_finite))
+    fields.update(cause_fields(list(evidence_of(problem))))
     return fields
 
 

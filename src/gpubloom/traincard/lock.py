@@ -53,7 +53,8 @@ class RunLock:
     def acquire(cls, run_dir: str | os.PathLike[str], rank: int = 0, *, follows: bool = False) -> Self:
         """Takes the lock or raises RunInUseError; OSError when the folder cannot be written.
 
-        `follows`: only until somebody else wants it, for one who speaks for a script that does not itself.
+        `follows`: give the lock up when a Reporter wants it. For the agent, which reports for a script that
+        does not report itself.
         """
         path = RunFiles(run_dir).lock(rank)
         return cls(path, cls._taken(path, follows=follows))

@@ -38,6 +38,7 @@ FOLDER = ".sender"
 _EVERY_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _CLOSE_SECONDS = 30.0
+_WHOLE_RUN_SECONDS = 3600.0
 _REQUEST_SECONDS = 30.0
 _PART_BYTES = 1 << 20
 # A batch with less than this had room for all that was new: what came meanwhile can wait for the next turn.
@@ -139,7 +140,6 @@ class RunSender(threading.Thread):
         token: str,
         project: str,
         *,
-        name: str | None = None,
         every: float = _EVERY_SECONDS,
         tell: Callable[[str], None] | None = None,
     ) -> None:
@@ -152,7 +152,7 @@ class RunSender(threading.Thread):
                 f"{server} does not use https, so the token would travel in the clear. Use an https address."
             )
         self._run_dir, self._server, self._token = run_dir, server.rstrip("/"), token
-        self._project, self._name = project, name or run_dir.name
+        self._project, self._name = project, run_dir.name
         self._every, self._tell = every, tell or _tell
         self._folder = run_dir / FOLDER
         self._builder = DeltaBuilder(run_dir, _PART_BYTES, listing=_reported)
@@ -341,11 +341,11 @@ def _sentence(status: int, content: bytes) -> str:
     return f"the server answered {status}: {detail or 'no reason given'}".rstrip(".")
 
 
-def send_run(run_dir: Path, server: str, token: str, project: str, *, seconds: float = 3600.0) -> str:
+def send_run(run_dir: Path, server: str, token: str, project: str) -> str:
     """Send all of a run directory; returns the id of the run. SendRefusedError: it cannot be sent."""
     sender = RunSender(run_dir, server, token, project, every=1.0, tell=lambda line: None)
     sender.start()
-    if not sender.finish(seconds):
+    if not sender.finish(_WHOLE_RUN_SECONDS):
         raise SendRefusedError(sender.problem or "the server could not be reached")
     return sender.run_id
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from gpubloom.traincard.causes import CAUSES, FOLLOWS
-from gpubloom.traincard.diagnosis import Limits, diagnose
+from gpubloom.traincard.diagnosis import diagnose
 from gpubloom.traincard.findings import has_no_best
 from gpubloom.traincard.improvement import CHANGE, MARGIN, improvement_of
 from gpubloom.traincard.number_encoding import finite_or_none, plain
@@ -53,7 +53,6 @@ def snapshot(
     *,
     log_lines: int | None = None,
     now: float | None = None,
-    limits: Limits | None = None,
 ) -> dict[str, Any]:
     """A run as it stands. `run`: its directory, or a Reading of it that was brought up to date.
 
@@ -67,7 +66,7 @@ def snapshot(
     moment = reading.now() if now is None else now
     metrics, left_out = _metrics(reading, points)
     skipped = 0 if log_lines is None else max(0, len(reading.log) - log_lines)
-    findings = [_without_nan(finding.as_dict()) for finding in diagnose(reading, moment, limits)]
+    findings = [_without_nan(finding.as_dict()) for finding in diagnose(reading, moment)]
     improvement = improvement_of(reading, [each["kind"] for each in findings])
     return {
         "v": SNAPSHOT_VERSION,
@@ -215,7 +214,7 @@ def _group(name: str) -> str:
 
 
 def _curves(reading: Reading, name: str) -> list[tuple[int, int, Curve]]:
-    """Attempt, rank and curve of every line. Rank 0 speaks for the run; a few others are shown beside it."""
+    """Attempt, rank and curve of every line. Rank 0 stands for the run; a few others are shown too."""
     found = []
     for rank in reading.curves.ranks()[:_MOST_RANK_LINES]:
         curves = reading.curves.attempts(name, rank)

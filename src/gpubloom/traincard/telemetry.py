@@ -232,7 +232,7 @@ class Gpus:
                 ),
                 "power_limit": lambda card: nvml.nvmlDeviceGetEnforcedPowerLimit(card) / 1000,
             }
-            found.update(self._told(number, handle, readings))
+            found.update(self._readings_of(number, handle, readings))
         return found
 
     def look(self) -> dict[str, float]:
@@ -252,10 +252,12 @@ class Gpus:
                 "slowed_by_heat": lambda card: self._slowed(card, _SLOWED_BY_HEAT),
                 "slowed_by_power": lambda card: self._slowed(card, _SLOWED_BY_POWER),
             }
-            values.update(self._told(number, handle, readings))
+            values.update(self._readings_of(number, handle, readings))
         return values
 
-    def _told(self, number: int, handle: Any, readings: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    def _readings_of(
+        self, number: int, handle: Any, readings: Mapping[str, Callable[[Any], Any]]
+    ) -> dict[str, Any]:
         found = {}
         for name, read in readings.items():
             # Cards differ in what they tell: a passively cooled one has no fan, a laptop's may hide its

@@ -25,15 +25,13 @@ class UntrustedJsonError(InputError):
         super().__init__("not_json", sentence)
 
 
-def parse_untrusted(
-    content: bytes | bytearray | str, *, most_bytes: int, most_depth: int = MOST_DEPTH, finite: bool = True
-) -> Any:
+def parse_untrusted(content: bytes | bytearray | str, *, most_bytes: int, finite: bool = True) -> Any:
     """The value. `finite`: NaN and the infinities are refused, also as 1e999."""
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
     if len(data) > most_bytes:
         raise UntrustedJsonError(f"it is larger than {most_bytes:,} bytes")
-    if _is_deeper(data, most_depth):
-        raise UntrustedJsonError(f"it is nested more than {most_depth} levels deep")
+    if _is_deeper(data, MOST_DEPTH):
+        raise UntrustedJsonError(f"it is nested more than {MOST_DEPTH} levels deep")
     try:
         # Python would also guess UTF-16 and let surrogates through.
         text = data.decode()

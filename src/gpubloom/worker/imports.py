@@ -67,19 +67,19 @@ _FETCH_SECONDS = 2 * 24 * 3600.0
 _SLOWEST_BYTES_PER_SECOND = 2_000_000
 _LEAST_SECONDS = 300.0
 
-Kept = TypeVar("Kept", Dataset, Model)
+Imported = TypeVar("Imported", Dataset, Model)
 # What is seen along the way, by the names of the row's columns.
 Seen = dict[str, Any]
 Work = Callable[[Database, Settings, Any, Seen], Awaitable[dict[str, Any]]]
 
 
-def _waits(table: type[Kept], status: str) -> ColumnElement[bool]:
+def _waits(table: type[Imported], status: str) -> ColumnElement[bool]:
     return and_(
         table.status == status, or_(table.lease_expires.is_(None), table.lease_expires < database_time())
     )
 
 
-async def waiting_people(session: AsyncSession, table: type[Kept], status: str) -> list[UUID]:
+async def waiting_people(session: AsyncSession, table: type[Imported], status: str) -> list[UUID]:
     """Who has rows that wait in a status; first whose row has waited longest."""
     oldest = func.min(table.updated_at)
     people = select(table.user_id).where(_waits(table, status)).group_by(table.user_id).order_by(oldest)
@@ -87,8 +87,8 @@ async def waiting_people(session: AsyncSession, table: type[Kept], status: str) 
 
 
 async def claim(
-    session: AsyncSession, table: type[Kept], status: str, worker: str, *, user_id: UUID | None = None
-) -> Kept | None:
+    session: AsyncSession, table: type[Imported], status: str, worker: str, *, user_id: UUID | None = None
+) -> Imported | None:
     """The row of this person, or of anybody, that has waited longest in a status and has no worker."""
     chosen = (
         select(table.id)
@@ -98,7 +98,7 @@ async def claim(
         .with_for_update(skip_locked=True)
         .scalar_subquery()
     )
-    claimed: Kept | None = await session.scalar(
+    claimed: Imported | None = await session.scalar(
         update(table)
         .where(table.id == chosen)
         .values(
@@ -111,7 +111,7 @@ async def claim(
 
 
 async def renew(
-    session: AsyncSession, table: type[Kept], row_id: UUID, token: UUID, seen: dict[str, Any]
+    session: AsyncSession, table: type[Imported], row_id: UUID, token: UUID, seen: dict[str, Any]
 ) -> bool:
     """Renew the lease and store the progress; returns whether the lease is still held."""
     renewed = await session.execute(
@@ -125,7 +125,7 @@ async def renew(
 
 
 async def settle(
-    session: AsyncSession, table: type[Kept], row_id: UUID, token: UUID, outcome: dict[str, Any]
+    session: AsyncSession, table: type[Imported], row_id: UUID, token: UUID, outcome: dict[str, Any]
 ) -> bool:
     """Write what came of it and give the lease up; nothing is written when it was lost."""
     freed = {"lease_token": None, "lease_expires": None, "worker": None}
@@ -139,7 +139,7 @@ async def settle(
     return settled.one_or_none() is not None
 
 
-async def holders(session: AsyncSession, table: type[Kept]) -> set[str]:
+async def holders(session: AsyncSession, table: type[Imported]) -> set[str]:
     """The workers that hold leases."""
     names = await session.scalars(
         select(table.worker).where(table.lease_expires > database_time()).distinct()
@@ -147,7 +147,7 @@ async def holders(session: AsyncSession, table: type[Kept]) -> set[str]:
     return {name for name in names if name is not None}
 
 
-async def expire(session: AsyncSession, table: type[Kept], workers: Collection[str]) -> None:
+async def expire(session: AsyncSession, table: type[Imported], workers: Collection[str]) -> None:
     """End the leases of workers that are known to be gone."""
     await session.execute(
         update(table)

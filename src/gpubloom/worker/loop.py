@@ -48,7 +48,7 @@ log = structlog.get_logger("bloom.worker")
 LOOK_SECONDS = 0.25
 ABANDONED_EVERY_SECONDS = 2.0
 SHOW_EVERY_SECONDS = 10.0
-# In a row. A row that somebody else deleted in the same moment is gone by the next try.
+# Consecutive failures. One can be a race with a row that was deleted meanwhile; ten are a bug.
 MOST_WRONG_STATEMENTS = 10
 
 
@@ -68,7 +68,7 @@ class WorkerLoop:
         self._poll_intervals = poll_intervals or PollIntervals()
         self._id: UUID = uuid4()
         self._name = f"{socket.gethostname()}:{os.getpid()}"
-        # None until the disk can keep it.
+        # None until it is stored on the disk.
         self._machine: str | None = None
         self.disk = MachineDisk(settings.home / "runs")
         self._shown_fault: DiskFault | None = None
@@ -86,7 +86,7 @@ class WorkerLoop:
         self._open(machine)
         await self._provider.open()
         trying = asyncio.create_task(asyncio.to_thread(self._try_confinement), name="try the sandbox")
-        await self._take_over_from_the_dead()
+        await self._expire_leases_of_dead_workers()
         preparing = asyncio.create_task(self._preparations.run(stopping), name="prepare datasets and models")
         reconciling = asyncio.create_task(
             keep_reconciling(self._settings, self._database, stopping),
@@ -105,11 +105,11 @@ class WorkerLoop:
                 try:
                     is_usable = await self.disk.is_usable()
                     if clock() - shown >= SHOW_EVERY_SECONDS or self.disk.fault != self._shown_fault:
-                        await self._show()
+                        await self._announce_machine()
                         shown = clock()
                     if clock() - looked >= ABANDONED_EVERY_SECONDS:
                         await come_back(self._settings, self._database, self._claimant, self._provider)
-                        await self._take_over_from_the_dead()
+                        await self._expire_leases_of_dead_workers()
                         await self._claim_abandoned()
                         looked = clock()
                     if is_usable:
@@ -139,7 +139,7 @@ class WorkerLoop:
             await self._stop()
 
     def _try_confinement(self) -> None:
-        """Before the first job asks: each trial takes a moment, and its answer is kept."""
+        """Find out which sandbox this machine allows, before the first job needs it; the result is cached."""
         if (reason := cgroup.delegate()) is not None:
             log.info("jobs have no control groups; their memory is watched instead", reason=reason)
         for sentence in server_warnings(self._settings.sandbox_mode):
@@ -156,7 +156,7 @@ class WorkerLoop:
                     raise
                 await self.disk.confirms(fault)
             with contextlib.suppress(SQLAlchemyError, OSError):
-                await self._show()
+                await self._announce_machine()
             await _wait(stopping, PROBE_SECONDS)
         return None
 
@@ -171,7 +171,7 @@ class WorkerLoop:
             self._settings, self._database, self._claimant, self._poll_intervals, self.disk
         )
 
-    async def _take_over_from_the_dead(self) -> None:
+    async def _expire_leases_of_dead_workers(self) -> None:
         """A worker of this machine that was killed cannot come back: its leases need not run out."""
         try:
             # A read first: an idle worker takes no write lock.
@@ -183,7 +183,7 @@ class WorkerLoop:
         except (SQLAlchemyError, OSError) as problem:
             log.warning("waiting for the leases of earlier workers to expire", reason=type(problem).__name__)
 
-    async def _show(self) -> None:
+    async def _announce_machine(self) -> None:
         assert self._hardware is not None
         async with self._database.write() as session:
             row = await session.get(Worker, self._id)
@@ -212,7 +212,7 @@ class WorkerLoop:
 
     async def _claim_queued(self) -> None:
         assert self._hardware is not None
-        while self.disk.fault is None and await self._something_waits():
+        while self.disk.fault is None and await self._has_queued_jobs():
             cpu = self._provider.reserve(0)
             side_slot = self._provider.reserve(0, side_slot=True)
             gpu = self._most_gpus()
@@ -249,7 +249,7 @@ class WorkerLoop:
                 return found
         return None
 
-    async def _something_waits(self) -> bool:
+    async def _has_queued_jobs(self) -> bool:
         # A read first: an idle worker takes no write lock.
         async with self._database.read() as session:
             waits = exists().where(TrainingJob.status == "queued", TrainingJob.target == "local")

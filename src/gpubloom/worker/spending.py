@@ -77,7 +77,7 @@ class Spending:
             at = await read_database_time(session)
             others = meter_of([each for each in rentals if each.id != rental_id])
             start = Meter((*others.attempts, Attempt(rental.provider, rate_of(rental), at.timestamp())))
-            limits = await limits_of(session, job, _told(job), at, lock=True)
+            limits = await limits_of(session, job, _sent_warnings(job), at, lock=True)
             decision = self._decide(start, limits, job, at)
             seconds = decision.seconds + self._checkpoint_seconds
             if decision.action == "stop":
@@ -104,7 +104,7 @@ class Spending:
                     note_instance(rental, by_database_clock(instance, at), at)
                 elif rental.state in BILLED:
                     meter(rental, at)
-            limits = await limits_of(session, job, _told(job), at)
+            limits = await limits_of(session, job, _sent_warnings(job), at)
             metered = meter_of(rentals)
             if is_over:
                 # Nothing is billed any more: what is left is what another machine like this could cost.
@@ -173,7 +173,9 @@ class Spending:
             for rental in rentals:
                 if rental.id == rental_id and rental.state in BILLED:
                     end_rental(rental, at, detail)
-            await self._tell(session, job, rentals, await limits_of(session, job, _told(job), at), at)
+            await self._tell(
+                session, job, rentals, await limits_of(session, job, _sent_warnings(job), at), at
+            )
 
         await self._transaction(ended)
 
@@ -202,7 +204,7 @@ class Spending:
         at: datetime,
     ) -> None:
         total = math.fsum(rental.cost for rental in rentals)
-        told = set(_told(job))
+        told = set(_sent_warnings(job))
         summary = read_summary(job.summary)
         before = summary.model_copy()
         summary.waiting = None
@@ -247,7 +249,7 @@ def cost_of(job: TrainingJob, rentals: Sequence[Rental], told: list[int]) -> Cos
     )
 
 
-def _told(job: TrainingJob) -> list[int]:
+def _sent_warnings(job: TrainingJob) -> list[int]:
     return (read_summary(job.summary).cost or Cost()).warnings
 
 

@@ -5,7 +5,7 @@ what an instance, or the build of its image, printed. Both are read until the ag
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Instance
@@ -34,12 +34,10 @@ _ANOTHER_MACHINE_MAY_DO = {
 class StartProgress:
     """Of one attempt. `timeout_seconds`: how long a machine may be silent before it is terminated."""
 
-    def __init__(
-        self, attempt: RemoteAttempt, timeout_seconds: float, clock: Callable[[], float] = time.time
-    ) -> None:
-        self._attempt, self._clock = attempt, clock
+    def __init__(self, attempt: RemoteAttempt, timeout_seconds: float) -> None:
+        self._attempt = attempt
         self._layout = JobLayout(str(attempt.job.id), attempt.job.attempt)
-        self._began = clock()
+        self._began = time.time()
         self._rented: float | None = None
         self._seen_running: float | None = None
         self._where = ""
@@ -79,7 +77,7 @@ class StartProgress:
 
     async def look(self, instance: Instance | None) -> bool:
         """Read what is new; returns whether there was any sign of life. `instance`: if it was seen now."""
-        now = self._clock()
+        now = time.time()
         if instance is not None and self._rented is None:
             self._rented = now
         if instance is not None:
@@ -114,7 +112,7 @@ class StartProgress:
         if found == self._report or not found.stages:
             return False
         if self._shift is None:
-            ahead = found.lines[-1].at - self._clock()
+            ahead = found.lines[-1].at - time.time()
             self._shift = -ahead if abs(ahead) > _CLOCKS_AGREE_SECONDS else 0.0
         self._report = found
         return True
@@ -125,7 +123,7 @@ class StartProgress:
         except ProviderError:
             return False
         known = {text for _, text in self._console}
-        now = self._clock()
+        now = time.time()
         new = [(now, text) for line in lines if (text := storable(line)[:_LONGEST_LINE]) not in known]
         self._console = (*self._console, *new)[-_MOST_LINES:]
         return bool(new)

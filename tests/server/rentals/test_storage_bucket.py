@@ -23,10 +23,8 @@ _STEPS = ["write", "list", "upload", "delete"]
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    server = S3Server(tmp_path_factory.mktemp("s3"))
-    server.start()
-    yield server
-    server.stop()
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def _loopback_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _body(s3: S3Server, **changes: Any) -> dict[str, Any]:
     about = {"bucket": "bucket", "access_key": KEY, "secret_key": SECRET, "region": "us-east-1"}
-    return {**about, "endpoint": f"http://127.0.0.1:{s3.port}", **changes}
+    return {**about, "endpoint": s3.address, **changes}
 
 
 @pytest.mark.long
@@ -112,9 +110,7 @@ def test_an_endpoint_in_a_private_network_is_refused(
 def test_no_other_field_leads_to_another_host_than_the_endpoint(
     server: Server, admin: User, bucket: S3Server, changes: dict[str, str]
 ) -> None:
-    changes = {
-        name: value.replace("%s", f"http://127.0.0.1:{bucket.port}") for name, value in changes.items()
-    }
+    changes = {name: value.replace("%s", bucket.address) for name, value in changes.items()}
     answer = server.signed_in(admin).put(_ROUTE, json={**_body(bucket), "endpoint": "", **changes})
     [write, *_] = answer.json()["steps"]
     assert write["ok"] is False

@@ -57,7 +57,7 @@ class Renter(Machine):
                 "storage_bucket": "bucket",
                 "storage_key": BUCKET_KEY,
                 "storage_secret": SecretStr(SECRET),
-                "storage_endpoint": f"http://127.0.0.1:{bucket.port}",
+                "storage_endpoint": bucket.address,
                 "storage_prefix": uuid4().hex,
             }
         )

@@ -24,12 +24,7 @@ def test_without_capacity_the_job_takes_the_next_offer_within_its_budget(renter:
     renter.service.faults["submit"] = [full]
     job_id = renter.rent(toy={"steps": 10}, budget=500.0)
     _with_next_offer(renter, job_id)
-
-    async def scenario() -> TrainingJob:
-        async with renter.worker():
-            return await renter.until(job_id, "completed", "failed")
-
-    job = asyncio.run(scenario())
+    job = renter.run_until(job_id, "completed", "failed")
     assert (job.status, job.attempt, job.budget) == ("completed", 2, 500.0), job.error_message
     chain = [(rental.attempt, rental.gpu, rental.state, rental.detail) for rental in renter.rentals(job_id)]
     assert chain[0] == (1, "T4", "ended", "All T4 are rented.")

@@ -83,12 +83,7 @@ def test_a_machine_that_ended_before_its_launch_was_answered_is_not_rented_again
     """Some services do not find by its key what has ended; the bucket does."""
     renter.service.cuts, renter.service.forgets = {"submit"}, True
     job_id = renter.rent(toy={"steps": 5})
-
-    async def scenario() -> TrainingJob:
-        async with renter.worker():
-            return await renter.until(job_id, "completed", "failed")
-
-    job = asyncio.run(scenario())
+    job = renter.run_until(job_id, "completed", "failed")
     assert (job.status, job.attempt) == ("completed", 1), job.error_message
     _whole(renter, job_id, 5)
     assert (len(renter.service.rented), renter.service.calls.count("submit")) == (1, 1)
@@ -176,12 +171,7 @@ def test_a_machine_that_may_not_live_long_is_replaced_in_time(
     short = replace(toy_provider.PROVIDER.capabilities, longest_seconds=8.0)
     monkeypatch.setattr(toy_provider, "PROVIDER", replace(toy_provider.PROVIDER, capabilities=short))
     job_id = renter.rent(toy={"steps": 160, "seconds": 0.05, "save_every": 5})
-
-    async def scenario() -> TrainingJob:
-        async with renter.worker():
-            return await renter.until(job_id, "completed", "failed")
-
-    job = asyncio.run(scenario())
+    job = renter.run_until(job_id, "completed", "failed")
     assert job.status == "completed", job.error_message
     assert job.attempt >= 2
     _whole(renter, job_id, 160)
@@ -210,12 +200,7 @@ def test_budgets_of_projects_and_people_count_all_their_machines(renter: Renter,
 
 def test_the_longest_time_pauses_a_job_and_says_so(renter: Renter) -> None:
     job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02, "save_every": 10}, max_hours=12 / 3600)
-
-    async def scenario() -> TrainingJob:
-        async with renter.worker():
-            return await renter.until(job_id, "paused", "failed")
-
-    job = asyncio.run(scenario())
+    job = renter.run_until(job_id, "paused", "failed")
     assert (job.status, job.error_code) == ("paused", "time_limit")
 
 

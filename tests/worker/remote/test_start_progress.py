@@ -23,12 +23,7 @@ def _start(job: TrainingJob) -> StartState:
 
 def _ended(renter: Renter, **job: Any) -> TrainingJob:
     job_id = renter.rent(toy={"steps": 5, "seconds": 0.02}, **job)
-
-    async def scenario() -> TrainingJob:
-        async with renter.worker():
-            return await renter.until(job_id, "completed", "failed")
-
-    return asyncio.run(scenario())
+    return renter.run_until(job_id, "completed", "failed")
 
 
 @pytest.mark.long

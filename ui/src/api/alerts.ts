@@ -5,7 +5,7 @@ import type { components } from "./schema";
 
 export type AlertChannel = components["schemas"]["ChannelOut"];
 export type AlertRule = components["schemas"]["AlertRule"];
-export type NewAlertChannel = components["schemas"]["ChannelIn"];
+type NewAlertChannel = components["schemas"]["ChannelIn"];
 type ChannelChange = components["schemas"]["ChannelChange"];
 
 const ALL = ["alert-channels"];

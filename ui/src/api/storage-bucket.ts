@@ -8,7 +8,7 @@ type Schemas = components["schemas"];
 
 export type StorageBucket = Schemas["BucketOut"];
 export type BucketTest = Schemas["BucketTest"];
-export type NewBucket = Schemas["BucketIn"];
+type NewBucket = Schemas["BucketIn"];
 
 export const storageBucketQuery = queryOptions({
   queryKey: ["storage-bucket"],

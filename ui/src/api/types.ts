@@ -33,7 +33,6 @@ export type JobListItem = Schemas["JobListItem"];
 export type RunList = Schemas["RunList"];
 export type RunRow = Schemas["RunRow"];
 export type Overlay = Schemas["Overlay"];
-export type RunComparison = Schemas["Comparison"];
 export type RunView = Schemas["ViewOut"];
 export type RunViewBody = Schemas["ViewIn"];
 export type TrainConfig = NonNullable<Job["config"]>;

@@ -17,7 +17,7 @@ const FEW = 6;
 /** Where runs without a value stand: below the axis. */
 const MISSING_SHARE = -0.09;
 
-export const isMissing = (value: ParallelValue | undefined): boolean => value === null || value === undefined || (typeof value === "string" && NO_NUMBERS.has(value));
+const isMissing = (value: ParallelValue | undefined): boolean => value === null || value === undefined || (typeof value === "string" && NO_NUMBERS.has(value));
 
 /** The axis of a column. Numbers alone make an axis of numbers; anything else makes one of words. */
 export function axisOf(name: string, title: string, values: readonly (ParallelValue | undefined)[]): ParallelAxis {

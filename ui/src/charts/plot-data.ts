@@ -168,7 +168,7 @@ export type Picture = { columns: Column[]; data: [number[], ...(number | null | 
 
 type Drawn = { column: Column; x: number[]; y: number[] };
 
-export type PictureSettings = {
+type PictureSettings = {
   smoothing: number;
   positiveOnly: boolean;
   /** The part in view; all of it unless told. */

@@ -134,7 +134,7 @@ function drawCrosses(plot: uPlot, crosses: readonly Cross[], ratio: number) {
   ctx.restore();
 }
 
-export type Zoom = Range;
+type Zoom = Range;
 /** What lies under the cursor: a position on x, and the values of each line by its label. */
 export type Hovered = { x: number; values: Map<string, HoveredValue> };
 

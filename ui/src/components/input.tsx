@@ -64,6 +64,16 @@ export function GroupedSelect({ first, groups, className, ...rest }: GroupedSele
   );
 }
 
+/** The value once it has not changed for so long. */
+export function useDebounced<Value>(value: Value, milliseconds: number): Value {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), milliseconds);
+    return () => clearTimeout(timer);
+  }, [value, milliseconds]);
+  return settled;
+}
+
 const PAUSE = 250;
 
 type SearchBoxProps = { label: string; text: string; onSearch: (text: string) => void; busy?: boolean };

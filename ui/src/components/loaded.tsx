@@ -47,6 +47,17 @@ export function SkeletonRows({ rows = 4, className }: { rows?: number; className
   );
 }
 
+/** Three cards of about the height of what is coming. */
+export function SkeletonCards({ className }: { className: string }) {
+  return (
+    <div className="grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">
+      {[0, 1, 2].map((card) => (
+        <Skeleton key={card} className={cn("rounded-card", className)} />
+      ))}
+    </div>
+  );
+}
+
 type LoadedProps<T> = {
   query: Pick<UseQueryResult<T>, "data" | "error" | "isFetching" | "refetch">;
   skeleton: ReactNode;

@@ -1,6 +1,6 @@
 /** Notices and badges, and server texts with code between backticks. */
 import { cva, type VariantProps } from "class-variance-authority";
-import type { ComponentProps } from "react";
+import { type ComponentProps, useEffect, useRef } from "react";
 import { cn } from "./class-names";
 
 const badgeVariants = cva("inline-flex items-center gap-1.5 rounded-full border px-2 text-2xs leading-5 font-[540] whitespace-nowrap", {
@@ -36,6 +36,22 @@ const noticeVariants = cva("rounded-card border px-3.5 py-2.5 [&_a]:underline [&
 /** A few sentences that stay on the page, as opposed to a toast that passes. */
 export function Notice({ tone, className, ...rest }: ComponentProps<"div"> & VariantProps<typeof noticeVariants>) {
   return <div className={cn(noticeVariants({ tone }), className)} {...rest} />;
+}
+
+/** Why a form was not accepted. Takes the focus, so that a screen reader reads it and a person at the end of the form sees it. */
+export function FailureNotice({ failures }: { failures: readonly string[] }) {
+  const notice = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (failures.length > 0) notice.current?.focus();
+  }, [failures]);
+  if (failures.length === 0) return null;
+  return (
+    <Notice ref={notice} tabIndex={-1} tone="bad" role="alert" className="mb-3.5 grid gap-1 break-words">
+      {failures.map((failure) => (
+        <p key={failure}>{failure}</p>
+      ))}
+    </Notice>
+  );
 }
 
 /** A sentence of the server: what stands between backticks is to be typed. */

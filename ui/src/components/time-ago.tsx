@@ -27,15 +27,20 @@ export function exactTime(when: Date): string {
   return when.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
 }
 
+/** Milliseconds since 1970, read again `every` so many milliseconds; only once while `ticking` is false. */
+export function useNow(ticking = true, every = 1000): number {
+  const [now, setNow] = useState(() => Date.now());
+  useEffect(() => {
+    if (!ticking) return;
+    const timer = setInterval(() => setNow(Date.now()), every);
+    return () => clearInterval(timer);
+  }, [ticking, every]);
+  return now;
+}
+
 /** "3 hours ago", with the exact moment on hover; keeps itself true while the page stays open. */
 export function TimeAgo({ at }: { at: string }) {
-  const [now, setNow] = useState(() => new Date());
-
-  useEffect(() => {
-    const timer = setInterval(() => setNow(new Date()), 30_000);
-    return () => clearInterval(timer);
-  }, []);
-
+  const now = new Date(useNow(true, 30_000));
   const when = new Date(at);
   return (
     <time dateTime={at} title={exactTime(when)} className="whitespace-nowrap">

@@ -3,14 +3,31 @@
  * All of them are visible at once, so that a later success never hides a failure.
  */
 import { CircleCheck, TriangleAlert, X } from "lucide-react";
-import type { CSSProperties } from "react";
+import { type CSSProperties, useState } from "react";
 import { toast as sonner, Toaster } from "sonner";
+import { sentenceOf } from "@/api/problem";
 
 /** Says that something was done. */
 export const toast = (message: string) => void sonner.success(message);
 
 /** For failures that belong to no element of the page; all others are shown next to what failed. The same failure twice is one toast. */
 export const toastFailure = (message: string) => void sonner.error(message, { id: message, duration: Infinity });
+
+/** What a button does: `pending` while it runs. A failure becomes a toast. */
+export function useAction<Given extends unknown[]>(action: (...given: Given) => Promise<void>): { pending: boolean; run: (...given: Given) => void } {
+  const [pending, setPending] = useState(false);
+  async function run(...given: Given) {
+    setPending(true);
+    try {
+      await action(...given);
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+  return { pending, run: (...given) => void run(...given) };
+}
 
 export const dismissToasts = () => void sonner.dismiss();
 

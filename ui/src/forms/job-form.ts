@@ -111,7 +111,7 @@ export const NEW_PROJECT = "new";
 export const OTHER_GPU = "other";
 
 /** A dataset that is mixed in; an empty weight is the default. */
-export type MixedValues = { dataset_id: string; weight: string };
+type MixedValues = { dataset_id: string; weight: string };
 
 export type JobFormValues = {
   name: string;

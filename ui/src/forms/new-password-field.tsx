@@ -55,7 +55,7 @@ export function NewPasswordField({ typed, person, ...rest }: NewPasswordFieldPro
 
 const WORDS = ["Very weak", "Weak", "Too easy to guess", "Good", "Strong"];
 
-export function StrengthHint({ strength: { score, advice } }: { strength: PasswordStrength }) {
+function StrengthHint({ strength: { score, advice } }: { strength: PasswordStrength }) {
   const good = advice === null;
   return (
     <div className="mt-2">

@@ -28,7 +28,7 @@ export function projectsSearch(given: Record<string, unknown>): ProjectsSearch {
   };
 }
 
-export type JobsSearch = ProjectsSearch & { status?: string; project?: string };
+type JobsSearch = ProjectsSearch & { status?: string; project?: string };
 
 export function jobsSearch(given: Record<string, unknown>): JobsSearch {
   return { ...projectsSearch(given), status: text(given.status), project: text(given.project) };

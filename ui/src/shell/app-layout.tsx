@@ -14,7 +14,7 @@ import { Brand, PageOutlet } from "./page";
 import { CurrentUser } from "./session";
 
 /** Lets a keyboard pass over the navigation. Focus is moved by hand: a fragment in the address would confuse the router. */
-export function SkipLink() {
+function SkipLink() {
   return (
     <a
       href="#content"
@@ -30,7 +30,7 @@ export function SkipLink() {
 }
 
 /** After a change of page the keyboard continues in the new page, not at the link that led there. */
-export function useFocusOnNavigation() {
+function useFocusOnNavigation() {
   const { pathname } = useLocation();
   const content = useRef<HTMLElement>(null);
   const lastPath = useRef(pathname);

@@ -1,9 +1,11 @@
 /** Pages for errors and for unknown addresses. */
 import { useQueryErrorResetBoundary } from "@tanstack/react-query";
 import { type ErrorComponentProps, Link, useRouter } from "@tanstack/react-router";
-import { Compass, RefreshCw, TriangleAlert } from "lucide-react";
+import { Compass, type LucideIcon, RefreshCw, TriangleAlert } from "lucide-react";
+import type { ReactNode } from "react";
 import { sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
+import { Card } from "@/components/card";
 import { EmptyState } from "@/components/loaded";
 import { BarePage, usePageTitle } from "./page";
 
@@ -62,6 +64,28 @@ export function BarePageError(failure: ErrorComponentProps) {
     <BarePage>
       <PageError {...failure} />
     </BarePage>
+  );
+}
+
+type ItemNotFoundProps = { icon: LucideIcon; title: string; /** To the list in which the item was. */ link: ReactNode; children: ReactNode };
+
+/** In place of the page of a job, a dataset or a project that is not there. */
+export function ItemNotFound({ icon, title, link, children }: ItemNotFoundProps) {
+  return (
+    <Card>
+      <EmptyState
+        wholePage
+        icon={icon}
+        title={title}
+        action={
+          <Button asChild variant="primary">
+            {link}
+          </Button>
+        }
+      >
+        {children}
+      </EmptyState>
+    </Card>
   );
 }
 

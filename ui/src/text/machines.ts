@@ -7,9 +7,9 @@ import { clockText, sentence, valueText } from "./run-words";
 
 type Value = number | string | null;
 export type NodeNow = { host: string | null; gpus: readonly { index: number; name: string | null }[]; last: Readonly<Record<string, Value>> };
-export type RankNow = { rank: number; host: string | null; state: string; last_seen: number | null; step: number | null; step_seconds: number | null };
+type RankNow = { rank: number; host: string | null; state: string; last_seen: number | null; step: number | null; step_seconds: number | null };
 type RankValue = { rank: number; value: number | null };
-export type Spread = { name: string; mean: number | null; lowest: RankValue; highest: RankValue; spread: number | null };
+type Spread = { name: string; mean: number | null; lowest: RankValue; highest: RankValue; spread: number | null };
 
 export const GPU_COLUMNS = ["GPU", "Utilization", "VRAM", "Temperature", "Fan", "Power"] as const;
 export const MACHINE_COLUMNS = ["Machine", "CPU", "RAM", "Training process RAM", "Disk used", "Disk read / written", "Network received / sent"] as const;

@@ -8,7 +8,7 @@
 export type Packed = { path: string; file: Blob };
 
 /** What the format without its 64-bit extension can hold. */
-export const LARGEST_ZIP = 0xffff_ffff;
+const LARGEST_ZIP = 0xffff_ffff;
 const MOST_FILES = 0xffff;
 const UTF8_NAMES = 0x0800;
 /** The first day that the format knows. The same files make the same archive, so that an upload can go on. */

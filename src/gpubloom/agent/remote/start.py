@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
@@ -104,9 +104,7 @@ class Folders:
         return self.base / "post"
 
 
-def prepare(
-    start: Start, folders: Folders, link: Link, sleep: Callable[[float], None] = time.sleep
-) -> dict[str, str]:
+def prepare(start: Start, folders: Folders, link: Link) -> dict[str, str]:
     """Create the run directory, unless an earlier start did; returns its files with their hashes.
 
     Unavailable or Rejected: the bucket cannot be read. DamagedError: an object is not what was stored.
@@ -122,14 +120,14 @@ def prepare(
     job: dict[str, Any] | None = None
     for file in start.files:
         if file.role == "run":
-            _fetch(link, file, _inside(folders.run, file.path), sleep)
+            _fetch(link, file, _inside(folders.run, file.path))
         elif file.role == "job":
             target = folders.base / "job.json"
-            _fetch(link, file, target, sleep)
+            _fetch(link, file, target)
             job = read_json_object(target)
         elif file.role == "wheel":
             target = folders.base / PurePosixPath(file.path).name
-            _fetch(link, file, target, sleep)
+            _fetch(link, file, target)
             with zipfile.ZipFile(target) as wheel:
                 wheel.extractall(folders.site)
             environment["PYTHONPATH"] = str(folders.site)
@@ -161,7 +159,7 @@ def _is_here(file: StoredFile, target: Path) -> bool:
     return True
 
 
-def _fetch(link: Link, file: StoredFile, target: Path, sleep: Callable[[float], None]) -> None:
+def _fetch(link: Link, file: StoredFile, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if _is_here(file, target):
         if file.executable:
@@ -176,7 +174,7 @@ def _fetch(link: Link, file: StoredFile, target: Path, sleep: Callable[[float], 
 
     def wait(problem: Exception, pause: float) -> None:
         logger.warning("Could not download %s: %s. Trying again.", file.path, problem)
-        sleep(pause)
+        time.sleep(pause)
 
     retry(
         lambda: link.fetch(file.address, target, file.sha256),

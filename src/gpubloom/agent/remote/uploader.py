@@ -56,12 +56,11 @@ class Uploader:
         folders: Folders,
         link: Link,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
         report: StartReport | None = None,
     ) -> None:
         self._start, self._folders, self._link = start, folders, link
         self._report = report or StartReport(folders.base / "report", "", link)
-        self._clock, self._sleep = clock, sleep
+        self._clock = clock
         self._files = AgentFiles(folders.run)
         self._outbox = Outbox(folders.post, link, start.mailbox, clock)
         self._delta_builder = DeltaBuilder(folders.run, start.part_bytes, start.every, clock)
@@ -89,13 +88,13 @@ class Uploader:
             if ended_at is not None and self._clock() - ended_at > self._start.deliver:
                 logger.error("The rest of the run could not be uploaded in time. It stays on this machine.")
                 return NOT_DELIVERED
-            self._sleep(self.pause)
+            time.sleep(self.pause)
         return DELIVERED
 
     def prepare(self) -> None:
         """Download the job, unless that was done before."""
         self._report.begin("data", f"{len(self._start.files)} files to download")
-        known = prepare(self._start, self._folders, self._link, self._sleep)
+        known = prepare(self._start, self._folders, self._link)
         size = sum(path.stat().st_size for path in self._folders.base.rglob("*") if path.is_file())
         self._report.done("data", f"{len(self._start.files)} files, {size / 1e6:.1f} MB on the disk")
         if not self._outbox.state:

@@ -150,12 +150,6 @@ def price_rows(types: Iterable[TypeOnOffer], today: date) -> Iterator[PriceRow]:
                 read_on=today,
                 availability="immediate" if parts else "unavailable",
             )
-            if row.key not in rows or _better(row, rows[row.key]):
+            if row.key not in rows or row.is_better_than(rows[row.key]):
                 rows[row.key] = row
     yield from rows.values()
-
-
-def _better(row: PriceRow, other: PriceRow) -> bool:
-    if row.availability != other.availability:
-        return row.availability == "immediate"
-    return row.hourly < other.hourly

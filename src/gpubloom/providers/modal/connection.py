@@ -105,7 +105,7 @@ def give_up(task: "asyncio.Future[Result]") -> None:
     task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
 
 
-_LONGEST_SAID = 300
+_LONGEST_TEXT = 300
 
 
 class SaidNothing(Exception):
@@ -126,7 +126,7 @@ def modal_fault(problem: Exception, doing: str, hidden: Iterable[str]) -> Fault:
     """`doing` completes "Modal could not …". `hidden`: secrets that must not appear in the message."""
     import modal
 
-    said = _said(problem, hidden)
+    said = _error_text(problem, hidden)
     known = modal.exception
     if isinstance(problem, known.AuthError):
         return Fault(
@@ -173,9 +173,9 @@ def _exhausted(said: str) -> FaultKind:
     return "quota"
 
 
-def _said(problem: Exception, hidden: Iterable[str]) -> str:
+def _error_text(problem: Exception, hidden: Iterable[str]) -> str:
     text = " ".join(str(problem).split()) or type(problem).__name__
     for secret in hidden:
         if secret:
             text = text.replace(secret, "…")
-    return text if len(text) <= _LONGEST_SAID else f"{text[:_LONGEST_SAID]}…"
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"

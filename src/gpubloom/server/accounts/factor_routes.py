@@ -81,7 +81,9 @@ async def enable_totp(
             raise second_factors.wrong_code()
         codes = await second_factors.first_recovery_codes(session, principal.id)
         _record(session, principal, "totp.enabled")
-    after.add_task(mailer.send, _told(settings, principal, "An authenticator app was added to your account."))
+    after.add_task(
+        mailer.send, _change_email(settings, principal, "An authenticator app was added to your account.")
+    )
     return RecoveryCodes(recovery_codes=codes)
 
 
@@ -98,7 +100,8 @@ async def disable_totp(
     await second_factors.forget_unneeded_codes(session, principal.id)
     _record(session, principal, "totp.disabled")
     after.add_task(
-        mailer.send, _told(settings, principal, "The authenticator app was removed from your account.")
+        mailer.send,
+        _change_email(settings, principal, "The authenticator app was removed from your account."),
     )
 
 
@@ -118,7 +121,9 @@ async def replace_recovery_codes(
         )
     codes = await recovery_codes.replace_codes(session, principal.id)
     _record(session, principal, "recovery_codes.replaced")
-    after.add_task(mailer.send, _told(settings, principal, "New recovery codes were made for your account."))
+    after.add_task(
+        mailer.send, _change_email(settings, principal, "New recovery codes were made for your account.")
+    )
     return RecoveryCodes(recovery_codes=codes)
 
 
@@ -157,7 +162,7 @@ async def add_passkey(
         await passkeys.store(session, passkey)
         codes = await second_factors.first_recovery_codes(session, principal.id)
         _record(session, principal, "passkey.added", passkey=str(passkey.id))
-    after.add_task(mailer.send, _told(settings, principal, "A passkey was added to your account."))
+    after.add_task(mailer.send, _change_email(settings, principal, "A passkey was added to your account."))
     return AddedPasskey(passkey=PasskeyOut.model_validate(passkey), recovery_codes=codes)
 
 
@@ -184,7 +189,9 @@ async def delete_passkey(
     await passkeys.remove(session, principal.id, passkey_id)
     await second_factors.forget_unneeded_codes(session, principal.id)
     _record(session, principal, "passkey.deleted", passkey=str(passkey_id))
-    after.add_task(mailer.send, _told(settings, principal, "A passkey was deleted from your account."))
+    after.add_task(
+        mailer.send, _change_email(settings, principal, "A passkey was deleted from your account.")
+    )
 
 
 @router.get("/confirm")
@@ -224,5 +231,5 @@ def _record(session: AsyncSession, principal: Principal, action: str, **details:
     )
 
 
-def _told(settings: Settings, principal: Principal, event: str) -> Email:
+def _change_email(settings: Settings, principal: Principal, event: str) -> Email:
     return mail.factors_changed(settings.address, principal.user.email, principal.user.name, event)

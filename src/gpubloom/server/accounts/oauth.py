@@ -99,7 +99,7 @@ async def _leave(
     return link
 
 
-def _kept(cookie: str, provider: str) -> tuple[Attempt, str, str | None]:
+def _read_cookie(cookie: str, provider: str) -> tuple[Attempt, str, str | None]:
     try:
         name, state, verifier, nonce, destination, linking = json.loads(bytes.fromhex(cookie))
         attempt = Attempt(state=str(state), verifier=str(verifier), nonce=str(nonce))
@@ -143,7 +143,7 @@ async def come_back(
     known = _provider(request, provider)
     page = "/auth"
     try:
-        attempt, destination, linking = _kept(request.cookies.get(_cookie(settings), ""), known.name)
+        attempt, destination, linking = _read_cookie(request.cookies.get(_cookie(settings), ""), known.name)
         page = "/auth" if linking is None else SETTINGS_PAGE
         if not secrets.compare_digest(attempt.state.encode(), state.encode()):
             raise OAuthFailed("oauth_failed")

@@ -1,8 +1,7 @@
 """Invitations: one-time links with which a person creates an account even while sign-up is closed.
 
-An invitation speaks for the admin who sent it. It needs a fresh sign-in with a browser, so that no leaked API
-token can invite. It ends with its inviter's office: when the inviter is disabled, demoted or deleted, the
-invitation is void for good.
+An admin creates an invitation after a fresh sign-in in a browser, so that a leaked API token cannot invite.
+When that admin is disabled, demoted or deleted, the invitation becomes invalid for good.
 """
 
 from datetime import datetime

@@ -24,9 +24,9 @@ from gpubloom.server.administration.schemas import (
 )
 from gpubloom.server.administration.warnings import server_warnings
 from gpubloom.server.audit import record_apart
-from gpubloom.server.audit.maintenance import AskedFilter, export
+from gpubloom.server.audit.maintenance import FilterQuery, export
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
-from gpubloom.server.db.pages import AskedPage
+from gpubloom.server.db.pages import PageQuery
 
 router = APIRouter(tags=["administration"])
 
@@ -75,8 +75,8 @@ async def change_person(
 async def list_audit_events(
     principal: AdminPrincipal,
     session: ReadSession,
-    page: AskedPage,
-    wanted: AskedFilter,
+    page: PageQuery,
+    wanted: FilterQuery,
 ) -> AuditEvents:
     """List the audit trail, newest event first."""
     rows, total = await service.list_audit_events(session, page, wanted)
@@ -101,7 +101,7 @@ async def list_audit_events(
 
 @router.get("/audit-events/export", response_class=StreamingResponse)
 async def export_audit_events(
-    principal: AdminPrincipal, database: CurrentDatabase, wanted: AskedFilter
+    principal: AdminPrincipal, database: CurrentDatabase, wanted: FilterQuery
 ) -> StreamingResponse:
     """Download the audit trail as JSON lines, oldest event first, with the hash of every event."""
     await record_apart(

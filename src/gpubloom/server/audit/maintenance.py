@@ -66,7 +66,7 @@ class AuditFilter:
         return found
 
 
-def _asked(
+def _filter_query(
     actor_id: Annotated[UUID | None, Query(description="The user who acted.")] = None,
     action: Annotated[
         str,
@@ -80,7 +80,7 @@ def _asked(
     return AuditFilter(actor_id, action, project_id, since, until)
 
 
-AskedFilter = Annotated[AuditFilter, Depends(_asked)]
+FilterQuery = Annotated[AuditFilter, Depends(_filter_query)]
 
 
 async def export(database: Database, wanted: AuditFilter) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.datasets import reading, service
 from gpubloom.server.datasets.files import documents_file
-from gpubloom.server.datasets.routes import make_folder, shown
+from gpubloom.server.datasets.routes import create_once, shown
 from gpubloom.server.datasets.schemas import CutAgain, DatasetOut, DocumentOut, Documents, NewDocuments
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.idempotency import CurrentCreation
@@ -29,13 +29,13 @@ async def announce_documents(
 
     After the last byte, the documents are parsed in a sandbox and cut to passages, one row each.
     """
-    async with database.write() as session:
-        if (made_id := await creation.find_made(session)) is not None:
-            return await shown(settings, await service.get_dataset(session, principal, made_id))
-        dataset = await service.create_from_documents(session, principal, settings, body)
-        await creation.remember(session, dataset.id)
-    await make_folder(settings, dataset)
-    return await shown(settings, dataset)
+    return await create_once(
+        database,
+        settings,
+        principal,
+        creation,
+        lambda session: service.create_from_documents(session, principal, settings, body),
+    )
 
 
 @router.get("/{dataset_id}/documents")

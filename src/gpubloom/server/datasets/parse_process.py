@@ -19,7 +19,7 @@ from gpubloom.datasets.documents.archive import Member, members
 from gpubloom.datasets.documents.blocks import Document, DocumentProblem
 from gpubloom.datasets.documents.passages import cut
 from gpubloom.sandbox.landlock import Limits, confine_reader
-from gpubloom.server.datasets.read_process import readable, say
+from gpubloom.server.datasets.read_process import readable, send_line
 
 # Of one document. A thousand dense pages take half of it on a slow machine.
 CPU_SECONDS = 120.0
@@ -53,19 +53,19 @@ def main() -> None:
         found = members(Path(setup["path"]), setup["filename"])
     except DocumentProblem as problem:
         # The answer to the first question.
-        say(refused=f"{setup['filename']} {problem}", code=problem.code)
+        send_line(refused=f"{setup['filename']} {problem}", code=problem.code)
         return
     for line in sys.stdin:
         question = json.loads(line)
         if "parse" in question:
-            say(**_parse(found[question["parse"]], setup, question["bytes"]))
+            send_line(**_parse(found[question["parse"]], setup, question["bytes"]))
         elif "publish" in question:
             _publish(setup, question["publish"])
-            say(published=True)
+            send_line(published=True)
         elif "name" in question:
-            say(file=found[question["name"]].name, size=found[question["name"]].size)
+            send_line(file=found[question["name"]].name, size=found[question["name"]].size)
         else:
-            say(documents=len(found))
+            send_line(documents=len(found))
 
 
 def _parse(member: Member, setup: dict[str, Any], offset: int) -> dict[str, Any]:

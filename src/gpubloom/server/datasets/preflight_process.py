@@ -14,7 +14,7 @@ from gpubloom.datasets import ExampleFile, ModelFiles, Preflight, ReadingOptions
 from gpubloom.datasets.problems import TemplateLimit
 from gpubloom.errors import code_of
 from gpubloom.sandbox.landlock import Limits, confine_reader, with_links
-from gpubloom.server.datasets.read_process import say
+from gpubloom.server.datasets.read_process import send_line
 from gpubloom.server.storage.children import TEMPLATE_CPU_SECONDS
 
 _MEMORY_BYTES = 4 << 30
@@ -63,11 +63,11 @@ def main() -> None:
         )
     except ValueError as problem:
         code = problem.code if isinstance(problem, TemplateLimit) else code_of(problem)
-        say(refused=_named(str(problem), request)[:_LONGEST_SENTENCE], code=code)
+        send_line(refused=_named(str(problem), request)[:_LONGEST_SENTENCE], code=code)
     except MemoryError:
-        say(refused="The server does not have enough memory for this dataset.", code="cannot_be_read")
+        send_line(refused="The server does not have enough memory for this dataset.", code="cannot_be_read")
     else:
-        say(preflight=_shown(found, request))
+        send_line(preflight=_shown(found, request))
 
 
 def _shown(found: Preflight, request: dict[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ _LONGEST_NAME = 200
 _DEEPEST = 24
 
 
-def say(**fields: Any) -> None:
+def send_line(**fields: Any) -> None:
     """One line of the answer."""
     sys.stdout.write(json.dumps(_clean(fields)) + "\n")
     sys.stdout.flush()
@@ -108,7 +108,7 @@ def _inspect(source: Source, request: dict[str, Any]) -> None:
         nonlocal told
         if time.monotonic() - told > _TELL_EVERY_SECONDS:
             told = time.monotonic()
-            say(progress=min(1.0, behind / max(1, whole)))
+            send_line(progress=min(1.0, behind / max(1, whole)))
 
     try:
         with partial.open("x", encoding="utf-8") as file:
@@ -146,7 +146,7 @@ def _inspect(source: Source, request: dict[str, Any]) -> None:
         "kinds": {kind[:500]: count for kind, count in report.problems.kinds.items()},
         "first": [_problem(problem) for problem in report.problems.first],
     }
-    say(report=fields)
+    send_line(report=fields)
 
 
 def _detection(found: Detection) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _preview(source: Source, request: dict[str, Any]) -> None:
                 "cut": shown.cut,
             }
         )
-    say(
+    send_line(
         page={
             "total": page.total,
             "mapping_reason": reason,
@@ -274,9 +274,9 @@ def main() -> None:
             sentence = sentence.replace(request["model"], "the model")
         sentence = sentence.replace(str(path), request["filename"]).replace(path.name, request["filename"])
         code = problem.code if isinstance(problem, TemplateLimit) else "cannot_be_read"
-        say(refused=sentence[:2_000], code=code)
+        send_line(refused=sentence[:2_000], code=code)
     except MemoryError:
-        say(
+        send_line(
             refused=f"The server does not have enough memory to read {request['filename']}. Split the file.",
             code="cannot_be_read",
         )

@@ -1,13 +1,15 @@
 """The HTTP routes of datasets."""
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 from uuid import UUID
 
 import anyio.to_thread
 from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
 from gpubloom.server.accounts.shares import HOLDS_DOWNLOAD
 from gpubloom.server.audit import record_apart
 from gpubloom.server.datasets import reading, service
@@ -24,9 +26,9 @@ from gpubloom.server.datasets.schemas import (
     RowProblems,
 )
 from gpubloom.server.datasets.tables import Dataset
-from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
-from gpubloom.server.db.pages import AskedPage
-from gpubloom.server.idempotency import CurrentCreation
+from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession, WriteSession
+from gpubloom.server.db.pages import PageQuery
+from gpubloom.server.idempotency import Creation, CurrentCreation
 from gpubloom.server.models.service import folder_to_read
 from gpubloom.server.problems import Conflict
 from gpubloom.server.settings import Settings
@@ -56,7 +58,7 @@ async def list_datasets(
     principal: CurrentPrincipal,
     session: ReadSession,
     settings: CurrentSettings,
-    page: AskedPage,
+    page: PageQuery,
 ) -> Datasets:
     """List your datasets, newest first."""
     rows, total = await service.list_datasets(session, principal, page)
@@ -72,13 +74,13 @@ async def announce_dataset(
     creation: CurrentCreation,
 ) -> DatasetOut:
     """Create a dataset for a file. Upload the bytes of the file to /content, in pieces."""
-    async with database.write() as session:
-        if (made_id := await creation.find_made(session)) is not None:
-            return await shown(settings, await service.get_dataset(session, principal, made_id))
-        dataset = await service.create_dataset(session, principal, settings, body)
-        await creation.remember(session, dataset.id)
-    await make_folder(settings, dataset)
-    return await shown(settings, dataset)
+    return await create_once(
+        database,
+        settings,
+        principal,
+        creation,
+        lambda session: service.create_dataset(session, principal, settings, body),
+    )
 
 
 @router.post("/from-hub", status_code=201)
@@ -90,19 +92,32 @@ async def fetch_dataset(
     creation: CurrentCreation,
 ) -> DatasetOut:
     """Download a dataset from the Hugging Face Hub, by its id."""
+    return await create_once(
+        database,
+        settings,
+        principal,
+        creation,
+        lambda session: service.create_from_hub(session, principal, settings, body),
+    )
+
+
+async def create_once(
+    database: Database,
+    settings: Settings,
+    principal: Principal,
+    creation: Creation,
+    create: Callable[[AsyncSession], Awaitable[Dataset]],
+) -> DatasetOut:
+    """Create a dataset and its folder. A repeated request returns the dataset that the first one created."""
     async with database.write() as session:
         if (made_id := await creation.find_made(session)) is not None:
             return await shown(settings, await service.get_dataset(session, principal, made_id))
-        dataset = await service.create_from_hub(session, principal, settings, body)
+        dataset = await create(session)
         await creation.remember(session, dataset.id)
-    await make_folder(settings, dataset)
-    return await shown(settings, dataset)
-
-
-async def make_folder(settings: Settings, dataset: Dataset) -> None:
     # Only here: an upload to a dataset that was deleted must not bring its folder back.
     folder = dataset_folder(settings, dataset.id)
     await anyio.to_thread.run_sync(lambda: folder.mkdir(parents=True, exist_ok=True, mode=0o700))
+    return await shown(settings, dataset)
 
 
 @router.get("/{dataset_id}")

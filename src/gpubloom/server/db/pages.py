@@ -22,7 +22,7 @@ class Page:
     offset: int
 
 
-def _asked(
+def _page_query(
     search: Annotated[str, Query(max_length=120), Storable] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
@@ -30,7 +30,7 @@ def _asked(
     return Page(search.strip(), limit, offset)
 
 
-AskedPage = Annotated[Page, Depends(_asked)]
+PageQuery = Annotated[Page, Depends(_page_query)]
 
 
 async def read_page(

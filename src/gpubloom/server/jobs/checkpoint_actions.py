@@ -93,10 +93,11 @@ async def delete_checkpoint(
     """Delete a checkpoint and its files. A job that runs keeps its checkpoints itself."""
     async with _removal(settings, job_id) as removal, database.write() as session:
         job, _ = await service.lock_own_job(session, principal, job_id)
-        _must_rest(job)
+        _require_not_running(job)
+        # 404 unless the checkpoint is one of this job and still there.
         await subject_of(session, principal, settings, job_id, checkpoint_id)
         await removal.of(session, [await session.get_one(Checkpoint, checkpoint_id)])
-        await service.tell_of_change(session, principal, job, "training_job.checkpoint_deleted")
+        await service.record_change(session, principal, job, "training_job.checkpoint_deleted")
 
 
 @router.post("/resume")
@@ -110,11 +111,12 @@ async def resume_from_checkpoint(
     """Resume a job from one of its checkpoints. Checkpoints of later steps are deleted."""
     async with _removal(settings, job_id) as removal, database.write() as session:
         job, _ = await service.lock_own_job(session, principal, job_id)
-        _must_rest(job)
+        _require_not_running(job)
+        # 404 unless the checkpoint is one of this job and still there.
         await subject_of(session, principal, settings, job_id, checkpoint_id)
         chosen = await session.get_one(Checkpoint, checkpoint_id)
         later = [each for each in await service.list_checkpoints(session, job.id) if each.step > chosen.step]
-        resumed, project = await service.ask(session, principal, job_id, "resume", settings)
+        resumed, project = await service.request_action(session, principal, job_id, "resume", settings)
         await removal.of(session, later)
         resumed.newest_checkpoint = chosen.step
         return await job_out(session, settings, resumed, project)
@@ -176,7 +178,7 @@ def _branch_config(first: TrainingJob, changes: dict[str, float | int], step: in
     return TrainConfig.model_validate(config).model_dump(mode="json")
 
 
-def _must_rest(job: TrainingJob) -> None:
+def _require_not_running(job: TrainingJob) -> None:
     if job.status in ACTIVE or job.status == "queued":
         raise Conflict(
             f"The job is {job.status}. Pause the job first, then change its checkpoints.", code="wrong_state"

@@ -10,7 +10,7 @@ from sqlalchemy import func, or_, select
 from gpubloom.server.accounts.principal import CurrentPrincipal
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import ReadSession
-from gpubloom.server.db.pages import AskedPage
+from gpubloom.server.db.pages import PageQuery
 from gpubloom.server.jobs.schemas import CheckpointOfJob, CheckpointPage
 from gpubloom.server.jobs.service import visible_to
 from gpubloom.server.jobs.summary import CheckpointDetails, read_summary
@@ -25,7 +25,7 @@ router = APIRouter(tags=["jobs"])
 async def list_all_checkpoints(
     principal: CurrentPrincipal,
     session: ReadSession,
-    page: AskedPage,
+    page: PageQuery,
     project_id: Annotated[UUID | None, Query()] = None,
     best: Annotated[bool, Query(description="Return only the best checkpoint of each training job.")] = False,
 ) -> CheckpointPage:

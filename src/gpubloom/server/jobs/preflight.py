@@ -29,7 +29,7 @@ _KEPT = 20
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 
 
-def _request(settings: Settings, config: TrainConfig, inputs: Inputs) -> dict[str, Any]:
+def _request(config: TrainConfig, inputs: Inputs) -> dict[str, Any]:
     data = config.data
     if data.kind != "examples" or data.train_path is None or data.tokenizer.path is None:
         raise InvalidInput(
@@ -110,7 +110,7 @@ def _keep(path: Path, found: dict[str, Any]) -> None:
 
 async def run_preflight(settings: Settings, config: TrainConfig, inputs: Inputs) -> dict[str, Any]:
     """What the job would train on; InvalidInput says why it could not start."""
-    request = _request(settings, config, inputs)
+    request = _request(config, inputs)
     stored = await anyio.to_thread.run_sync(_stored_at, settings, request)
     if (found := await anyio.to_thread.run_sync(_read, stored)) is not None:
         return found
@@ -147,7 +147,7 @@ async def counted_data(settings: Settings, config: TrainConfig, inputs: Inputs) 
         return None
 
     def find() -> dict[str, Any] | None:
-        return _read(_stored_at(settings, _request(settings, config, inputs)))
+        return _read(_stored_at(settings, _request(config, inputs)))
 
     found = await anyio.to_thread.run_sync(find)
     if found is None:

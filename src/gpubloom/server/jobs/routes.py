@@ -13,7 +13,7 @@ from gpubloom.plan.tasks import TASK_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.scripts.task import script_task
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
-from gpubloom.server.db.pages import AskedPage
+from gpubloom.server.db.pages import PageQuery
 from gpubloom.server.jobs import listing, service
 from gpubloom.server.jobs.files import read_text, remove_run, run_directory
 from gpubloom.server.jobs.listing import JobFilter
@@ -47,7 +47,7 @@ _MOST_SHOWN = 1 << 20
 async def list_jobs(
     principal: CurrentPrincipal,
     session: ReadSession,
-    page: AskedPage,
+    page: PageQuery,
     kind: Annotated[
         list[Kind] | None,
         Query(
@@ -169,14 +169,14 @@ def _own_script(run_dir: Path, config: dict[str, Any]) -> Script:
     return Script(script=text, requirements=packages, config=task.model_dump_json(indent=2))
 
 
-async def _ask(
+async def _request_action(
     action: Action,
     job_id: UUID,
     principal: CurrentPrincipal,
     session: WriteSession,
     settings: CurrentSettings,
 ) -> JobOut:
-    job, project = await service.ask(session, principal, job_id, action, settings)
+    job, project = await service.request_action(session, principal, job_id, action, settings)
     return await job_out(session, settings, job, project)
 
 
@@ -185,7 +185,7 @@ async def pause(
     job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> JobOut:
     """Save a checkpoint, stop the run and free the device."""
-    return await _ask("pause", job_id, principal, session, settings)
+    return await _request_action("pause", job_id, principal, session, settings)
 
 
 @router.post("/jobs/{job_id}/resume")
@@ -193,7 +193,7 @@ async def resume(
     job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> JobOut:
     """Continue from the newest checkpoint."""
-    return await _ask("resume", job_id, principal, session, settings)
+    return await _request_action("resume", job_id, principal, session, settings)
 
 
 @router.post("/jobs/{job_id}/cancel")
@@ -201,7 +201,7 @@ async def cancel(
     job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> JobOut:
     """Stop the job for good. Checkpoints are kept."""
-    return await _ask("cancel", job_id, principal, session, settings)
+    return await _request_action("cancel", job_id, principal, session, settings)
 
 
 @router.post("/jobs/{job_id}/extend")

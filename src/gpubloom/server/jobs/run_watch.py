@@ -127,7 +127,7 @@ class RunWatch:
 
 
 @dataclass
-class _Kept:
+class _CachedReading:
     reading: Reading
     lock: threading.Lock
 
@@ -143,19 +143,19 @@ class RunReadings:
     ) -> None:
         self._most = most
         self._open = open_run or Reading
-        self._kept: OrderedDict[Path, _Kept] = OrderedDict()
+        self._cache: OrderedDict[Path, _CachedReading] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, run_dir: Path, use: Callable[[Reading], Result]) -> Result:
         """Bring the reading of a run up to date and use it. OSError, ValueError: the run cannot be read."""
         with self._lock:
-            kept = self._kept.setdefault(run_dir, _Kept(self._open(run_dir), threading.Lock()))
-            self._kept.move_to_end(run_dir)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        with kept.lock:
-            kept.reading.update()
-            return use(kept.reading)
+            cached = self._cache.setdefault(run_dir, _CachedReading(self._open(run_dir), threading.Lock()))
+            self._cache.move_to_end(run_dir)
+            while len(self._cache) > self._most:
+                self._cache.popitem(last=False)
+        with cached.lock:
+            cached.reading.update()
+            return use(cached.reading)
 
     def look(self, run_dir: Path, *, ended: bool) -> RunLook:
         """What there is to say about a run now."""

@@ -20,7 +20,7 @@ from gpubloom.server.jobs.states import (
     ENDED,
     Action,
     after,
-    check_can_be_asked,
+    check_action_allowed,
     name_of,
 )
 from gpubloom.server.jobs.summary import read_summary
@@ -123,7 +123,7 @@ async def queue_job(
     job.status, job.position = "queued", 0
     session.add(job)
     await session.flush()
-    await tell_of_change(session, principal, job, "training_job.created")
+    await record_change(session, principal, job, "training_job.created")
     return job
 
 
@@ -148,7 +148,7 @@ async def require_place(session: AsyncSession, principal: Principal, settings: S
         raise quota_exceeded(usage.total, settings, "a job needs room for its files")
 
 
-async def tell_of_change(session: AsyncSession, principal: Principal, job: TrainingJob, action: str) -> None:
+async def record_change(session: AsyncSession, principal: Principal, job: TrainingJob, action: str) -> None:
     """Record a change in the audit trail, and notify the viewers of the job."""
     record(
         session,
@@ -164,12 +164,12 @@ async def tell_of_change(session: AsyncSession, principal: Principal, job: Train
     await session.flush()
 
 
-async def ask(
+async def request_action(
     session: AsyncSession, principal: Principal, job_id: UUID, action: Action, settings: Settings
 ) -> tuple[TrainingJob, Project]:
     """Pause, resume or cancel: stored here, carried out by the worker that holds the lease."""
     job, project = await lock_own_job(session, principal, job_id)
-    check_can_be_asked(job.kind, action, job.config)
+    check_action_allowed(job.kind, action, job.config)
     if await is_lost(session, job, settings.machine_timeout):
         _change_lost(job, action)
     else:
@@ -186,7 +186,7 @@ async def ask(
         queue_again(job)
     elif job.status in ENDED:
         job.end_time = now()
-    await tell_of_change(session, principal, job, f"training_job.{action}")
+    await record_change(session, principal, job, f"training_job.{action}")
     return job, project
 
 
@@ -224,7 +224,7 @@ async def extend(
 ) -> tuple[TrainingJob, Project]:
     """Train a completed job further; its schedule is rebuilt for the new length."""
     job, project = await lock_own_job(session, principal, job_id)
-    check_can_be_asked(job.kind, "extend", job.config)
+    check_action_allowed(job.kind, "extend", job.config)
     status = after("extend", job.status)
     config = dict(job.config)
     if epochs is None and max_steps is None:
@@ -267,7 +267,7 @@ async def extend(
     job.want = "run"
     job.control_version += 1
     queue_again(job)
-    await tell_of_change(session, principal, job, "training_job.extend")
+    await record_change(session, principal, job, "training_job.extend")
     return job, project
 
 
@@ -276,26 +276,26 @@ async def change_settings(
 ) -> tuple[TrainingJob, Project]:
     """Change live settings. The run applies them at its next step."""
     job, project = await lock_own_job(session, principal, job_id)
-    check_can_be_asked(job.kind, "settings", job.config)
+    check_action_allowed(job.kind, "settings", job.config)
     if job.status in ENDED:
         raise Conflict(f"The job is {job.status}. Its settings can no longer be changed.", code="wrong_state")
     job.settings = {**job.settings, **settings}
     job.control_version += 1
-    await tell_of_change(session, principal, job, "training_job.settings")
+    await record_change(session, principal, job, "training_job.settings")
     return job, project
 
 
 async def save_now(session: AsyncSession, principal: Principal, job_id: UUID) -> tuple[TrainingJob, Project]:
     """Ask for a checkpoint at the next step."""
     job, project = await lock_own_job(session, principal, job_id)
-    check_can_be_asked(job.kind, "save", job.config)
+    check_action_allowed(job.kind, "save", job.config)
     if job.status != "running":
         raise Conflict(
             f"The job is {job.status}. Only a running job can save a checkpoint.", code="wrong_state"
         )
     job.saves += 1
     job.control_version += 1
-    await tell_of_change(session, principal, job, "training_job.save")
+    await record_change(session, principal, job, "training_job.save")
     return job, project
 
 

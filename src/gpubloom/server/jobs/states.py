@@ -109,7 +109,7 @@ def name_of(kind: Kind) -> str:
     return _NAMES[kind]
 
 
-def check_can_be_asked(
+def check_action_allowed(
     kind: Kind, what: Action | Literal["settings", "save"], config: Mapping[str, Any]
 ) -> None:
     """Raises Conflict if this kind of job, or this job, does not support the action."""

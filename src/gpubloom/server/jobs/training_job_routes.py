@@ -14,7 +14,7 @@ from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.accounts.shares import HOLDS_STREAM
 from gpubloom.server.db.database import CurrentDatabase, ReadSession
-from gpubloom.server.db.pages import AskedPage, read_page
+from gpubloom.server.db.pages import PageQuery, read_page
 from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.jobs import launch_routes, service
 from gpubloom.server.jobs.launch import CurrentOfferService
@@ -40,7 +40,7 @@ router = APIRouter(prefix="/training-jobs", tags=["training jobs"])
 async def list_training_jobs(
     principal: CurrentPrincipal,
     session: ReadSession,
-    page: AskedPage,
+    page: PageQuery,
     project_id: Annotated[UUID | None, Query(alias="projectId")] = None,
 ) -> CamelJobs:
     """List the user's training jobs, newest first."""

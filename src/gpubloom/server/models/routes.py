@@ -11,7 +11,7 @@ from fastapi import APIRouter, BackgroundTasks, Request, Response
 from gpubloom.hub.catalogue import USUAL_SETTING, catalogue
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession, WriteSession
-from gpubloom.server.db.pages import AskedPage
+from gpubloom.server.db.pages import PageQuery
 from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.models import service
 from gpubloom.server.models.checks import CheckFailed, check_folder
@@ -65,7 +65,7 @@ async def list_models(
     principal: CurrentPrincipal,
     session: ReadSession,
     settings: CurrentSettings,
-    page: AskedPage,
+    page: PageQuery,
 ) -> Models:
     """List your models, newest first."""
     rows, total = await service.list_models(session, principal, page)

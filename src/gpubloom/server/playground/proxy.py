@@ -47,8 +47,8 @@ class NotReady(Problem):
 
     status, code = 503, "not_ready"
 
-    def __init__(self, detail: str, *, retry_after: int = 5) -> None:
-        super().__init__(detail, headers={"Retry-After": str(retry_after)})
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, headers={"Retry-After": "5"})
 
 
 _REFUSALS: dict[int, type[Problem]] = {400: MalformedRequest, 404: NotFound, 413: TooLarge, 422: InvalidInput}

@@ -74,13 +74,13 @@ async def open_playground(
             return existing, subject.project
         if not stopping:
             # It holds weights from before the training went on, or another checkpoint beside it.
-            await jobs.ask(session, principal, existing.id, "cancel", settings)
+            await jobs.request_action(session, principal, existing.id, "cancel", settings)
         # A new one takes its place when it is gone.
         existing = None
     fields = {"kind": "serve", "idle_minutes": wanted.idle_minutes, "other": other}
     if existing is None:
         return await create_task(session, principal, subject, fields, settings), subject.project
-    job, project = await jobs.ask(session, principal, existing.id, "reopen", settings)
+    job, project = await jobs.request_action(session, principal, existing.id, "reopen", settings)
     job.config = read_task({**job.config, **fields, "model": str(subject.path)}).model_dump(mode="json")
     return job, project
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import ReadSession, WriteSession
-from gpubloom.server.db.pages import AskedPage
+from gpubloom.server.db.pages import PageQuery
 from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.projects import service
 from gpubloom.server.projects.schemas import CamelProjectIn, ProjectChange, ProjectOut, Projects
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/projects", tags=["projects"])
 async def list_projects(
     principal: CurrentPrincipal,
     session: ReadSession,
-    page: AskedPage,
+    page: PageQuery,
 ) -> Projects:
     """List the user's projects, last changed first."""
     rows, total = await service.list_projects(session, principal, page)

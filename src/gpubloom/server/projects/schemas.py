@@ -1,4 +1,4 @@
-"""The JSON of projects. Their address speaks camelCase, as the product's first description does."""
+"""The JSON of projects: in camelCase, as in the product's first description."""
 
 from datetime import datetime
 from typing import Annotated

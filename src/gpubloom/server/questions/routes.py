@@ -10,7 +10,7 @@ from pydantic import Field
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.datasets.files import rejected_file
 from gpubloom.server.datasets.reading import read_problems
-from gpubloom.server.datasets.routes import make_folder, shown
+from gpubloom.server.datasets.routes import create_once, shown
 from gpubloom.server.datasets.schemas import DatasetOut
 from gpubloom.server.datasets.service import get_dataset
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
@@ -55,13 +55,13 @@ async def order_questions(
 
     A worker sends each passage to the endpoint. Answers that are not the asked JSON are rejected.
     """
-    async with database.write() as session:
-        if (made_id := await creation.find_made(session)) is not None:
-            return await shown(settings, await get_dataset(session, principal, made_id))
-        dataset = await service.create_questions(session, principal, settings, dataset_id, body)
-        await creation.remember(session, dataset.id)
-    await make_folder(settings, dataset)
-    return await shown(settings, dataset)
+    return await create_once(
+        database,
+        settings,
+        principal,
+        creation,
+        lambda session: service.create_questions(session, principal, settings, dataset_id, body),
+    )
 
 
 @router.post("/{dataset_id}/questions/stop")

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from gpubloom.plan import TrainConfig
-from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import CurrentDatabase, Database
 from gpubloom.server.jobs.launch import (
     CurrentOfferService,
@@ -19,7 +19,7 @@ from gpubloom.server.jobs.launch import (
 )
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import Dollars, FailoverPreference, Hours, JobOut, OfferTaken
-from gpubloom.server.jobs.service import get_job, lock_own_job, queue_again, tell_of_change
+from gpubloom.server.jobs.service import get_job, lock_own_job, queue_again, record_change
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, after, name_of
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.problems import Conflict
@@ -56,7 +56,7 @@ async def move_job(
         job, _ = await get_job(session, principal, job_id)
         _check_can_move(job)
         offer = None if body.offer is None else await offer_service.take(session, principal, body.offer)
-    changes = await _changes(database, principal, job, offer)
+    changes = await _changes(database, job, offer)
     failover = None
     if offer is not None:
         budget = job.budget if body.budget is None else body.budget
@@ -81,7 +81,7 @@ async def move_job(
         # The person chose this machine; the offers of an earlier choice do not follow it.
         job.failover = failover
         set_default_limits(job)
-        await tell_of_change(session, principal, job, "training_job.moved")
+        await record_change(session, principal, job, "training_job.moved")
         return await job_out(session, settings, job, project)
 
 
@@ -95,9 +95,7 @@ def _check_can_move(job: TrainingJob) -> None:
         after("resume", job.status)
 
 
-async def _changes(
-    database: Database, principal: Principal, job: TrainingJob, offer: dict[str, Any] | None
-) -> dict[str, Any]:
+async def _changes(database: Database, job: TrainingJob, offer: dict[str, Any] | None) -> dict[str, Any]:
     """What differs in the job's row; a training is planned anew for the GPU that it gets."""
     where = {"target": "local" if offer is None else offer["target"], "offer": offer}
     if offer is None:

@@ -178,7 +178,7 @@ class OfferService:
 
 
 def _costs(offer: Mapping[str, Any]) -> float:
-    """What is expected; nothing where nobody knows how long the job takes."""
+    """The expected cost; 0 when the duration of the job is unknown."""
     return float((offer.get("estimate") or {}).get("likely", 0.0))
 
 

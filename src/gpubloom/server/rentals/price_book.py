@@ -67,7 +67,7 @@ class PriceBook:
         return self._made
 
     def _with(self, rows: list[dict[str, object]]) -> PriceTable:
-        # SkyPilot also speaks of clouds of which nothing else is known here.
+        # SkyPilot also lists clouds that the price table does not describe.
         known = [row for row in rows if row.get("provider") in self._shipped.providers]
         try:
             return self._shipped.with_rows([PriceRow.model_validate(row) for row in known])

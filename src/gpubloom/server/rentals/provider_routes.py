@@ -14,7 +14,7 @@ from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSessi
 from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.rentals import connections
 from gpubloom.server.rentals.credentials import open_provider, seal, usable
-from gpubloom.server.rentals.reconciling import look
+from gpubloom.server.rentals.reconciling import reconcile_accounts
 from gpubloom.server.rentals.schemas import (
     ConnectionOut,
     Connections,
@@ -113,7 +113,7 @@ async def reconcile_providers(
 ) -> Reconciled:
     """Terminate machines at your providers that no job owns. Workers also do this every few minutes."""
     await _RECONCILES.count(database, str(principal.id))
-    ended, unseen = await look(database, settings, user_id=principal.id)
+    ended, unseen = await reconcile_accounts(database, settings, user_id=principal.id)
     await record_apart(
         database,
         "provider.reconciled",

@@ -49,22 +49,22 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Unseen:
+class Unchecked:
     """A provider that could not be checked: its running machines are unknown."""
 
     provider: str
     reason: str
 
 
-async def reconcile(database: Database, settings: Settings, *, user_id: UUID | None = None) -> list[Ended]:
-    """Check every connected provider of all users, or of one user; returns the terminated machines."""
-    return (await look(database, settings, user_id=user_id))[0]
+async def reconcile(database: Database, settings: Settings) -> list[Ended]:
+    """Check every connected provider of all users; returns the terminated machines."""
+    return (await reconcile_accounts(database, settings))[0]
 
 
-async def look(
+async def reconcile_accounts(
     database: Database, settings: Settings, *, user_id: UUID | None = None
-) -> tuple[list[Ended], list[Unseen]]:
-    """The same, and which services could not be looked at."""
+) -> tuple[list[Ended], list[Unchecked]]:
+    """The same for all users or for one, and which providers could not be checked."""
     async with database.read() as session:
         statement = select(ProviderCredential)
         if user_id is not None:
@@ -72,7 +72,7 @@ async def look(
         credentials = list(await session.scalars(statement))
         installation = await installation_name(session)
     ended: list[Ended] = []
-    unseen: list[Unseen] = []
+    unchecked: list[Unchecked] = []
     for credential in credentials:
         alarm = StillBilled(database, settings, credential.user_id, credential.provider)
         try:
@@ -80,16 +80,18 @@ async def look(
                 open_provider, settings, credential.user_id, credential.provider, credential.sealed
             )
         except ProviderError as problem:
-            unseen.append(_unseen(credential, str(problem)))
+            unchecked.append(_unchecked(credential, str(problem)))
             await alarm.raise_for(problem)
             continue
         try:
             async with asyncio.timeout(_LONGEST_SECONDS):
-                account = _Look(database, credential.user_id, credential.provider, installation, cloud, ended)
-                await account.at_machines()
-                await account.at_rows()
-                await account.at_bills()
-                await account.at_stores()
+                account = _Account(
+                    database, credential.user_id, credential.provider, installation, cloud, ended
+                )
+                await account.terminate_unowned()
+                await account.record_ended()
+                await account.read_bills()
+                await account.delete_unused_stores()
                 await read_prices(database, cloud)
                 if account.problem is not None:
                     raise account.problem
@@ -97,7 +99,7 @@ async def look(
             # TimeoutError is one: that is the provider's.
             if not isinstance(problem, TimeoutError):
                 raise
-            unseen.append(_unseen(credential, "The provider did not answer in time."))
+            unchecked.append(_unchecked(credential, "The provider did not answer in time."))
             await alarm.raise_for(problem)
         except Exception as problem:
             # Whatever one account's provider answers, the machines of the others are looked at.
@@ -106,21 +108,21 @@ async def look(
                 problem = Fault(
                     "unavailable", f"The provider's answer cannot be read ({type(problem).__name__})."
                 )
-            unseen.append(_unseen(credential, str(problem)))
+            unchecked.append(_unchecked(credential, str(problem)))
             await alarm.raise_for(problem)
         else:
             await alarm.raise_for(None)
         finally:
             await cloud.close()
-    return ended, unseen
+    return ended, unchecked
 
 
-def _unseen(credential: ProviderCredential, reason: str) -> Unseen:
+def _unchecked(credential: ProviderCredential, reason: str) -> Unchecked:
     log.warning("could not check the machines at a provider", provider=credential.provider, reason=reason)
-    return Unseen(credential.provider, reason)
+    return Unchecked(credential.provider, reason)
 
 
-class _Look:
+class _Account:
     """One person's account at one service. Machines that it terminates are added to `ended`.
 
     `problem`: the first machine that the provider did not let go of. It is no reason to keep the others.
@@ -139,7 +141,7 @@ class _Look:
         self._provider, self._installation, self._cloud = provider, installation, cloud
         self.problem: ProviderError | None = None
 
-    async def at_machines(self) -> None:
+    async def terminate_unowned(self) -> None:
         """End what the service runs and no living job owns."""
         for instance in await self._cloud.list():
             key = MachineKey.read(instance.key)
@@ -157,7 +159,7 @@ class _Look:
                 # It is still billed, also where no answer has told its id before.
                 await self._note(instance.key, instance)
 
-    async def at_rows(self) -> None:
+    async def record_ended(self) -> None:
         """Record instances that the provider ended while no worker followed them."""
         async with self._database.read() as session:
             rows: Sequence[Rental] = (
@@ -180,7 +182,7 @@ class _Look:
             else:
                 await self._note(rental.key, found or None)
 
-    async def at_bills(self) -> None:
+    async def read_bills(self) -> None:
         """Read what the provider's own bill says of machines that have ended, where its API has bills."""
         if not isinstance(self._cloud, BillReader):
             return
@@ -202,7 +204,7 @@ class _Look:
                 async with self._database.write() as session:
                     await session.execute(update(Rental).where(Rental.id == rental_id).values(bill=bill))
 
-    async def at_stores(self) -> None:
+    async def delete_unused_stores(self) -> None:
         """Delete the provider's own stores of jobs that have ended: their results are here."""
         if not isinstance(self._cloud, StoreLister):
             return

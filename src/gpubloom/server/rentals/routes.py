@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 
 from gpubloom.server.accounts.principal import CurrentPrincipal
 from gpubloom.server.db.database import ReadSession, WriteSession
-from gpubloom.server.db.pages import AskedPage
+from gpubloom.server.db.pages import PageQuery
 from gpubloom.server.rentals import provider_credits, service
 from gpubloom.server.rentals.price_book import CurrentPrices
 from gpubloom.server.rentals.schemas import (
@@ -30,7 +30,7 @@ ProviderName = Annotated[str, Path(max_length=64)]
 async def list_rentals(
     principal: CurrentPrincipal,
     session: ReadSession,
-    page: AskedPage,
+    page: PageQuery,
     running: Annotated[
         bool | None, Query(description="True: only machines that are billed now. False: only the others.")
     ] = None,

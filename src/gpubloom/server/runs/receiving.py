@@ -31,7 +31,7 @@ from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.recording import read_latest, read_piece, store_piece
 from gpubloom.server.jobs.reported_state import reported_state
 from gpubloom.server.jobs.run_watch import RunLook, RunReadings
-from gpubloom.server.jobs.service import tell_of_change
+from gpubloom.server.jobs.service import record_change
 from gpubloom.server.jobs.states import ENDED
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import TrainingJob
@@ -126,7 +126,7 @@ async def _create(
         await session.flush()
     except IntegrityError as problem:
         raise Conflict("This run is being announced right now. Try again.", code="run_exists") from problem
-    await tell_of_change(session, principal, job, "training_job.created")
+    await record_change(session, principal, job, "training_job.created")
     return job
 
 

@@ -146,7 +146,7 @@ def _time_taken(row: Row[Any]) -> float | None:
 def _run(row: Row[Any], fields: dict[str, Any], metrics: dict[str, Any]) -> Run:
     config = fields["config"]
     if row.dataset_name is not None or row.model_name is not None:
-        config = {**config, **_named(config, row.dataset_name, row.model_name)}
+        config = {**config, **_input_names(row.dataset_name, row.model_name)}
     started, ended = row.start_time, row.end_time
     seen = fields.get("updated_at")
     return Run(
@@ -177,7 +177,7 @@ def _run(row: Row[Any], fields: dict[str, Any], metrics: dict[str, Any]) -> Run:
     )
 
 
-def _named(config: dict[str, Any], dataset: str | None, model: str | None) -> dict[str, Any]:
+def _input_names(dataset: str | None, model: str | None) -> dict[str, Any]:
     """Names of datasets and models instead of their paths on the server."""
     changed: dict[str, Any] = {}
     if dataset is not None:

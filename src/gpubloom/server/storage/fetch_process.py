@@ -30,14 +30,14 @@ _SPARE_BYTES = 1 << 30
 _CPU_SECONDS = 24 * 3600
 _DNS, _HTTP, _TLS = 53, 80, 443
 _TELL_EVERY_SECONDS = 0.5
-# The library speaks to people with a terminal.
-_FOR_PEOPLE_WITH_A_BROWSER = {
+# The texts of huggingface_hub are for a terminal; these replace them in the web app.
+_WEB_WORDING = {
     "set HF_TOKEN to": "under Settings, add",
     "set HF_TOKEN": "store it under Settings",
 }
 
 
-def _say(**fields: Any) -> None:
+def _send_line(**fields: Any) -> None:
     sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
 
@@ -59,7 +59,7 @@ class _Telling:
             )
         if time.monotonic() - self._told > _TELL_EVERY_SECONDS:
             self._told = time.monotonic()
-            _say(received=received, size=size)
+            _send_line(received=received, size=size)
 
 
 def _fetch_model(request: dict[str, Any]) -> dict[str, Any]:
@@ -135,16 +135,16 @@ def main() -> None:
     _confine(request)
     fetch = {"model": _fetch_model, "dataset": _fetch_dataset}[request["kind"]]
     try:
-        _say(fetched=fetch(request))
+        _send_line(fetched=fetch(request))
     except (HubProblem, NotADataset) as problem:
         sentence = str(problem)
-        for written, meant in _FOR_PEOPLE_WITH_A_BROWSER.items():
+        for written, meant in _WEB_WORDING.items():
             sentence = sentence.replace(written, meant)
         # Paths of this machine are nobody's business.
         sentence = sentence.replace(request["staging"], "the server's disk")
-        _say(refused=sentence[:2_000])
+        _send_line(refused=sentence[:2_000])
     except MemoryError:
-        _say(refused="The server does not have enough memory to join the files of this dataset.")
+        _send_line(refused="The server does not have enough memory to join the files of this dataset.")
 
 
 if __name__ == "__main__":

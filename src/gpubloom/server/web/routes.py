@@ -21,10 +21,10 @@ _NOT_BUILT = """<!doctype html><html lang="en"><title>GPU Bloom</title>
 The API is available at <code>/api</code>.</p></html>"""
 
 
-def app_build(static: Path = STATIC) -> str | None:
+def app_build() -> str | None:
     """Which build of the web app is served: the hashed name of its first script; None while there is none."""
     try:
-        found = _SCRIPT.search((static / "index.html").read_text(encoding="utf-8"))
+        found = _SCRIPT.search((STATIC / "index.html").read_text(encoding="utf-8"))
     except OSError:
         return None
     return None if found is None else found[1]
@@ -45,20 +45,20 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def install_web_app(app: FastAPI, static: Path = STATIC) -> None:
+def install_web_app(app: FastAPI) -> None:
     """Serve the built app; must come after every other route."""
-    if (static / "assets").is_dir():
-        app.mount("/assets", _Assets(directory=static / "assets"), name="assets")
+    if (STATIC / "assets").is_dir():
+        app.mount("/assets", _Assets(directory=STATIC / "assets"), name="assets")
     pages = APIRouter(include_in_schema=False)
 
     @pages.get("/{path:path}")
     async def page(request: Request, path: str) -> Response:
         if path == "api" or path.startswith(("api/", "assets/")):
             raise HTTPException(404)
-        index = static / "index.html"
+        index = STATIC / "index.html"
         # Only names at the top of the built folder; the folder holds nothing secret.
-        if path and "/" not in path and path != "index.html" and _is_file(static / path):
-            return FileResponse(static / path, headers={"Cache-Control": "public, max-age=3600"})
+        if path and "/" not in path and path != "index.html" and _is_file(STATIC / path):
+            return FileResponse(STATIC / path, headers={"Cache-Control": "public, max-age=3600"})
         if not index.is_file():
             return HTMLResponse(_NOT_BUILT, status_code=503)
         return FileResponse(index, media_type="text/html", headers={"Cache-Control": "no-cache"})

@@ -60,7 +60,7 @@ def _of_data(line: LogLine) -> Finding | None:
 
 
 def overfitting(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
-    """The eval loss rises while training goes on: what follows the lowest one learns the rows by heart."""
+    """The eval loss rises while training goes on: after its lowest point the model memorizes the rows."""
     curves = {number: curve.condensed() for number, curve in reading.curves.attempts("eval/loss", 0).items()}
     points = sorted(
         {

@@ -128,8 +128,8 @@ def start_mirror(
 ) -> Mirror | None:
     """What a Reporter calls: mirrors to `url`, or to a folder of the run's name in BLOOM_MIRROR.
 
-    None when nobody asked for a mirror, or under an agent, which mirrors the runs in its care itself. Never
-    raises: a mirror that cannot be opened is one warning.
+    None when no mirror is configured, or under an agent, which mirrors its runs itself. Never raises: a
+    mirror that cannot be opened is one warning.
     """
     run_dir = Path(run_dir)
     if url is None and (base := environment.get("BLOOM_MIRROR")):

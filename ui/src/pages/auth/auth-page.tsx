@@ -22,7 +22,7 @@ import { PasskeyButton } from "@/shell/second-factor-form";
 import { providerName, useSignInDone } from "@/shell/session";
 import { AuthFrame, OutboxNote, SetupPanel } from "./auth-frame";
 
-export function ResendVerification({ email }: { email: string }) {
+function ResendVerification({ email }: { email: string }) {
   const resend = useMutation({ mutationFn: () => resendVerification(email) });
   if (resend.isSuccess) {
     return (
@@ -48,7 +48,7 @@ export function ResendVerification({ email }: { email: string }) {
 
 const signInRules = z.object({ email: emailAddress, password: existingPassword });
 
-export function SignInForm({ next }: { next?: string }) {
+function SignInForm({ next }: { next?: string }) {
   const done = useSignInDone(next);
   const [unverified, setUnverified] = useState<string | null>(null);
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
@@ -95,7 +95,7 @@ const signUpRules = z.object({ name: personName, email: emailAddress, password: 
 
 type SignUpFormProps = { invitation: string | null; next?: string };
 
-export function SignUpForm({ invitation, next }: SignUpFormProps) {
+function SignUpForm({ invitation, next }: SignUpFormProps) {
   const done = useSignInDone(next);
   const [sent, setSent] = useState<{ email: string; detail: string } | null>(null);
   const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
@@ -138,7 +138,7 @@ export function SignUpForm({ invitation, next }: SignUpFormProps) {
 
 type OAuthButtonsProps = { providers: OAuthProvider[]; next: string };
 
-export function OAuthButtons({ providers, next }: OAuthButtonsProps) {
+function OAuthButtons({ providers, next }: OAuthButtonsProps) {
   if (providers.length === 0) return null;
   return (
     <div className="mt-5 grid gap-2">

@@ -11,7 +11,7 @@ import type { JobListItem, Project } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ProgressBar, StatSummary } from "@/components/figures";
-import { Loaded, Skeleton } from "@/components/loaded";
+import { Loaded, SkeletonCards } from "@/components/loaded";
 import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
 import { architectureName, CreateProjectButton } from "@/forms/project-form";
@@ -68,7 +68,7 @@ export function DashboardPage() {
       <RunningNow />
       <RecentJobs />
       <div className="mt-5">
-        <Loaded query={projects} skeleton={<CardSkeletons />}>
+        <Loaded query={projects} skeleton={<SkeletonCards className="h-32" />}>
           {({ items, total }) =>
             total === 0 ? (
               <GettingStarted />
@@ -96,16 +96,6 @@ export function DashboardPage() {
   );
 }
 
-function CardSkeletons() {
-  return (
-    <div className="grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">
-      <Skeleton className="h-32 rounded-card" />
-      <Skeleton className="h-32 rounded-card" />
-      <Skeleton className="h-32 rounded-card" />
-    </div>
-  );
-}
-
 function Step({ number, title, children }: { number: number; title: string; children: ReactNode }) {
   return (
     <li className="flex min-w-0 gap-3.5">
@@ -121,7 +111,7 @@ function Step({ number, title, children }: { number: number; title: string; chil
 }
 
 /** What an empty dashboard shows instead of emptiness. */
-export function GettingStarted() {
+function GettingStarted() {
   return (
     <Card>
       <CardHeader title="Getting started" />
@@ -158,7 +148,7 @@ export function GettingStarted() {
   );
 }
 
-export function ProjectCard({ project }: { project: Project }) {
+function ProjectCard({ project }: { project: Project }) {
   return (
     <Link
       to="/projects/$projectId"
@@ -183,7 +173,7 @@ export function ProjectCard({ project }: { project: Project }) {
 const RECENT_JOBS = 5;
 
 /** The newest jobs. Absent until there is one. */
-export function RecentJobs() {
+function RecentJobs() {
   const jobs = useQuery(jobsQuery({ limit: RECENT_JOBS }));
   const items = jobs.data?.items ?? [];
   if (items.length === 0) return null;
@@ -202,7 +192,7 @@ export function RecentJobs() {
 const MOST = 6;
 
 /** Jobs that are under way, with their progress. Absent when there are none. */
-export function RunningNow() {
+function RunningNow() {
   const jobs = useQuery(jobsQuery({ status: ["running", "provisioning", "pausing", "cancelling"], limit: MOST }));
   const items = jobs.data?.items ?? [];
   if (items.length === 0) return null;

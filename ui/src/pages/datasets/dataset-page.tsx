@@ -12,7 +12,7 @@ import { Card } from "@/components/card";
 import { ConfirmDialog, Dialog } from "@/components/dialog";
 import { ProgressBar, StatSummary } from "@/components/figures";
 import { ChooseFiles } from "@/uploads/file-input";
-import { EmptyState, Loaded } from "@/components/loaded";
+import { Loaded } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { toast, toastFailure } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
@@ -20,6 +20,7 @@ import { TextField } from "@/forms/field";
 import { textRule } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { PageHeader, PagePending, usePageTitle } from "@/shell/page";
+import { ItemNotFound } from "@/shell/page-error";
 import { bytesText, countText } from "@/text/numbers";
 import { continueDataset } from "@/uploads/chosen-files";
 import { cancelUpload, useUploadOf } from "@/uploads/upload-store";
@@ -36,7 +37,13 @@ export function DatasetPage() {
   const { datasetId } = route.useParams();
   const dataset = useQuery(datasetQuery(datasetId));
   usePageTitle(dataset.data?.name ?? "Dataset");
-  if (dataset.error instanceof ApiProblem && dataset.error.status === 404) return <DatasetMissing />;
+  if (dataset.error instanceof ApiProblem && dataset.error.status === 404) {
+    return (
+      <ItemNotFound icon={SearchX} title="There is no dataset at this address." link={<Link to="/datasets">Show all datasets</Link>}>
+        The dataset was deleted, or it belongs to another user.
+      </ItemNotFound>
+    );
+  }
   return (
     <Loaded query={dataset} skeleton={<PagePending />}>
       {(loaded) => <LoadedDataset key={loaded.id} dataset={loaded} />}
@@ -121,26 +128,7 @@ function stats(dataset: Dataset, report: DatasetReport) {
   ];
 }
 
-function DatasetMissing() {
-  return (
-    <Card>
-      <EmptyState
-        wholePage
-        icon={SearchX}
-        title="There is no dataset at this address."
-        action={
-          <Button asChild variant="primary">
-            <Link to="/datasets">Show all datasets</Link>
-          </Button>
-        }
-      >
-        The dataset was deleted, or it belongs to another user.
-      </EmptyState>
-    </Card>
-  );
-}
-
-export function DatasetActions({ dataset, usable }: { dataset: Dataset; usable: boolean }) {
+function DatasetActions({ dataset, usable }: { dataset: Dataset; usable: boolean }) {
   return (
     <>
       <RenameButton dataset={dataset} />
@@ -234,7 +222,7 @@ function DeleteDatasetButton({ dataset }: { dataset: Dataset }) {
 const hasText = ({ filename, size, received, source }: Dataset) => (source === "upload" || source === "hub") && size > 0 && received === size && !filename.toLowerCase().endsWith(".parquet");
 
 /** What stands between a dataset and its use: bytes that are missing, an inspection under way, a failure. */
-export function ImportStatus({ dataset }: { dataset: Dataset }) {
+function ImportStatus({ dataset }: { dataset: Dataset }) {
   const upload = useUploadOf(dataset.id);
   if (dataset.status === "ready") return null;
   if (dataset.status === "failed") {

@@ -111,7 +111,7 @@ function formatText({ report }: Dataset) {
   return mapping ? FORMAT_NAMES[mapping.format] : null;
 }
 
-export function DatasetTable({ datasets }: { datasets: Dataset[] }) {
+function DatasetTable({ datasets }: { datasets: Dataset[] }) {
   return <DataTable label="Datasets" columns={columns} rows={datasets} rowKey={(dataset) => dataset.id} />;
 }
 
@@ -160,7 +160,7 @@ const rules = z.object({
   revision: textOrNull(DatasetFromHub.revision),
 });
 
-export function HubDatasetButton() {
+function HubDatasetButton() {
   const [open, setOpen] = useState(false);
   return (
     <>

@@ -8,7 +8,7 @@ import { Card, CardHeader } from "@/components/card";
 import { Facts } from "@/components/figures";
 import { Select } from "@/components/input";
 import { Badge, Notice } from "@/components/notice";
-import { toastFailure } from "@/components/toasts";
+import { useAction } from "@/components/toasts";
 import { Field } from "@/forms/field";
 import { sentence } from "@/text/numbers";
 
@@ -169,19 +169,9 @@ const isPreference = ({ columns }: Report) => ["chosen", "rejected"].every((name
 
 /** Preference pairs hold an answer that can be trained as it is. */
 function TrainOnChosen({ dataset, mapping }: { dataset: Dataset; mapping: NonNullable<Report["mapping"]> }) {
-  const [pending, setPending] = useState(false);
-  async function take() {
-    setPending(true);
-    try {
-      await changeDataset(dataset.id, mapping);
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-    } finally {
-      setPending(false);
-    }
-  }
+  const { pending, run } = useAction(async () => void (await changeDataset(dataset.id, mapping)));
   return (
-    <Button variant="primary" pending={pending} className="mb-3.5" onClick={() => void take()}>
+    <Button variant="primary" pending={pending} className="mb-3.5" onClick={run}>
       Train on chosen
     </Button>
   );
@@ -190,17 +180,7 @@ function TrainOnChosen({ dataset, mapping }: { dataset: Dataset; mapping: NonNul
 /** The encoding of a file that could not be read: with another one it may be. */
 export function EncodingForm({ dataset }: { dataset: Dataset }) {
   const [encoding, setEncoding] = useState<Encoding | "">(dataset.encoding ?? "");
-  const [pending, setPending] = useState(false);
-  async function send() {
-    setPending(true);
-    try {
-      await changeDataset(dataset.id, { encoding: encoding === "" ? null : encoding });
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-    } finally {
-      setPending(false);
-    }
-  }
+  const { pending, run } = useAction(async () => void (await changeDataset(dataset.id, { encoding: encoding === "" ? null : encoding })));
   return (
     <form
       noValidate
@@ -208,7 +188,7 @@ export function EncodingForm({ dataset }: { dataset: Dataset }) {
       className="mt-3 flex flex-wrap items-end gap-3"
       onSubmit={(event) => {
         event.preventDefault();
-        void send();
+        run();
       }}
     >
       <Field label="Encoding" className="min-w-56">

@@ -3,7 +3,6 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { continueQuestions, rejectedQuery, stopQuestions } from "@/api/datasets";
-import { sentenceOf } from "@/api/problem";
 import type { Dataset, Questions, RejectedAnswer } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -11,7 +10,7 @@ import { type Column, DataTable, PageSteps } from "@/components/data-table";
 import { Facts, ProgressBar } from "@/components/figures";
 import { Loaded, SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { toastFailure } from "@/components/toasts";
+import { useAction } from "@/components/toasts";
 import { countText, counted } from "@/text/numbers";
 import { sourceText } from "./preview-card";
 
@@ -21,29 +20,18 @@ export function QuestionsCard({ dataset, questions }: { dataset: Dataset; questi
   const writing = dataset.status === "generating";
   const settled = dataset.status === "ready" || dataset.status === "failed";
   const left = questions.passages - questions.passages_done;
-  const [pending, setPending] = useState(false);
-
-  async function act(action: (id: string) => Promise<unknown>) {
-    setPending(true);
-    try {
-      await action(dataset.id);
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-    } finally {
-      setPending(false);
-    }
-  }
+  const { pending, run } = useAction(async (action: (id: string) => Promise<unknown>) => void (await action(dataset.id)));
 
   return (
     <Card aria-label="Questions" className="mb-3.5">
       <CardHeader title="Questions" note={`${countText(questions.passages_done)} of ${counted(questions.passages, "passage")}`}>
         {writing && (
-          <Button size="small" pending={pending} onClick={() => void act(stopQuestions)}>
+          <Button size="small" pending={pending} onClick={() => run(stopQuestions)}>
             Stop
           </Button>
         )}
         {settled && left > 0 && (
-          <Button size="small" variant="primary" pending={pending} onClick={() => void act(continueQuestions)}>
+          <Button size="small" variant="primary" pending={pending} onClick={() => run(continueQuestions)}>
             Continue with {counted(left, "passage")}
           </Button>
         )}

@@ -1,14 +1,14 @@
 /** Fields of the fine-tuning form: method, backend, and the learning-rate finder. */
 import { useQueries, useQuery } from "@tanstack/react-query";
 import { Search } from "lucide-react";
-import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
+import { lazy, type ReactNode, Suspense, useState } from "react";
 import { useFormContext, useWatch } from "react-hook-form";
 import { backendsQuery, createJob, planQuery } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import type { NewJob, PlanRequest } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { Select } from "@/components/input";
+import { Select, useDebounced } from "@/components/input";
 import { Skeleton } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { ChoiceCards, Field } from "@/forms/field";
@@ -87,11 +87,7 @@ const PAUSE = 600;
 /** The methods as cards, each with what it would cost once the typing pauses. */
 function useMethodCards(request: PlanRequest, complete: boolean) {
   const wanted = JSON.stringify(request);
-  const [settled, setSettled] = useState(wanted);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(wanted), PAUSE);
-    return () => clearTimeout(timer);
-  }, [wanted]);
+  const settled = useDebounced(wanted, PAUSE);
   const answers = useQueries({
     queries: METHODS.map((method) => ({ ...planQuery(withMethod(JSON.parse(settled) as PlanRequest, method)), enabled: complete })),
   });

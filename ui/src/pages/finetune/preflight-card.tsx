@@ -1,11 +1,12 @@
 /** The pre-flight: what the job would train on, counted before it starts. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
+import { useEffect } from "react";
 import { preflightQuery } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import type { FilePreflight, PlanRequest, Preflight } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { Facts } from "@/components/figures";
+import { useDebounced } from "@/components/input";
 import { SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { counted, countText, settingText, shareText } from "@/text/numbers";
@@ -17,11 +18,7 @@ type PreflightCardProps = { request: PlanRequest; complete: boolean; missing: st
 /** Counts again when the form rests. The plan beside it is asked again with the counts. */
 export function PreflightCard({ request, complete, missing }: PreflightCardProps) {
   const wanted = JSON.stringify(request);
-  const [settled, setSettled] = useState(wanted);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(wanted), PAUSE);
-    return () => clearTimeout(timer);
-  }, [wanted]);
+  const settled = useDebounced(wanted, PAUSE);
   const found = useQuery({ ...preflightQuery(JSON.parse(settled) as PlanRequest), enabled: complete });
   const client = useQueryClient();
   const { dataUpdatedAt } = found;

@@ -120,7 +120,7 @@ export function ActionButtons({ job }: { job: Job }) {
 
   const primary = primaryOf(job);
   const tuneFurther = useTuneFurther(job.id);
-  const choose = (action: JobAction) => (action === "base" ? void tuneFurther.start() : isDirect(action) ? void run(action) : setOpen(action));
+  const choose = (action: JobAction) => (action === "base" ? tuneFurther.run() : isDirect(action) ? void run(action) : setOpen(action));
   const others = actionsFor(job).filter((action) => action !== primary);
   const items = MENU_ORDER.filter((action) => others.includes(action)).map(
     (action): MenuItem => ({

@@ -162,7 +162,7 @@ function SampleAnswers({ answer: { prompt, base, tuned, step } }: { answer: Answ
   );
 }
 
-export function ShortAnswer({ name, text, tuned = false }: { name: string; text: string; tuned?: boolean }) {
+function ShortAnswer({ name, text, tuned = false }: { name: string; text: string; tuned?: boolean }) {
   const shown = text.trim();
   return (
     <div className={cn("min-w-0 rounded-control border px-3 py-2", tuned ? "border-violet-soft/35 bg-violet/12" : "border-line")}>

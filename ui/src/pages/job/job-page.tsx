@@ -10,17 +10,16 @@ import type { Job } from "@/api/types";
 import type { FetchRange } from "@/charts/charts-view";
 import type { CurveStore } from "@/charts/curve-store";
 import { chartMarks, stepsPerEpoch } from "@/charts/plot-data";
-import { Button } from "@/components/button";
-import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
 import { ProgressBar } from "@/components/figures";
-import { EmptyState, Loaded, Skeleton } from "@/components/loaded";
+import { Loaded, Skeleton } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { JobStatusBadge, RowsUsed, statusText } from "@/pages/jobs/job-table";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { JOB_TABS, type JobTab } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
+import { ItemNotFound } from "@/shell/page-error";
 import { useFolder } from "@/shell/session";
 import { countText } from "@/text/numbers";
 import { phaseText } from "@/text/run-words";
@@ -56,7 +55,13 @@ export function JobPage() {
   const job = useQuery({ ...jobQuery(jobId), refetchInterval: (query) => (query.state.data && isResting(query.state.data.status) ? RESTING_POLL_MS : false) });
   usePageTitle(job.data ? `${job.data.name}, ${statusText(job.data.status).toLowerCase()}` : "Training job");
 
-  if (job.error instanceof ApiProblem && job.error.status === 404) return <JobMissing />;
+  if (job.error instanceof ApiProblem && job.error.status === 404) {
+    return (
+      <ItemNotFound icon={SearchX} title="Training job not found." link={<Link to="/jobs">Show all training jobs</Link>}>
+        The job was deleted, or it belongs to another user.
+      </ItemNotFound>
+    );
+  }
   return (
     <Loaded query={job} skeleton={<JobSkeleton />}>
       {(loaded) => (loaded.kind === "train" || loaded.kind === "script" || loaded.kind === "run" ? <LoadedJob key={loaded.id} job={loaded} /> : <TaskPage key={loaded.id} task={loaded} />)}
@@ -295,25 +300,6 @@ function FolderCrumbs({ job }: { job: Job }) {
   );
 }
 
-function JobMissing() {
-  return (
-    <Card>
-      <EmptyState
-        wholePage
-        icon={SearchX}
-        title="Training job not found."
-        action={
-          <Button asChild variant="primary">
-            <Link to="/jobs">Show all training jobs</Link>
-          </Button>
-        }
-      >
-        The job was deleted, or it belongs to another user.
-      </EmptyState>
-    </Card>
-  );
-}
-
 function JobSkeleton() {
   return (
     <>
@@ -347,7 +333,7 @@ const STATES: Record<Exclude<Connection, "resting">, { word: string; className: 
 };
 
 /** Whether what is shown is what happens now. */
-export function LiveDot({ connection }: { connection: Connection }) {
+function LiveDot({ connection }: { connection: Connection }) {
   if (connection === "resting") return null;
   const { word, className } = STATES[connection];
   return (

@@ -1,12 +1,12 @@
 /** Figures of a job: progress, time, speed and cost. */
 import { ExternalLink } from "lucide-react";
-import { useEffect, useState } from "react";
 import { lastValue } from "@/api/summary";
 import { isResting } from "@/api/jobs";
 import { useProviderTitle } from "@/api/providers";
 import type { Cost, Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { Facts, type Stat, StatSummary } from "@/components/figures";
+import { useNow } from "@/components/time-ago";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { BudgetBar } from "@/pages/providers/budgets-card";
 import { counted, countText, durationText, metricText, moneyRange, moneyText } from "@/text/numbers";
@@ -65,16 +65,6 @@ function useTimeStat(job: Job, eta: number | null): Stat {
   const seconds = takenSeconds(job, now);
   if (ended) return { name: "Time taken", value: seconds === null ? DASH : durationText(seconds) };
   return { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: seconds === null ? undefined : `${roughly(seconds)} elapsed` };
-}
-
-function useNow(ticking: boolean): number {
-  const [now, setNow] = useState(() => Date.now());
-  useEffect(() => {
-    if (!ticking) return;
-    const timer = setInterval(() => setNow(Date.now()), 1000);
-    return () => clearInterval(timer);
-  }, [ticking]);
-  return now;
 }
 
 /** What a job on a rented machine costs: until now, by the hour, probably in all, and at most. Absent for others. */

@@ -79,7 +79,7 @@ function LatestLines({ job, className }: { job: Job; className?: string }) {
 const colourOf = (piece: LogPiece) => (piece.kind === "traceback" || piece.wrong ? "text-danger-soft" : piece.warning ? "text-warning" : undefined);
 
 /** The settings that people ask about first, in the words that they search for. */
-export function settingsFacts(job: Job): [string, string][] {
+function settingsFacts(job: Job): [string, string][] {
   const { config, settings, summary } = job;
   if (!config) return [];
   const facts: [string, string][] = [];

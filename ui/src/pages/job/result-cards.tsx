@@ -55,7 +55,7 @@ function useLowest(store: CurveStore, name: string): { step: number; value: numb
 type FileTableProps = { label: string; files: { path: string; size: number }[]; addressOf: (path: string) => string };
 
 /** Files with their sizes; each name downloads the file. */
-export function FileTable({ label, files, addressOf }: FileTableProps) {
+function FileTable({ label, files, addressOf }: FileTableProps) {
   return (
     <DataTable
       label={label}
@@ -97,16 +97,22 @@ export function ModelCard({ job }: { job: Job }) {
         {({ items, archive_size: archiveSize }) => (
           <>
             <FoldedFiles label="Model files" files={items} addressOf={(path) => modelFileAddress(job.id, path)} />
-            <Button asChild className="mt-3">
-              <a href={archiveAddress(job.id)} download>
-                <Download aria-hidden />
-                Download all as one archive, {bytesText(archiveSize)}
-              </a>
-            </Button>
+            <ArchiveLink address={archiveAddress(job.id)} size={archiveSize} />
           </>
         )}
       </Loaded>
     </Card>
+  );
+}
+
+function ArchiveLink({ address, size }: { address: string; size: number }) {
+  return (
+    <Button asChild className="mt-3">
+      <a href={address} download>
+        <Download aria-hidden />
+        Download all as one archive, {bytesText(size)}
+      </a>
+    </Button>
   );
 }
 
@@ -128,12 +134,7 @@ export function ArtifactsCard({ job }: { job: Job }) {
             <>
               <FileTable label="Output files" files={items.slice(0, VISIBLE_ROWS)} addressOf={(path) => artifactAddress(job.id, path)} />
               {items.length > VISIBLE_ROWS && <p className="mt-2 text-xs text-faint">The archive has {counted(items.length - VISIBLE_ROWS, "more file")}.</p>}
-              <Button asChild className="mt-3">
-                <a href={artifactsArchiveAddress(job.id)} download>
-                  <Download aria-hidden />
-                  Download all as one archive, {bytesText(archiveSize)}
-                </a>
-              </Button>
+              <ArchiveLink address={artifactsArchiveAddress(job.id)} size={archiveSize} />
             </>
           )
         }

@@ -1,11 +1,11 @@
 /** How a rented machine starts: its steps with seconds, what it has cost, the last log lines, and what happens next. */
 import { Check, Circle, LoaderCircle, X } from "lucide-react";
-import { useEffect, useState } from "react";
 import { isResting } from "@/api/jobs";
 import { useProviderTitle } from "@/api/providers";
 import type { Job, StartStage, StartState } from "@/api/types";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
+import { useNow } from "@/components/time-ago";
 import { durationText, moneyText } from "@/text/numbers";
 
 const TITLES: Record<string, string> = {
@@ -124,14 +124,4 @@ function FoldedLog({ start, title }: { start: StartState; title: string }) {
       <Log start={start} />
     </details>
   );
-}
-
-function useNow(ticking: boolean): number {
-  const [now, setNow] = useState(() => Date.now());
-  useEffect(() => {
-    if (!ticking) return;
-    const timer = setInterval(() => setNow(Date.now()), 1000);
-    return () => clearInterval(timer);
-  }, [ticking]);
-  return now;
 }

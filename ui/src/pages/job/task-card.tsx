@@ -5,7 +5,6 @@ import type { LucideIcon } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { progressOf } from "@/api/summary";
 import { cancelJob, isResting, jobQuery } from "@/api/jobs";
-import { sentenceOf } from "@/api/problem";
 import { forgetTasks, tasksQuery } from "@/api/tasks";
 import type { Job, JobListItem } from "@/api/types";
 import { Button } from "@/components/button";
@@ -15,7 +14,7 @@ import { Select } from "@/components/input";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { exactTime } from "@/components/time-ago";
-import { toastFailure } from "@/components/toasts";
+import { useAction } from "@/components/toasts";
 import { statusText } from "@/pages/jobs/job-table";
 
 /** How often a task that is under way is asked for. */
@@ -149,21 +148,13 @@ function TaskLink({ task, children }: { task: Job; children: string }) {
 }
 
 export function StopButton({ task }: { task: Job }) {
-  const [pending, setPending] = useState(false);
+  const { pending, run } = useAction(async () => {
+    await cancelJob(task.id);
+    await forgetTasks();
+  });
   if (isResting(task.status) || task.status === "cancelling") return null;
-  async function stop() {
-    setPending(true);
-    try {
-      await cancelJob(task.id);
-      await forgetTasks();
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-    } finally {
-      setPending(false);
-    }
-  }
   return (
-    <Button size="small" pending={pending} onClick={() => void stop()}>
+    <Button size="small" pending={pending} onClick={run}>
       Stop
     </Button>
   );

@@ -1,11 +1,9 @@
 /** Buttons that start a job: a new one, or the demo. */
 import { Link, useNavigate } from "@tanstack/react-router";
 import { Plus, Sprout } from "lucide-react";
-import { useState } from "react";
 import { createJob } from "@/api/jobs";
-import { sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
-import { toast, toastFailure } from "@/components/toasts";
+import { toast, useAction } from "@/components/toasts";
 
 /** Leads to the form for a new job, with the project already chosen where there is one. */
 export function NewJobLink({ projectId }: { projectId?: string }) {
@@ -36,22 +34,14 @@ const DEMO = {
 
 export function DemoButton({ variant = "primary" }: { variant?: "primary" | "outline" }) {
   const navigate = useNavigate();
-  const [pending, setPending] = useState(false);
-
-  async function start() {
-    setPending(true);
-    try {
-      const job = await createJob(DEMO);
-      toast("The demo run is queued.");
-      await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.project_id, jobId: job.id } });
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-      setPending(false);
-    }
-  }
+  const { pending, run } = useAction(async () => {
+    const job = await createJob(DEMO);
+    toast("The demo run is queued.");
+    await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.project_id, jobId: job.id } });
+  });
 
   return (
-    <Button variant={variant} pending={pending} onClick={() => void start()}>
+    <Button variant={variant} pending={pending} onClick={run}>
       {!pending && <Sprout aria-hidden />}
       Start a demo run
     </Button>

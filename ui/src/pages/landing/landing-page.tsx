@@ -55,7 +55,7 @@ export function LandingPage() {
 }
 
 /** The way in, which depends on the visitor: somebody signed in, somebody new, or the owner of a fresh server. */
-export function EntryActions({ position }: { position: "header" | "hero" }) {
+function EntryActions({ position }: { position: "header" | "hero" }) {
   const { data: state, isPending } = useQuery(authStateQuery);
   const size = position === "hero" ? "large" : "normal";
   if (isPending) return <Skeleton className={position === "hero" ? "h-10 w-44 rounded-control" : "h-8.5 w-20 rounded-control"} />;
@@ -164,7 +164,7 @@ const PARTS = [
 const EXAMPLES = [7, 14, 70];
 const TOTAL = PARTS.reduce((sum, part) => sum + part.bytes, 0);
 
-export function MemoryArithmetic() {
+function MemoryArithmetic() {
   return (
     <section aria-labelledby="arithmetic" className="mt-20 rounded-2xl border border-line bg-card/70 p-6 sm:p-8">
       <h2 id="arithmetic" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
@@ -210,7 +210,7 @@ export function MemoryArithmetic() {
 }
 
 /** A command to type into a terminal. */
-export function CommandLine({ command }: { command: string }) {
+function CommandLine({ command }: { command: string }) {
   return (
     <div className="flex items-center gap-3 rounded-control border border-line bg-rail py-1.5 pr-1.5 pl-3 text-left">
       <code className="min-w-0 flex-1 font-mono text-xs break-words text-code">
@@ -225,9 +225,9 @@ export function CommandLine({ command }: { command: string }) {
 }
 
 /** The command that every page names when it says how to train; the same as in docs/training.md. */
-export const TRAIN_COMMAND = "bloom train --train-path my-text.txt";
+const TRAIN_COMMAND = "bloom train --train-path my-text.txt";
 
-export function TerminalSample() {
+function TerminalSample() {
   return (
     <section aria-labelledby="terminal" className="mt-20 grid grid-cols-[minmax(0,1fr)] items-center gap-x-12 gap-y-6 md:grid-cols-2">
       <div>

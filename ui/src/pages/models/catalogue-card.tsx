@@ -4,7 +4,6 @@ import { Check, Plus, SearchX } from "lucide-react";
 import { useState } from "react";
 import { machinesQuery } from "@/api/jobs";
 import { addModel, catalogueQuery } from "@/api/models";
-import { sentenceOf } from "@/api/problem";
 import type { Catalogue, CatalogueModel, Machine, Method, Model } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -12,7 +11,7 @@ import { type Column, DataTable } from "@/components/data-table";
 import { SearchBox, Select } from "@/components/input";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { Badge } from "@/components/notice";
-import { toast, toastFailure } from "@/components/toasts";
+import { toast, useAction } from "@/components/toasts";
 import { bytesText, countText, parametersText } from "@/text/numbers";
 
 const METHOD_NAMES: Record<Method, string> = { lora: "LoRA", qlora: "QLoRA", full: "full" };
@@ -157,7 +156,10 @@ function Need({ bytes, available }: { bytes: number | undefined; available: numb
 }
 
 function AddButton({ model, own }: { model: Listed; own: readonly Model[] }) {
-  const [pending, setPending] = useState(false);
+  const { pending, run } = useAction(async () => {
+    const added = await addModel({ source: "hub", repository: model.id, revision: null });
+    toast(`The server is downloading “${added.name}”.`);
+  });
   if (own.some(({ repository, status }) => repository === model.id && status !== "failed")) {
     return (
       <span className="inline-flex items-center gap-1.5 text-sm text-success-soft">
@@ -167,20 +169,8 @@ function AddButton({ model, own }: { model: Listed; own: readonly Model[] }) {
     );
   }
 
-  async function add() {
-    setPending(true);
-    try {
-      const added = await addModel({ source: "hub", repository: model.id, revision: null });
-      toast(`The server is downloading “${added.name}”.`);
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-    } finally {
-      setPending(false);
-    }
-  }
-
   return (
-    <Button size="small" pending={pending} aria-label={`Add ${model.id}`} onClick={() => void add()}>
+    <Button size="small" pending={pending} aria-label={`Add ${model.id}`} onClick={run}>
       {!pending && <Plus aria-hidden />}
       Add
     </Button>

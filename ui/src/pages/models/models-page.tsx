@@ -4,7 +4,6 @@ import { Link } from "@tanstack/react-router";
 import { Package, RefreshCw, Sparkles, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { checkModel, deleteModel, fetchModelAgain, modelsQuery } from "@/api/models";
-import { sentenceOf } from "@/api/problem";
 import type { Model, ModelCheck } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -12,7 +11,7 @@ import { ConfirmDialog } from "@/components/dialog";
 import { ProgressBar } from "@/components/figures";
 import { EmptyState, Loaded, Skeleton } from "@/components/loaded";
 import { Badge } from "@/components/notice";
-import { toast, toastFailure } from "@/components/toasts";
+import { toast, toastFailure, useAction } from "@/components/toasts";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { bytesText, countText, parametersText } from "@/text/numbers";
 import { continueModel, type Folder } from "@/uploads/chosen-files";
@@ -39,7 +38,7 @@ export function ModelsPage() {
   );
 }
 
-export function OwnModels({ models }: { models: readonly Model[] }) {
+function OwnModels({ models }: { models: readonly Model[] }) {
   return (
     <Card aria-label="Your models">
       <CardHeader title="Your models" />
@@ -143,21 +142,10 @@ function Unfinished({ model }: { model: Model }) {
 }
 
 function FetchAgainButton({ model }: { model: Model }) {
-  const [pending, setPending] = useState(false);
-
-  async function fetchAgain() {
-    setPending(true);
-    try {
-      await fetchModelAgain(model.id);
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-    } finally {
-      setPending(false);
-    }
-  }
+  const { pending, run } = useAction(async () => void (await fetchModelAgain(model.id)));
 
   return (
-    <Button size="small" pending={pending} aria-label={`Download ${model.name} again`} onClick={() => void fetchAgain()}>
+    <Button size="small" pending={pending} aria-label={`Download ${model.name} again`} onClick={run}>
       {!pending && <RefreshCw aria-hidden />}
       Try again
     </Button>
@@ -165,22 +153,13 @@ function FetchAgainButton({ model }: { model: Model }) {
 }
 
 function CheckButton({ model }: { model: Model }) {
-  const [pending, setPending] = useState(false);
-
-  async function check() {
-    setPending(true);
-    try {
-      await checkModel(model.id);
-      toast(`“${model.name}” was checked again.`);
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-    } finally {
-      setPending(false);
-    }
-  }
+  const { pending, run } = useAction(async () => {
+    await checkModel(model.id);
+    toast(`“${model.name}” was checked again.`);
+  });
 
   return (
-    <Button size="small" pending={pending} aria-label={`Check ${model.name} again`} onClick={() => void check()}>
+    <Button size="small" pending={pending} aria-label={`Check ${model.name} again`} onClick={run}>
       {!pending && <RefreshCw aria-hidden />}
       Check
     </Button>

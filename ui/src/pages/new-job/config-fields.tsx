@@ -9,7 +9,7 @@ import type { JobFormValues } from "@/forms/job-form";
 import type { Option } from "@/forms/schema-fields";
 import { settingText } from "@/text/numbers";
 
-export type KnownDefaults = {
+type KnownDefaults = {
   /** What the plan says about fields that are left empty; null until it has answered. */
   planned: Json | null;
   /** Whether the plan is for another config than the one in the form. */

@@ -1,7 +1,7 @@
 /** The frame of the forms that start a training job: project, config as form or JSON, plan, script. */
 import { useQuery } from "@tanstack/react-query";
 import { Download, FileCode } from "lucide-react";
-import { type ComponentProps, type ReactNode, useEffect, useRef, useState } from "react";
+import { type ComponentProps, type ReactNode, useState } from "react";
 import { FormProvider, useFormContext, useWatch } from "react-hook-form";
 import { planScriptQuery } from "@/api/jobs";
 import { projectsQuery } from "@/api/projects";
@@ -11,7 +11,7 @@ import { Card, CardHeader } from "@/components/card";
 import { Dialog } from "@/components/dialog";
 import { Textarea } from "@/components/input";
 import { Loaded, SkeletonRows } from "@/components/loaded";
-import { Notice } from "@/components/notice";
+import { FailureNotice } from "@/components/notice";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { Field, SelectField, TextField } from "@/forms/field";
 import { type JobFormValues, NEW_PROJECT } from "@/forms/job-form";
@@ -38,11 +38,7 @@ type JobFrameProps = {
 export function JobFrame({ title, crumbs, projectId, job, byId = false, children }: JobFrameProps) {
   usePageTitle(title);
   const { form, request, mistake, missing, failures, planned, take, setRental, start } = job;
-  const complaints = useRef<HTMLDivElement>(null);
   const answered = missing === null ? planned.answer.data?.defaults : null;
-  useEffect(() => {
-    if (failures.length > 0) complaints.current?.focus();
-  }, [failures]);
   return (
     <FormProvider {...form}>
       <form noValidate aria-label={title} onSubmit={(event) => void start(event)}>
@@ -51,13 +47,7 @@ export function JobFrame({ title, crumbs, projectId, job, byId = false, children
           <StartButton pending={form.formState.isSubmitting} />
         </PageHeader>
         <JobKindLinks projectId={projectId} />
-        {failures.length > 0 && (
-          <Notice ref={complaints} tabIndex={-1} tone="bad" role="alert" className="mb-3.5 grid gap-1 break-words">
-            {failures.map((failure) => (
-              <p key={failure}>{failure}</p>
-            ))}
-          </Notice>
-        )}
+        <FailureNotice failures={failures} />
         <div className="grid items-start gap-4.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,24rem)]">
           <div className="grid min-w-0 gap-3.5">
             <ConfigDefaults value={{ planned: answered ?? null, behind: planned.behind, byId }}>{children}</ConfigDefaults>

@@ -98,7 +98,7 @@ function CustomNotice({ projectId }: { projectId: string }) {
 }
 
 /** The config as a form: usual decisions are visible, the rest is in closed accordions. */
-export function StructuredConfig({ project }: { project: Project | null }) {
+function StructuredConfig({ project }: { project: Project | null }) {
   const values = useConfigValues();
   return (
     <>
@@ -144,7 +144,7 @@ function MethodFields() {
 }
 
 /** Where the text lies, and the model. Without a path, the project's own data is used, or else the text of the demo. */
-export function ModelDataFields({ project }: { project: Project | null }) {
+function ModelDataFields({ project }: { project: Project | null }) {
   const values = useConfigValues();
   const projectPath = project?.trainingDataPath ?? null;
   const datasetId = datasetIdOf(projectPath);

@@ -1,12 +1,13 @@
 /** The plan of a job: whether it fits, memory, the timeline of a step, and the settings that would fit. */
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { useEffect, useRef, useState } from "react";
+import { useRef } from "react";
 import { planQuery } from "@/api/jobs";
 import { memoriesOf } from "@/api/plan";
 import type { MachinePlan, NearestFit, Phase, Plan, PlanAnswer, PlanRequest } from "@/api/types";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
 import { Facts } from "@/components/figures";
+import { useDebounced } from "@/components/input";
 import { Loaded, Skeleton, Updating } from "@/components/loaded";
 import { MemoryBars } from "@/pages/jobs/memory-bars";
 import { SpeedupNote } from "@/pages/jobs/speedup-note";
@@ -18,11 +19,7 @@ const PAUSE = 400;
 /** The plan for what is in the form, once the typing pauses. */
 export function usePlan(request: PlanRequest, complete: boolean) {
   const wanted = JSON.stringify(request);
-  const [settled, setSettled] = useState(wanted);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(wanted), PAUSE);
-    return () => clearTimeout(timer);
-  }, [wanted]);
+  const settled = useDebounced(wanted, PAUSE);
   const answer = useQuery({ ...planQuery(JSON.parse(settled) as PlanRequest), placeholderData: keepPreviousData, enabled: complete });
   return { answer, behind: settled !== wanted || answer.isPlaceholderData };
 }

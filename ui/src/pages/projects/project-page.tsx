@@ -21,6 +21,7 @@ import { NewJobLink } from "@/pages/jobs/new-job-link";
 import { AlertsCard } from "@/pages/settings/alerts-card";
 import { SecretsCard } from "@/pages/settings/secrets-card";
 import { PageHeader, usePageTitle } from "@/shell/page";
+import { ItemNotFound } from "@/shell/page-error";
 import { modelSizeText } from "@/text/numbers";
 import { ProjectPlanCard } from "./project-plan";
 
@@ -31,7 +32,13 @@ export function ProjectPage() {
   const project = useQuery(projectQuery(projectId));
   usePageTitle(project.data?.name ?? "Project");
 
-  if (project.error instanceof ApiProblem && project.error.status === 404) return <ProjectMissing />;
+  if (project.error instanceof ApiProblem && project.error.status === 404) {
+    return (
+      <ItemNotFound icon={FolderX} title="There is no project at this address." link={<Link to="/projects">Show all projects</Link>}>
+        The project was deleted, or it belongs to another user.
+      </ItemNotFound>
+    );
+  }
   return (
     <Loaded query={project} skeleton={<ProjectSkeleton />}>
       {(loaded) => <LoadedProject project={loaded} />}
@@ -70,25 +77,6 @@ function LoadedProject({ project }: { project: Project }) {
   );
 }
 
-function ProjectMissing() {
-  return (
-    <Card>
-      <EmptyState
-        wholePage
-        icon={FolderX}
-        title="There is no project at this address."
-        action={
-          <Button asChild variant="primary">
-            <Link to="/projects">Show all projects</Link>
-          </Button>
-        }
-      >
-        The project was deleted, or it belongs to another user.
-      </EmptyState>
-    </Card>
-  );
-}
-
 function ProjectSkeleton() {
   return (
     <>
@@ -111,7 +99,7 @@ function Line({ name, children }: { name: string; children: ReactNode }) {
   );
 }
 
-export function ProjectDetailsCard({ project }: { project: Project }) {
+function ProjectDetailsCard({ project }: { project: Project }) {
   return (
     <Card>
       <CardHeader title="Details" />
@@ -143,7 +131,7 @@ export function ProjectDetailsCard({ project }: { project: Project }) {
 
 const PAGE_SIZE = 10;
 
-export function TrainingJobsCard({ projectId }: { projectId: string }) {
+function TrainingJobsCard({ projectId }: { projectId: string }) {
   const jobs = useQuery(jobsQuery({ project_id: projectId, limit: PAGE_SIZE }));
   const more = (jobs.data?.total ?? 0) > PAGE_SIZE;
   return (
@@ -170,7 +158,7 @@ export function TrainingJobsCard({ projectId }: { projectId: string }) {
   );
 }
 
-export function DeleteProjectButton({ project }: { project: Project }) {
+function DeleteProjectButton({ project }: { project: Project }) {
   const [open, setOpen] = useState(false);
   const navigate = useNavigate();
   return (

@@ -84,7 +84,7 @@ const columns: Column<Project>[] = [
   { header: "Updated", end: true, cell: (project) => <span className="text-dim"><TimeAgo at={project.updatedAt} /></span> },
 ];
 
-export function ProjectList({ projects }: { projects: Project[] }) {
+function ProjectList({ projects }: { projects: Project[] }) {
   return <DataTable label="Projects" columns={columns} rows={projects} rowKey={(project) => project.id} />;
 }
 

@@ -1,14 +1,13 @@
 /** One provider: its connection and its capabilities. */
 import { Check, ChevronRight, ExternalLink } from "lucide-react";
 import { useState } from "react";
-import { sentenceOf } from "@/api/problem";
 import { checkProvider, disconnectProvider, type Provider } from "@/api/providers";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { ConfirmDialog } from "@/components/dialog";
 import { Badge, Notice, TextWithCode } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
-import { toast, toastFailure } from "@/components/toasts";
+import { toast, toastFailure, useAction } from "@/components/toasts";
 import { hoursText } from "@/text/numbers";
 import { ConnectDialog } from "./connect-dialog";
 
@@ -16,20 +15,11 @@ import { ConnectDialog } from "./connect-dialog";
 export function ProviderCard({ provider, opened }: { provider: Provider; opened: boolean }) {
   const [connecting, setConnecting] = useState(opened && provider.available);
   const [leaving, setLeaving] = useState(false);
-  const [checking, setChecking] = useState(false);
-
-  async function check() {
-    setChecking(true);
-    try {
-      const { problem, title } = await checkProvider(provider.name);
-      if (problem) toastFailure(problem);
-      else toast(`The connection to ${title} works.`);
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-    } finally {
-      setChecking(false);
-    }
-  }
+  const check = useAction(async () => {
+    const { problem, title } = await checkProvider(provider.name);
+    if (problem) toastFailure(problem);
+    else toast(`The connection to ${title} works.`);
+  });
 
   return (
     <Card aria-label={provider.title} className="flex h-full flex-col gap-3">
@@ -66,7 +56,7 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
       <div className="mt-auto flex flex-wrap items-center gap-2">
         {provider.connected ? (
           <>
-            <Button size="small" aria-label={`Check ${provider.title}`} pending={checking} onClick={() => void check()}>
+            <Button size="small" aria-label={`Check ${provider.title}`} pending={check.pending} onClick={check.run}>
               Check
             </Button>
             <Button size="small" aria-label={`Replace key of ${provider.title}`} onClick={() => setConnecting(true)}>

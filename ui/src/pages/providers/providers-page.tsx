@@ -4,7 +4,7 @@ import { getRouteApi, Link } from "@tanstack/react-router";
 import { providersQuery, type Spending, spendingQuery, useProviderTitle } from "@/api/providers";
 import { Button } from "@/components/button";
 import { StatSummary } from "@/components/figures";
-import { Loaded, Skeleton } from "@/components/loaded";
+import { Loaded, SkeletonCards } from "@/components/loaded";
 import { Notice, TextWithCode } from "@/components/notice";
 import { safeNextPath } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
@@ -59,7 +59,7 @@ export function ProvidersPage() {
         <h2 id="services" className="mb-2.5 text-[13px] font-[590]">
           Available providers
         </h2>
-        <Loaded query={providers} skeleton={<CardSkeletons />}>
+        <Loaded query={providers} skeleton={<SkeletonCards className="h-44" />}>
           {({ items }) => (
             <div className="grid items-start gap-3.5 sm:grid-cols-2 xl:grid-cols-3">
               {items.map((provider) => (
@@ -81,18 +81,8 @@ export function ProvidersPage() {
   );
 }
 
-function CardSkeletons() {
-  return (
-    <div className="grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">
-      <Skeleton className="h-44 rounded-card" />
-      <Skeleton className="h-44 rounded-card" />
-      <Skeleton className="h-44 rounded-card" />
-    </div>
-  );
-}
-
 /** What rented machines have cost, and what those that run now cost by the hour. */
-export function SpendingSummary() {
+function SpendingSummary() {
   const spending = useQuery(spendingQuery);
   const providerTitle = useProviderTitle();
   const figure = (read: (spent: Spending) => number) => (spending.data ? moneyText(read(spending.data)) : spending.isError ? "–" : undefined);

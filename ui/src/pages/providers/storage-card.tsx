@@ -2,7 +2,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Check, Database, Minus, X } from "lucide-react";
 import { useState } from "react";
-import { sentenceOf } from "@/api/problem";
 import { BucketIn } from "@/api/request-fields";
 import { type BucketTest, checkStorageBucket, removeStorageBucket, setStorageBucket, type StorageBucket, storageBucketQuery } from "@/api/storage-bucket";
 import { Button } from "@/components/button";
@@ -11,7 +10,7 @@ import { ConfirmDialog, Dialog } from "@/components/dialog";
 import { Facts } from "@/components/figures";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { TextWithCode } from "@/components/notice";
-import { toast, toastFailure } from "@/components/toasts";
+import { toast, useAction } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { PasswordField, SelectField, TextField } from "@/forms/field";
 import { textRule } from "@/forms/rules";
@@ -22,20 +21,11 @@ export function StorageCard() {
   const bucket = useQuery(storageBucketQuery);
   const [editing, setEditing] = useState(false);
   const [leaving, setLeaving] = useState(false);
-  const [checking, setChecking] = useState(false);
   const [test, setTest] = useState<BucketTest | null>(null);
-
-  async function check() {
-    setChecking(true);
+  const check = useAction(async () => {
     setTest(null);
-    try {
-      setTest(await checkStorageBucket());
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-    } finally {
-      setChecking(false);
-    }
-  }
+    setTest(await checkStorageBucket());
+  });
 
   const setUp = (
     <Button variant="primary" onClick={() => setEditing(true)}>
@@ -69,7 +59,7 @@ export function StorageCard() {
                 </div>
                 {test && <TestSteps test={test} />}
                 <div className="flex flex-wrap gap-2">
-                  <Button pending={checking} onClick={() => void check()}>
+                  <Button pending={check.pending} onClick={check.run}>
                     Test the bucket
                   </Button>
                   {found.source === "settings" && (

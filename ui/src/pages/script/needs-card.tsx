@@ -1,12 +1,12 @@
 /** What a script needs, as detected in it: values, confidence, the lines that say so, and a person's overrides. */
 import { useQuery } from "@tanstack/react-query";
 import { ChevronRight } from "lucide-react";
-import { useEffect, useState } from "react";
+import { useState } from "react";
 import { sentenceOf } from "@/api/problem";
 import { type Confidence, type Detected, type Evidence, type Requirements, requirementsQuery } from "@/api/scripts";
 import { Card, CardHeader } from "@/components/card";
 import { cn } from "@/components/class-names";
-import { Input } from "@/components/input";
+import { Input, useDebounced } from "@/components/input";
 import { SkeletonRows, Updating } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { Field } from "@/forms/field";
@@ -21,11 +21,7 @@ const PAUSE = 500;
 /** What the script needs, once the typing pauses. */
 export function useNeeds(draft: Pick<Draft, "files" | "entry" | "arguments">) {
   const wanted = JSON.stringify(scriptRequest(draft));
-  const [settled, setSettled] = useState(wanted);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(wanted), PAUSE);
-    return () => clearTimeout(timer);
-  }, [wanted]);
+  const settled = useDebounced(wanted, PAUSE);
   const request = JSON.parse(settled) as ReturnType<typeof scriptRequest>;
   const answer = useQuery(requirementsQuery(request));
   // What an earlier text needed says nothing about one that cannot be read.

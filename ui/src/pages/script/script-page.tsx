@@ -2,15 +2,15 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { Download } from "lucide-react";
-import { type ComponentProps, useEffect, useMemo, useRef, useState } from "react";
+import { type ComponentProps, useEffect, useMemo, useState } from "react";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import { projectsQuery } from "@/api/projects";
 import { colabNotebook, type Evidence, quoteScript, type Requirements, type ScriptQuote, type ScriptTemplate, startScript } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Input, Select } from "@/components/input";
-import { Notice } from "@/components/notice";
-import { toast, toastFailure } from "@/components/toasts";
+import { FailureNotice } from "@/components/notice";
+import { toast, useAction } from "@/components/toasts";
 import { Field } from "@/forms/field";
 import { JobKindLinks, NewJobCrumbs } from "@/pages/new-job/new-job-header";
 import { FailoverFields } from "@/pages/offers/failover-fields";
@@ -36,17 +36,12 @@ export function ScriptPage() {
   const offersRequest = useMemo(() => needs.requirements && { requirements: withOverrides(needs.requirements, draft.overrides) }, [needs.requirements, draft.overrides]);
   const selection = useOfferSelection(offersRequest, draft.offer, (picked) => change((before) => ({ ...before, offer: { ...before.offer, picked } })));
   const { submit, start, pending, failures, mistakes, quote, dismiss } = useSubmit(draft, selection);
-  const complaints = useRef<HTMLDivElement>(null);
 
   useEffect(() => {
     if (project) change((before) => ({ ...before, project }));
     // Only where the link says so: afterwards it is the person's choice.
     // oxlint-disable-next-line react/exhaustive-deps
   }, [project]);
-
-  useEffect(() => {
-    if (failures.length > 0) complaints.current?.focus();
-  }, [failures]);
 
   const take = (template: ScriptTemplate) => change((before) => fromTemplate(before, template));
 
@@ -68,13 +63,7 @@ export function ScriptPage() {
         <StartButton pending={pending} />
       </PageHeader>
       <JobKindLinks projectId={project} />
-      {failures.length > 0 && (
-        <Notice ref={complaints} tabIndex={-1} tone="bad" role="alert" className="mb-3.5 grid gap-1 break-words">
-          {failures.map((failure) => (
-            <p key={failure}>{failure}</p>
-          ))}
-        </Notice>
-      )}
+      <FailureNotice failures={failures} />
       <div className="grid items-start gap-3.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,22rem)] lg:gap-x-4.5">
         <FilesCard draft={draft} onChange={change} onTemplate={take} marked={markedLines(needs.requirements, draft.active, draft.entry)} jump={jump} mistake={mistakes.files} />
         <div className="lg:sticky lg:top-5 lg:col-start-2 lg:row-span-4 lg:row-start-1 lg:max-h-[calc(100dvh-2.5rem)] lg:overflow-y-auto">
@@ -118,7 +107,7 @@ function sentencesOf(error: unknown): string[] {
   return error.fieldErrors.map(({ field, message }) => (field === "" || field === "code" ? message : `${field.replaceAll("_", " ")}: ${message}`));
 }
 
-export function useSubmit(draft: Draft, selection: OfferSelection) {
+function useSubmit(draft: Draft, selection: OfferSelection) {
   const navigate = useNavigate();
   const [pending, setPending] = useState(false);
   const [tried, setTried] = useState(false);
@@ -165,7 +154,7 @@ const isChecked = (name: TextName) => name === "arguments" || name === "budget" 
 type RunCardProps = { draft: Draft; limits: OfferSelection["limits"]; packages: readonly string[]; mistakes: DraftMistakes; onChange: (change: Partial<Draft>) => void };
 
 /** How the job is started and named, and where its bill ends. */
-export function RunCard({ draft, limits, packages, mistakes, onChange }: RunCardProps) {
+function RunCard({ draft, limits, packages, mistakes, onChange }: RunCardProps) {
   const projects = useQuery(projectsQuery({ limit: 100 }));
   const options = [["", "Scripts"] as const, ...(projects.data?.items ?? []).map(({ id, name }) => [id, name] as const)];
   const text = (name: TextName, given: { label: string; placeholder?: string; help?: string; numeric?: boolean; wide?: boolean }) => (
@@ -202,7 +191,7 @@ export function RunCard({ draft, limits, packages, mistakes, onChange }: RunCard
 type LocalChoicesProps = { selection: OfferSelection; draft: Draft; onChange: (change: Partial<Draft>) => void };
 
 /** On this machine a script runs shut in; only an admin can let it out. */
-export function LocalChoices({ selection, draft, onChange }: LocalChoicesProps) {
+function LocalChoices({ selection, draft, onChange }: LocalChoicesProps) {
   const user = useCurrentUser();
   if (selection.chosen !== LOCAL) return null;
   return (
@@ -228,26 +217,17 @@ function Choice({ checked, onChange, text }: { checked: boolean; onChange: (chec
 }
 
 /** Colab runs what somebody opens there: the script as a notebook, to take along. */
-export function NotebookButton({ draft }: { draft: Draft }) {
-  const [pending, setPending] = useState(false);
-
-  async function download() {
+function NotebookButton({ draft }: { draft: Draft }) {
+  const { pending, run } = useAction(async () => {
     const request = scriptRequest(draft);
     if (request === null || draft.entry === null) return;
-    setPending(true);
-    try {
-      const notebook = await colabNotebook({ ...request, entry: draft.entry, name: draft.name.trim() || null });
-      save(notebook, `${(draft.name.trim() || "script").replaceAll(/[^\w-]+/g, "-")}.ipynb`);
-      toast("Notebook downloaded. Open it in Colab and run its cells from the top.");
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-    } finally {
-      setPending(false);
-    }
-  }
+    const notebook = await colabNotebook({ ...request, entry: draft.entry, name: draft.name.trim() || null });
+    save(notebook, `${(draft.name.trim() || "script").replaceAll(/[^\w-]+/g, "-")}.ipynb`);
+    toast("Notebook downloaded. Open it in Colab and run its cells from the top.");
+  });
 
   return (
-    <Button size="small" pending={pending} onClick={() => void download()}>
+    <Button size="small" pending={pending} onClick={run}>
       <Download aria-hidden />
       Download the notebook
     </Button>

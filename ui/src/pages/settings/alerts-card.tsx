@@ -4,7 +4,6 @@ import { BellRing, Plus } from "lucide-react";
 import { useId, useState } from "react";
 import { type UseFormRegisterReturn, useWatch } from "react-hook-form";
 import { type AlertChannel, type AlertRule, alertChannelsQuery, changeAlertChannel, createAlertChannel, deleteAlertChannel, testAlertChannel } from "@/api/alerts";
-import { sentenceOf } from "@/api/problem";
 import { ChannelIn } from "@/api/request-fields";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -12,7 +11,7 @@ import { ConfirmDialog, Dialog } from "@/components/dialog";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
-import { toast, toastFailure } from "@/components/toasts";
+import { toast, toastFailure, useAction } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { PasswordField, SelectField, TextField } from "@/forms/field";
 import { textRule } from "@/forms/rules";
@@ -85,20 +84,14 @@ export function AlertsCard({ projectId = null }: { projectId?: string | null }) 
 type ChannelProps = { channel: AlertChannel; rules: readonly AlertRule[]; onEdit: (channel: AlertChannel) => void; onDelete: (channel: AlertChannel) => void };
 
 function Channel({ channel, rules, onEdit, onDelete }: ChannelProps) {
-  const [isTesting, setTesting] = useState(false);
   const titles = channel.rules.map((name) => rules.find((rule) => rule.name === name)?.title ?? name);
 
-  const test = async () => {
-    setTesting(true);
-    try {
-      const { delivered, problem } = await testAlertChannel(channel.id);
-      if (delivered) toast(`The test message to ${channel.name} was delivered.`);
-      else toastFailure(`The test message to ${channel.name} was not delivered. ${problem ?? ""}`);
-    } catch (error) {
-      toastFailure(sentenceOf(error));
-    }
-    setTesting(false);
-  };
+  const test = useAction(async () => {
+    const { delivered, problem } = await testAlertChannel(channel.id);
+    if (delivered) toast(`The test message to ${channel.name} was delivered.`);
+    else toastFailure(`The test message to ${channel.name} was not delivered. ${problem ?? ""}`);
+  });
+  const change = useAction(() => changeAlertChannel(channel.id, { enabled: !channel.enabled }));
 
   return (
     <li className="grid gap-1.5 rounded-control border border-line px-3 py-2">
@@ -119,13 +112,13 @@ function Channel({ channel, rules, onEdit, onDelete }: ChannelProps) {
       </p>
       {channel.problem && <p className="text-xs text-danger-soft">Not delivered: {channel.problem}</p>}
       <div className="flex flex-wrap gap-1.5">
-        <Button size="small" pending={isTesting} aria-label={`Test ${channel.name}`} onClick={() => void test()}>
+        <Button size="small" pending={test.pending} aria-label={`Test ${channel.name}`} onClick={test.run}>
           Test
         </Button>
         <Button size="small" aria-label={`Change the rules of ${channel.name}`} onClick={() => onEdit(channel)}>
           Rules
         </Button>
-        <Button size="small" aria-label={`Turn ${channel.enabled ? "off" : "on"} ${channel.name}`} onClick={() => void changeAlertChannel(channel.id, { enabled: !channel.enabled }).catch((error: unknown) => toastFailure(sentenceOf(error)))}>
+        <Button size="small" aria-label={`Turn ${channel.enabled ? "off" : "on"} ${channel.name}`} onClick={change.run}>
           Turn {channel.enabled ? "off" : "on"}
         </Button>
         <Button size="small" aria-label={`Delete ${channel.name}`} onClick={() => onDelete(channel)}>

@@ -79,7 +79,7 @@ export function SettingsPage() {
 
 const nameRules = z.object({ name: personName });
 
-export function ProfileTab() {
+function ProfileTab() {
   const user = useCurrentUser();
   const { form, field, failure, isSubmitting, isDirty, onSubmit } = useApiForm({
     schema: nameRules,
@@ -128,7 +128,7 @@ export function ProfileTab() {
 
 const passwordRules = z.object({ current_password: existingPassword, new_password: newPassword, keep_tokens: z.boolean() });
 
-export function PasswordCard() {
+function PasswordCard() {
   const user = useCurrentUser();
   const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: passwordRules,
