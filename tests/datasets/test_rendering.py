@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpubloom.datasets import ChatTemplate, Example, Message, RowProblem, render
 from gpubloom.datasets.problems import TemplateLimit
@@ -106,6 +108,41 @@ def test_answers_are_trained_with_the_mark_that_ends_them(name: str, expected: l
 @pytest.mark.parametrize("name", ALL)
 def test_equal_answers_are_told_apart(name: str) -> None:
     assert len(trained(chat("Ho", "Ho", "Ho", "Ho", "Ho", "Ho"), ALL[name])) == 3
+
+
+CONTENTS = st.sampled_from(
+    [
+        "Hi",
+        " Hi\n",
+        "<b>",
+        "x<|im_end|>y",
+        "a</think>\nb",
+        "<|im_start|>assistant\n",
+        "é",
+        "a </s> b",
+        "user:",
+    ]
+)
+
+
+@given(st.sampled_from([*ALL, "drops tools"]), st.lists(CONTENTS, min_size=2, max_size=5))
+def test_spans_of_a_layout_are_those_of_the_conversation_alone(name: str, contents: list[str]) -> None:
+    template = ChatTemplate({**ALL, "drops tools": DROPS_TOOLS}[name], TOKENS)
+    first, example = chat(*(f"{index}." for index in range(len(contents)))), chat(*contents)
+    render(first, template)
+    alone = ChatTemplate(template.source, TOKENS)
+    alone.layouts[tuple((turn.role, turn.trained) for turn in example.messages or ())] = None
+    assert render(example, template) == render(example, alone)
+
+
+def test_conversations_of_the_same_roles_are_rendered_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = ChatTemplate(CHATML, TOKENS)
+    render(chat("Hi", "Ho", "Hi", "Ho"), template)
+    rendered = []
+    run = ChatTemplate._rendered
+    monkeypatch.setattr(ChatTemplate, "_rendered", lambda *given: rendered.append(given) or run(*given))
+    render(chat("A", "B", "C", "D"), template)
+    assert len(rendered) == 1
 
 
 def test_stripped_space_is_not_looked_for() -> None:

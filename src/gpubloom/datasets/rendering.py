@@ -5,10 +5,15 @@ turn, so the model learns to stop. Where a template marks this itself ({% genera
 Otherwise spans are found by rendering longer and longer beginnings of the conversation; and where a template
 writes earlier turns differently once others follow (removing their reasoning, say), by putting a word that
 occurs nowhere else into the turn's place.
+
+Most conversations of a file have the same roles, and their texts differ in nothing but the contents. For
+these, the spans are found once, in a `Layout`, and every conversation is rendered once.
 """
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from gpubloom.datasets.example import Example, Message, Span
@@ -16,6 +21,9 @@ from gpubloom.datasets.problems import RowProblem
 from gpubloom.datasets.template import ChatTemplate
 
 _WORD = f"content{secrets.token_hex(12)}"
+_TURN = f"turn{secrets.token_hex(12)}"
+# By template; a file has few sequences of roles, or so many that a layout is seldom used again.
+_MOST_LAYOUTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,68 @@ def render(example: Example, template: ChatTemplate) -> Rendered:
     return _Conversation(example.messages, example.tools, template).rendered()
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a template writes around the contents of one sequence of roles, and which spans are trained.
+
+    A boundary of a span is the length of what the template writes before it, and the number of contents that
+    stand before it.
+    """
+
+    literals: tuple[str, ...]
+    boundaries: tuple[tuple[tuple[int, int], tuple[int, int]], ...]
+
+    @classmethod
+    def find(cls, messages: Sequence[Message], template: ChatTemplate) -> "Layout | None":
+        """With a word for each content; None where the template does more than write contents down."""
+        words = [f"{_TURN}x{index}x" for index in range(len(messages))]
+        turns = tuple(
+            Message(turn.role, word, turn.trained) for turn, word in zip(messages, words, strict=True)
+        )
+        try:
+            rendered = _Conversation(turns, (), template).rendered_alone()
+        except RowProblem:
+            return None
+        literals, rest = [], rendered.text
+        for word in words:
+            literal, found, rest = rest.partition(word)
+            if not found:
+                return None
+            literals.append(literal)
+        literals.append(rest)
+        if rendered.remarks or any(_TURN in literal for literal in literals):
+            return None
+        starts, offset = [], 0
+        for literal, word in zip(literals, words, strict=False):
+            starts.append(offset + len(literal))
+            offset = starts[-1] + len(word)
+        boundaries = []
+        for span in rendered.spans:
+            ends = []
+            for boundary in span:
+                before = [len(word) for start, word in zip(starts, words, strict=True) if start < boundary]
+                if before and starts[len(before) - 1] + before[-1] > boundary:
+                    return None
+                ends.append((boundary - sum(before), len(before)))
+            boundaries.append((ends[0], ends[1]))
+        return cls(tuple(literals), tuple(boundaries))
+
+    def spans(self, text: str, messages: Sequence[Message]) -> tuple[Span, ...] | None:
+        """Those of a conversation; None where its text is not its contents in this layout."""
+        contents = [message.content for message in messages]
+        if not self._is(text, contents):
+            contents = [content.strip() for content in contents]
+            if not self._is(text, contents):
+                return None
+        before = list(accumulate(map(len, contents), initial=0))
+        return tuple((begin + before[one], end + before[two]) for (begin, one), (end, two) in self.boundaries)
+
+    def _is(self, text: str, contents: list[str]) -> bool:
+        pieces = [*self.literals, *contents]
+        pieces[::2], pieces[1::2] = self.literals, contents
+        return "".join(pieces) == text
+
+
 class _Conversation:
     def __init__(
         self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...], template: ChatTemplate
@@ -69,6 +139,29 @@ class _Conversation:
         self._remarks: list[str] = []
 
     def rendered(self) -> Rendered:
+        if (
+            self._template.marks_generation
+            or self._tools
+            or any(message.extra or message.has_null_content for message in self._messages)
+        ):
+            return self.rendered_alone()
+        text = self._template.render(self._fields)
+        layout = self._layout()
+        spans = layout.spans(text, self._messages) if layout is not None else None
+        return Rendered(text, spans, is_plain=False) if spans else self.rendered_alone()
+
+    def _layout(self) -> Layout | None:
+        known = self._template.layouts
+        shape = tuple((message.role, message.trained) for message in self._messages)
+        if shape not in known:
+            if len(known) >= _MOST_LAYOUTS:
+                return None
+            known[shape] = Layout.find(self._messages, self._template)
+        layout: Layout | None = known[shape]
+        return layout
+
+    def rendered_alone(self) -> Rendered:
+        """Without a layout."""
         text, marked = self._template.render_marked(self._fields, self._tools)
         spans = self._marked(marked) if self._template.marks_generation else self._found(text)
         if not spans:

@@ -59,6 +59,10 @@ class ChatTemplate:
     source: str
     tokens: dict[str, str] = field(default_factory=dict)
     note: str | None = None
+    # What `rendering` has found out about it, by the roles of a conversation.
+    layouts: dict[tuple[tuple[str, bool], ...], Any] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @classmethod
     def plain(cls, eos: str = "") -> "ChatTemplate":
