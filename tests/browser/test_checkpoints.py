@@ -103,13 +103,15 @@ def test_checkpoints_are_compared_deleted_resumed_from_and_branched(
 
     # Two of them answer beside each other.
     page.get_by_role("link", name=f"Open step {newest:,} in playground").click()
+    page.get_by_label("Your message").fill(QUESTION)
     choice = page.get_by_label("Compare with checkpoint")
     option = choice.locator("option", has_text=re.compile(rf"^Step {oldest:,}\b"))
     choice.select_option(value=option.get_attribute("value"))
-    # Another chat: what is written before belongs to the one of the first checkpoint.
+    # Another conversation, with the text that was typed and not sent.
     expect(page.get_by_text("Both checkpoints answer side by side")).to_be_visible()
     page.get_by_label("Max tokens").fill("8")
-    page.get_by_label("Your message").fill(QUESTION)
+    expect(page.get_by_label("Your message")).to_have_value(QUESTION)
+    page.get_by_label("Your message").focus()
     expect(page.get_by_role("button", name="Send")).to_be_enabled(timeout=TIMEOUT_MS)
     page.keyboard.press("Enter")
     for step in (newest, oldest):

@@ -82,13 +82,13 @@ export function AddModelButton({ variant = "primary", onAdded }: AddModelButtonP
             <Tab value="upload">Upload</Tab>
             <Tab value="folder">Server folder</Tab>
           </TabList>
-          <TabPanel value="hub" tabIndex={-1}>
+          <TabPanel value="hub" tabIndex={-1} keepMounted>
             <HubForm onDone={done} />
           </TabPanel>
-          <TabPanel value="upload" tabIndex={-1}>
+          <TabPanel value="upload" tabIndex={-1} keepMounted>
             <UploadForm onDone={done} />
           </TabPanel>
-          <TabPanel value="folder" tabIndex={-1}>
+          <TabPanel value="folder" tabIndex={-1} keepMounted>
             <FolderForm onDone={done} />
           </TabPanel>
         </Tabs>

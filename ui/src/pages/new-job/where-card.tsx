@@ -77,21 +77,27 @@ type RentAccordionProps = { answer: PlanAnswer | undefined; onTake: (choice: Ren
 /** Rented machines, for those who ask for them; closed, the job runs on a machine of this server. */
 export function RentAccordion(props: RentAccordionProps) {
   const [open, setOpen] = useState(false);
+  // Once opened, it keeps what was typed when it is closed and opened again.
+  const [opened, setOpened] = useState(false);
+  const toggle = (now: boolean) => {
+    setOpen(now);
+    setOpened(opened || now);
+  };
   return (
-    <details onToggle={(event) => setOpen(event.currentTarget.open)} className="group mt-4 border-t border-line pt-3">
+    <details onToggle={(event) => toggle(event.currentTarget.open)} className="group mt-4 border-t border-line pt-3">
       <summary className="flex cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
         <ChevronRight aria-hidden className="size-3.5 shrink-0 transition-transform duration-150 group-open:rotate-90" />
         Rent an instance
         <span className="ml-auto text-right text-faint">{open ? "close this section to run on this server" : "runs on this server"}</span>
       </summary>
-      {open && <Rent {...props} />}
+      {opened && <Rent {...props} wanted={open} />}
     </details>
   );
 }
 
-function Rent({ answer, onTake }: RentAccordionProps) {
+function Rent({ answer, onTake, wanted }: RentAccordionProps & { wanted: boolean }) {
   const rental = useRentalForm(plannedNeeds(answer), { preferLocal: true });
-  const choice = rental.wrong ? null : JSON.stringify(rental.choice);
+  const choice = rental.wrong || !wanted ? null : JSON.stringify(rental.choice);
   useEffect(() => {
     onTake(choice === null ? null : (JSON.parse(choice) as RentalChoice));
     return () => onTake(null);
