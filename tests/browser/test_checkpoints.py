@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import DESKTOP, NewPage, axe_violations
-from tests.browser.people import bring_model, open_tab, set_up
+from tests.browser.people import bring_model, open_section, open_tab, set_up
 from tests.browser.test_job_tabs import TALLEST
 from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
@@ -66,6 +66,7 @@ def test_checkpoints_are_compared_deleted_resumed_from_and_branched(
     page.get_by_label("Max sequence length").fill("64")
     page.locator("summary", has_text="Checkpoints and evaluation").click()
     page.get_by_label("Checkpoints to keep").fill("4")
+    open_section(page, "Job name and project")
     page.get_by_label("Job name").fill("Herons")
     page.get_by_role("button", name="Start training").first.click()
     expect(page.get_by_role("heading", name="Herons", level=1)).to_be_visible()

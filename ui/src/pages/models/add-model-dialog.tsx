@@ -61,9 +61,9 @@ export function HubTokenNote() {
   );
 }
 
-type AddModelButtonProps = { variant?: "primary" | "outline"; onAdded?: (model: Model) => void };
+type AddModelButtonProps = { variant?: "primary" | "outline" | "ghost"; size?: "label"; onAdded?: (model: Model) => void };
 
-export function AddModelButton({ variant = "primary", onAdded }: AddModelButtonProps) {
+export function AddModelButton({ variant = "primary", size, onAdded }: AddModelButtonProps) {
   const [open, setOpen] = useState(false);
   const done = (model: Model) => {
     setOpen(false);
@@ -71,7 +71,7 @@ export function AddModelButton({ variant = "primary", onAdded }: AddModelButtonP
   };
   return (
     <>
-      <Button variant={variant} onClick={() => setOpen(true)}>
+      <Button variant={variant} size={size} onClick={() => setOpen(true)}>
         <Plus aria-hidden />
         Add a model
       </Button>

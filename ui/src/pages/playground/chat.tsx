@@ -5,6 +5,7 @@ import { type KeyboardEvent, type ReactNode, useEffect, useId, useLayoutEffect, 
 import { openedQuery, playgroundQuery, type Source } from "@/api/playground";
 import { sentenceOf } from "@/api/problem";
 import type { PlaygroundSession } from "@/api/types";
+import { isWide } from "@/components/accordion";
 import { Button, Spinner } from "@/components/button";
 import { Card } from "@/components/card";
 import { Textarea } from "@/components/input";
@@ -255,8 +256,6 @@ function Composer({ text, onText, mode, writing, ready, onSend, onStop }: Compos
 }
 
 type CardAccordionProps = { title: string; note?: string; startsClosed?: boolean; children: ReactNode };
-
-const isWide = () => window.matchMedia("(min-width: 64rem)").matches;
 
 /** A card next to the conversation. On a phone it lies below and starts closed, so that the composer stays near. */
 function CardAccordion({ title, note, startsClosed = false, children }: CardAccordionProps) {
