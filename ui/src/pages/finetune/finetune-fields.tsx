@@ -51,7 +51,7 @@ export function SettingsAccordions() {
         <ConfigAccordion
           title="LoRA adapters"
           group="adapters"
-          said={[
+          parts={[
             ["lora.rank", (value) => `rank ${value}`],
             ["lora.alpha", (value) => `alpha ${value}`],
             ["lora.dropout", (value) => `dropout ${value}`],
@@ -64,7 +64,7 @@ export function SettingsAccordions() {
       <ConfigAccordion
         title="Training examples"
         group="examples"
-        said={[
+        parts={[
           ["data.train_on", (value) => `trains on ${value.toLowerCase()}`],
           ["data.packing", (value) => `packing: ${value.toLowerCase()}`],
           ["data.too_long", (value) => `truncation: ${value.toLowerCase()}`],
@@ -73,11 +73,11 @@ export function SettingsAccordions() {
       >
         <ConfigFields group="examples" />
       </ConfigAccordion>
-      <ConfigAccordion title="Sequences longer than the model’s context" group="positions" said={[["model.rope_scaling", (value) => `RoPE scaling: ${value}`]]}>
+      <ConfigAccordion title="Sequences longer than the model’s context" group="positions" parts={[["model.rope_scaling", (value) => `RoPE scaling: ${value}`]]}>
         <ConfigFields group="positions" />
       </ConfigAccordion>
       <TrainingAccordions />
-      <ConfigAccordion title="Backend" group="backend" said={[["backend", (value) => value]]}>
+      <ConfigAccordion title="Backend" group="backend" parts={[["backend", (value) => value]]}>
         <BackendField />
       </ConfigAccordion>
     </>

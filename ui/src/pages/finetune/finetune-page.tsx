@@ -79,7 +79,7 @@ function Finetune({ like }: { like?: Job }) {
           <MoreData />
         </Card>
       }
-      beside={<PreflightCard request={job.request} complete={complete} missing={job.missing} />}
+      aside={<PreflightCard request={job.request} complete={complete} missing={job.missing} />}
     >
       <ConfigTabs job={job} title="Method">
         <MethodFields request={job.request} complete={complete} finder={<RateFinder ready={complete} bodyOf={job.bodyOf} />} />

@@ -76,13 +76,13 @@ function useBound(field: ConfigField) {
 }
 
 /** What a closed heading says of one field, from the text of its value. */
-export type Said = readonly [path: ConfigPath, say: (value: string) => string];
+export type SummaryPart = readonly [path: ConfigPath, say: (value: string) => string];
 
 /** The present values of some fields, typed or by default; what does not apply is left out. */
-function useSummary(said: readonly Said[]): string {
+function useSummary(parts: readonly SummaryPart[]): string {
   const known = useContext(ConfigDefaults);
   const values = useConfigValues();
-  return said
+  return parts
     .flatMap(([path, say]) => {
       const field = CONFIG_FIELDS.find((each) => each.path === path);
       if (!field || !applies(field, values)) return [];
@@ -93,14 +93,14 @@ function useSummary(said: readonly Said[]): string {
     .join(" · ");
 }
 
-type ConfigAccordionProps = { title: string; group: ConfigGroup; said: readonly Said[]; children: ReactNode };
+type ConfigAccordionProps = { title: string; group: ConfigGroup; parts: readonly SummaryPart[]; children: ReactNode };
 
 /** Fields that most people leave as they are. Opens by itself when one of them has a mistake. */
-export function ConfigAccordion({ title, group, said, children }: ConfigAccordionProps) {
+export function ConfigAccordion({ title, group, parts, children }: ConfigAccordionProps) {
   const [open, setOpen] = useState(false);
   const error = useFieldError();
   const values = useConfigValues();
-  const summary = useSummary(said);
+  const summary = useSummary(parts);
   const fields = fieldsOf(group, values);
   const wrong = fields.some((field) => error(`config.${field.path}`));
   const changed = fields.filter((field) => isSet(field, values)).length;
@@ -131,7 +131,7 @@ export function TrainingAccordions() {
       <ConfigAccordion
         title="Optimizer and schedule"
         group="optimizer"
-        said={[
+        parts={[
           ["optimizer.name", (value) => value],
           ["optimizer.weight_decay", (value) => `weight decay ${value}`],
           ["schedule.warmup_steps", (value) => `warmup ${value}`],
@@ -143,7 +143,7 @@ export function TrainingAccordions() {
       <ConfigAccordion
         title="Engine: memory, precision, processes"
         group="engine"
-        said={[
+        parts={[
           ["precision", (value) => `precision ${lower(value)}`],
           ["processes", (value) => `processes: ${value}`],
         ]}
@@ -153,14 +153,14 @@ export function TrainingAccordions() {
       <ConfigAccordion
         title="Checkpoints and evaluation"
         group="saving"
-        said={[
+        parts={[
           ["checkpoint.keep_last", (value) => `keeps the last ${value}`],
           ["eval.every_steps", (value) => (/^\d+$/.test(value) ? `evaluates every ${value} steps` : `evaluates at the ${value}`)],
         ]}
       >
         <ConfigFields group="saving" />
       </ConfigAccordion>
-      <ConfigAccordion title="Sample generations" group="samples" said={[["eval.prompts", (value) => (prompts(value) === 0 ? "no prompts" : `${counted(prompts(value), "prompt")} at every evaluation`)]]}>
+      <ConfigAccordion title="Sample generations" group="samples" parts={[["eval.prompts", (value) => (prompts(value) === 0 ? "no prompts" : `${counted(prompts(value), "prompt")} at every evaluation`)]]}>
         <ConfigFields group="samples" />
       </ConfigAccordion>
     </>

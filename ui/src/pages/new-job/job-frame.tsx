@@ -35,12 +35,12 @@ type JobFrameProps = {
   /** The first choices. On a phone the plan follows them; the other fields come after it. */
   lead: ReactNode;
   /** Stands above the plan. */
-  beside?: ReactNode;
+  aside?: ReactNode;
   children: ReactNode;
 };
 
 /** What every form for a training job has around its own fields: the plan next to them, and a bar that starts the job. */
-export function JobFrame({ title, crumbs, projectId, job, byId = false, lead, beside, children }: JobFrameProps) {
+export function JobFrame({ title, crumbs, projectId, job, byId = false, lead, aside, children }: JobFrameProps) {
   usePageTitle(title);
   const { form, request, mistake, missing, failures, planned, take, start } = job;
   const complaints = useRef<HTMLDivElement>(null);
@@ -66,7 +66,7 @@ export function JobFrame({ title, crumbs, projectId, job, byId = false, lead, be
           <div className="grid items-start gap-x-4.5 gap-y-3.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,24rem)] lg:grid-rows-[auto_1fr]">
             <div className="grid min-w-0 gap-3.5">{lead}</div>
             <div className="grid min-w-0 gap-3.5 lg:sticky lg:top-5 lg:col-start-2 lg:row-span-2 lg:row-start-1">
-              {beside}
+              {aside}
               <PlanCard planned={planned} missing={missing} onTake={take} />
             </div>
             <div className="grid min-w-0 gap-3.5">{children}</div>
@@ -150,10 +150,10 @@ export function JobAccordion({ form, usualName }: Omit<JobCardProps, "inProject"
   const [name, project, projectName] = useWatch({ control: form.control, name: ["name", "project", "projectName"] });
   const projects = useQuery(projectsQuery({ limit: 100 }));
   const known = projects.data?.items.find(({ id }) => id === project)?.name;
-  const place = project === NEW_PROJECT ? `new project “${projectName}”` : known && `project “${known}”`;
+  const projectText = project === NEW_PROJECT ? `new project “${projectName}”` : known && `project “${known}”`;
   const wrong = ["name", "project", "projectName"].some((field) => error(field) !== undefined);
   return (
-    <Accordion title="Job name and project" summary={[name.trim() || usualName, place].filter(Boolean).join(" · ")} open={open || wrong} onToggle={setOpen}>
+    <Accordion title="Job name and project" summary={[name.trim() || usualName, projectText].filter(Boolean).join(" · ")} open={open || wrong} onToggle={setOpen}>
       <JobFields form={form} inProject={false} usualName={usualName} />
     </Accordion>
   );

@@ -120,7 +120,7 @@ function ModelConfig({ project }: { project: Project | null }) {
         <ConfigAccordion
           title="Custom model sizes"
           group="sizes"
-          said={[["model.context_length", (value) => `max sequence length ${value}`]]}
+          parts={[["model.context_length", (value) => `max sequence length ${value}`]]}
         >
           <ConfigFields group="sizes" />
           {ofFolder(values) && <ConfigFields group="positions" />}
