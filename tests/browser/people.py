@@ -83,6 +83,11 @@ def open_tab(page: Page, name: str) -> None:
     expect(tab).to_have_attribute("aria-selected", "true")
 
 
+def open_section(page: Page, title: str) -> None:
+    """Open a closed section of a form."""
+    page.locator("summary", has_text=re.compile(f"^{title}")).click()
+
+
 def choose_action(page: Page, name: str) -> None:
     """Choose what is in the menu of a job's page."""
     page.get_by_role("button", name="More actions", exact=True).click()

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import DESKTOP, NewPage, axe_violations
-from tests.browser.people import bring_model, open_tab, set_up
+from tests.browser.people import bring_model, open_section, open_tab, set_up
 from tests.browser.test_job_tabs import TALLEST
 from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
@@ -66,6 +66,7 @@ def test_checkpoints_are_compared_deleted_resumed_from_and_branched(
     page.get_by_label("Max sequence length").fill("64")
     page.locator("summary", has_text="Checkpoints and evaluation").click()
     page.get_by_label("Checkpoints to keep").fill("4")
+    open_section(page, "Job name and project")
     page.get_by_label("Job name").fill("Herons")
     page.get_by_role("button", name="Start training").first.click()
     expect(page.get_by_role("heading", name="Herons", level=1)).to_be_visible()
@@ -103,13 +104,15 @@ def test_checkpoints_are_compared_deleted_resumed_from_and_branched(
 
     # Two of them answer beside each other.
     page.get_by_role("link", name=f"Open step {newest:,} in playground").click()
+    page.get_by_label("Your message").fill(QUESTION)
     choice = page.get_by_label("Compare with checkpoint")
     option = choice.locator("option", has_text=re.compile(rf"^Step {oldest:,}\b"))
     choice.select_option(value=option.get_attribute("value"))
-    # Another chat: what is written before belongs to the one of the first checkpoint.
+    # Another conversation, with the text that was typed and not sent.
     expect(page.get_by_text("Both checkpoints answer side by side")).to_be_visible()
     page.get_by_label("Max tokens").fill("8")
-    page.get_by_label("Your message").fill(QUESTION)
+    expect(page.get_by_label("Your message")).to_have_value(QUESTION)
+    page.get_by_label("Your message").focus()
     expect(page.get_by_role("button", name="Send")).to_be_enabled(timeout=TIMEOUT_MS)
     page.keyboard.press("Enter")
     for step in (newest, oldest):

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage, axe_violations, flaws_on_every_screen
-from tests.browser.people import bring_model, set_up
+from tests.browser.people import bring_model, open_section, set_up
 from tests.chat_endpoint import FakeEndpoint, serving
 from tests.documents import encrypt_pdf, make_docx, make_pdf
 from tests.live_server import LiveServer
@@ -147,6 +147,7 @@ def test_a_folder_of_pdfs_becomes_a_tuned_model_that_answers_in_the_playground(
     page.get_by_label("Batch size").fill("4")
     page.get_by_label("Max sequence length").fill("64")
     expect(page.get_by_label("Plan").get_by_text("This job fits")).to_be_visible()
+    open_section(page, "Job name and project")
     page.get_by_label("Job name").fill("Lighthouse")
     page.get_by_role("button", name="Start training").first.click()
     link = page.get_by_role("link", name="Open in playground")

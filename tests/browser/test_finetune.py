@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import TIMEOUT_MS, NewPage, axe_violations, flaws_on_every_screen
-from tests.browser.people import set_up
+from tests.browser.conftest import DESKTOP, PHONE, TIMEOUT_MS, NewPage, axe_violations, flaws_on_every_screen
+from tests.browser.people import bring_model, open_section, set_up
 from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
 
 # Some of these tests need a worker.
 SHARED_APP = True
+# With a model and a dataset, and nothing opened.
+TALLEST = {DESKTOP: 1_400, PHONE: 2_400}
 
 
 def _examples(folder: Path) -> Path:
@@ -54,15 +56,16 @@ def test_a_model_and_a_file_become_a_training_job(
     expect(page.get_by_role("radio", name=re.compile("Full"))).to_have_accessible_name(re.compile("MB|GB"))
     assert flaws_on_every_screen(page) == []
 
-    page.locator("summary", has_text="Backend").click()
+    open_section(page, "Backend")
     page.get_by_label("Training backend").select_option("unsloth")
     expect(plan).to_contain_text("This job cannot run with these settings")
     expect(page.get_by_role("form", name="Fine-tune").get_by_text("Unsloth needs").first).to_be_visible()
     assert flaws_on_every_screen(page) == []
     page.get_by_label("Training backend").select_option("engine")
-    page.locator("summary", has_text="Examples").click()
+    open_section(page, "Training examples")
     page.get_by_label("Packing").select_option("No")
     page.get_by_label("Epochs", exact=True).fill("1")
+    open_section(page, "LoRA adapters")
     page.get_by_label("LoRA rank").fill("4")
     expect(plan.get_by_text("This job fits")).to_be_visible()
 
@@ -89,6 +92,43 @@ def test_a_model_and_a_file_become_a_training_job(
     expect(page.get_by_role("heading", name="tiny on pairs.jsonl")).to_be_visible()
     # A whole training, which a busy machine takes its time for.
     expect(page.get_by_text("Completed").first).to_be_visible(timeout=10 * TIMEOUT_MS)
+
+
+@pytest.mark.long
+def test_the_form_is_short_and_can_be_started_from_anywhere(
+    new_page: NewPage, live_app: LiveServer, tmp_path: Path
+) -> None:
+    page = new_page()
+    set_up(page, live_app)
+    bring_model(page, make_tiny_model(tmp_path / "tiny"))
+    page.goto("/datasets")
+    page.locator("input[type=file]").first.set_input_files(_examples(tmp_path))
+    expect(page.get_by_label("Preview", exact=True).locator("pre mark").first).to_be_visible()
+    model, dataset = (
+        page.request.get(f"/api/{kind}").json()["items"][0]["id"] for kind in ("models", "datasets")
+    )
+    heights = {}
+    for size in TALLEST:
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        page.goto(f"/finetune?model={model}&dataset={dataset}")
+        expect(page.get_by_label("Plan").get_by_text("This job fits")).to_be_visible()
+        expect(page.get_by_label("Pre-flight", exact=True)).to_contain_text("40 of 40")
+        heights[size] = page.evaluate("document.documentElement.scrollHeight")
+        for part in ("top", "bottom"):
+            page.evaluate(f"scrollTo(0, '{part}' === 'top' ? 0 : document.body.scrollHeight)")
+            expect(page.get_by_role("button", name="Start training")).to_be_in_viewport(ratio=1)
+    assert {size: height for size, height in heights.items() if height > TALLEST[size]} == {}
+
+    # What is closed says its values.
+    adapters = page.locator("summary", has_text="LoRA adapters")
+    expect(adapters).to_contain_text("rank 16 · alpha 32")
+    adapters.click()
+    page.get_by_label("LoRA rank").fill("4")
+    expect(adapters).to_contain_text("rank 4 · alpha 32")
+    expect(adapters).to_contain_text("1 changed")
+    page.get_by_role("button", name="Help: Batch size").click()
+    expect(page.get_by_role("dialog")).to_contain_text("lower it if memory is short")
+    assert axe_violations(page) == []
 
 
 @pytest.mark.long

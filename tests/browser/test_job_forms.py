@@ -105,7 +105,7 @@ def test_a_job_that_is_changed_and_started_again_keeps_what_was_typed_and_nothin
     create_project(page, "Again", data="corpus.txt")
     page.goto(f"{page.url}/jobs/new")
     page.get_by_label("Batch size", exact=True).fill("4")
-    page.get_by_label("Host memory, in GB").fill("1")
+    page.get_by_label("Host memory (GB)").fill("1")
     assert _start(page)["config"] == {"batch_size": 4}
     assert _used(page) == (1e-3, 10, 4)
 
@@ -113,7 +113,7 @@ def test_a_job_that_is_changed_and_started_again_keeps_what_was_typed_and_nothin
     page.get_by_role("button", name="Cancel job").click()
     choose_action(page, "Duplicate and edit")
     expect(page.get_by_label("Batch size", exact=True)).to_have_value("4")
-    expect(page.get_by_label("Host memory, in GB")).to_have_value("1")
+    expect(page.get_by_label("Host memory (GB)")).to_have_value("1")
     _shows(page, "Learning rate", "0.001")
     _shows(page, "Epochs", "10")
     assert page.get_by_text(re.compile(r"\d changed")).count() == 0

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage, flaws_on_every_screen
-from tests.browser.people import set_up
+from tests.browser.people import open_section, set_up
 from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
 
@@ -56,6 +56,7 @@ def test_the_form_counts_rows_steps_and_unused_columns_before_the_start(
     # A small dataset counts as much as its weight says.
     more = tmp_path / "identity.jsonl"
     more.write_text("\n".join(json.dumps({"prompt": f"Who? {n}", "completion": "I."}) for n in range(10)))
+    open_section(page, "Validation and more datasets")
     page.get_by_role("button", name="Mix in another dataset").click()
     expect(card).to_contain_text("Choose the dataset to mix in.")
     page.get_by_label("Upload a file").set_input_files(more)

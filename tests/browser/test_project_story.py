@@ -70,7 +70,7 @@ def test_a_project_of_130b_shows_what_it_takes_and_one_click_makes_it_fit(
     page.get_by_label("Batch size", exact=True).fill("1")
     page.get_by_label("GPU type").select_option("Other GPU…")
     page.get_by_label("GPU name").fill("H200")
-    page.get_by_label("Host memory, in GB").fill("1536")
+    page.get_by_label("Host memory (GB)").fill("1536")
     plan = page.get_by_label("Plan", exact=True)
     expect(plan.get_by_role("heading", name="The model does not fit on H200, 1,536 GB host")).to_be_visible()
     expect(plan).to_contain_text(re.compile(r"GPU memory.*, fits"))
@@ -90,7 +90,7 @@ def test_a_project_of_130b_shows_what_it_takes_and_one_click_makes_it_fit(
     page.get_by_text("Optimizer and schedule").click()
     page.get_by_label("Optimizer", exact=True).select_option("adamw")
     plan.get_by_role("button", name=re.compile("GB of host memory$")).first.click()
-    expect(page.get_by_label("Host memory, in GB")).not_to_have_value("1536")
+    expect(page.get_by_label("Host memory (GB)")).not_to_have_value("1536")
     expect(plan.get_by_role("heading", name=re.compile("^The model fits on H200, "))).to_be_visible()
 
 

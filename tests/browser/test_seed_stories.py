@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from tests.browser.conftest import NewPage, axe_violations
-from tests.browser.people import PASSWORD, choose_action, open_tab, set_up
+from tests.browser.people import PASSWORD, choose_action, open_section, open_tab, set_up
 from tests.browser.scripts import editor
 from tests.cli.test_train import bloom, start
 from tests.live_server import LiveServer
@@ -87,7 +87,7 @@ def test_the_first_document_alice_trains_a_model_and_downloads_it(
     page.get_by_label("Optimizer", exact=True).select_option("adamw")
     page.get_by_label("GPU type").select_option("Other GPU…")
     page.get_by_label("GPU name").fill("H200")
-    page.get_by_label("Host memory, in GB").fill("1536")
+    page.get_by_label("Host memory (GB)").fill("1536")
     expect(page.get_by_label("Plan", exact=True)).to_contain_text("H200, 1,536 GB host")
     assert axe_violations(page) == []
 
@@ -173,8 +173,10 @@ def test_the_second_document_a_model_is_tuned_watched_and_asked(
     for label, value in (("Epochs", "4"), ("Learning rate", "0.01"), ("Batch size", "4")):
         page.get_by_label(label, exact=label != "Batch size").fill(value)
     page.get_by_label("Max sequence length").fill("64")
+    open_section(page, "LoRA adapters")
     page.get_by_label("LoRA rank").fill("8")
     expect(page.get_by_label("Plan", exact=True).get_by_text("This job fits")).to_be_visible()
+    open_section(page, "Job name and project")
     page.get_by_label("Job name").fill("Blue stones")
 
     # 4. and 5. Launched as a process of its own: logs, figures, time left, pause and resume.

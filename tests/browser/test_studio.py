@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage, axe_violations
-from tests.browser.people import bring_model, choose_action, set_up
+from tests.browser.people import bring_model, choose_action, open_section, set_up
 from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
 
@@ -91,6 +91,7 @@ def _train(page: Page) -> None:
     page.get_by_label("Batch size").fill("4")
     page.get_by_label("Max sequence length").fill("64")
     expect(page.get_by_label("Plan").get_by_text("This job fits")).to_be_visible()
+    open_section(page, "Job name and project")
     page.get_by_label("Job name").fill("Herons")
     page.get_by_role("button", name="Start training").first.click()
     expect(page.get_by_role("heading", name="Herons", level=1)).to_be_visible()

@@ -1,6 +1,7 @@
 """The mean of checkpoints: figures, the manifest of its sources, and what is refused."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gpubloom.cli.app import app
 from gpubloom.engine.adapter_folder import read_adapter
 from gpubloom.engine.checkpoint import list_checkpoints
 from gpubloom.engine.converting.averaging import average
+from gpubloom.engine.converting.convert import convert
 from gpubloom.engine.serving.resolved_model import find_model
 from gpubloom.plan import TrainConfig
 from tests.engine.exporting.tasks import export
@@ -78,7 +80,61 @@ def test_an_export_task_writes_the_mean_that_the_command_line_writes(
     assert manifests[0] == manifests[1]
     assert (result["same"], result["of"]) == (1, 1), "the mean itself answers as its export does"
     assert "averaged.json" in {file["path"] for file in result["files"]}
-    assert not (home / "averaged").exists()
+    assert not (home / "weights").exists()
+
+
+def sharded(checkpoint: Path) -> str:
+    """Puts the same checkpoint in sharded form in its place."""
+    whole = checkpoint.with_name("whole")
+    checkpoint.rename(whole)
+    convert(whole, checkpoint, "sharded")
+    shutil.rmtree(whole)
+    return str(checkpoint)
+
+
+@pytest.mark.long
+def test_an_export_task_writes_the_same_mean_of_sharded_checkpoints(
+    checkpoints: list[Path], tmp_path: Path
+) -> None:
+    average(checkpoints, tmp_path / "mean")
+    first, *others = map(sharded, checkpoints)
+    home = tmp_path / "task"
+    result = export(home, model=first, average_with=others, dtype="fp32", prompts=["To be"])
+    assert same_weights(home / "model", tmp_path / "mean")
+    assert (result["same"], result["of"]) == (1, 1)
+    manifest = json.loads((home / "model" / "averaged.json").read_text())
+    parts = [set(source["sha256"]) for source in manifest["sources"]]
+    assert parts == [{"__0_0.distcp", "contents.distcp"}] * 3
+
+
+@pytest.mark.long
+def test_an_export_task_reads_a_sharded_checkpoint(checkpoints: list[Path], tmp_path: Path) -> None:
+    before = weights(checkpoints[0])
+    home = tmp_path / "task"
+    result = export(home, model=sharded(checkpoints[0]), dtype="fp32", prompts=["To be"])
+    after = weights(home / "model")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert (result["same"], result["of"]) == (1, 1)
+    assert not (home / "weights").exists()
+
+
+def test_a_disk_without_room_is_refused_with_both_sizes(
+    checkpoints: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = 4 * sum(tensor.numel() for tensor in weights(checkpoints[0]).values())
+    free = needed - 1
+    real = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: real._replace(free=free))
+    with raises(ValueError, code="not_enough_disk_space") as refused:
+        average(checkpoints, tmp_path / "new" / "mean")
+    assert f"{needed / 1e9:,.3f} GB" in str(refused.value)
+    assert f"{free / 1e9:,.3f} GB" in str(refused.value)
+    with raises(ValueError, code="not_enough_disk_space"):
+        convert(Path(sharded(checkpoints[0])), tmp_path / "whole", "safetensors")
+    assert not (tmp_path / "new").exists()
+    free = needed
+    average(checkpoints, tmp_path / "new" / "mean")
 
 
 @pytest.mark.long
@@ -121,7 +177,7 @@ def test_an_export_of_a_damaged_checkpoint_writes_nothing(
         export(tmp_path / "task", model=str(checkpoints[0]), average_with=[str(checkpoints[1])])
     assert "error[damaged_checkpoint]" in capsys.readouterr().err
     assert not (tmp_path / "task" / "model").exists()
-    assert not (tmp_path / "task" / "averaged").exists()
+    assert not (tmp_path / "task" / "weights").exists()
 
 
 def test_checkpoints_of_another_shape_are_refused(

@@ -22,6 +22,8 @@ const buttonVariants = cva(
         small: "h-7.5 px-2.5 text-sm max-sm:h-9",
         large: "h-10 px-5 text-[14.5px]",
         icon: "size-8.5 max-sm:size-10",
+        /** Beside the label of a field, in the height of its line. */
+        label: "-my-1.5 h-7.5 gap-1.5 px-1.5 text-xs",
       },
     },
     defaultVariants: { variant: "outline", size: "normal" },

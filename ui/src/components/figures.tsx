@@ -26,7 +26,7 @@ export function StatSummary({ label, stats }: { label: string; stats: Stat[] }) 
 }
 
 /** Names at the left, values at the right. */
-export function Facts({ facts }: { facts: (readonly [name: string, value: ReactNode])[] }) {
+export function Facts({ facts }: { facts: readonly (readonly [name: string, value: ReactNode])[] }) {
   return (
     <dl className="grid gap-1.5 text-sm">
       {facts.map(([name, value]) => (

@@ -35,6 +35,7 @@ export function Tab({ className, ...rest }: ComponentProps<typeof Radix.Trigger>
   );
 }
 
-export function TabPanel({ className, ...rest }: ComponentProps<typeof Radix.Content>) {
-  return <Radix.Content className={cn("mt-4 focus-visible:outline-offset-4", className)} {...rest} />;
+/** `keepMounted`: what was typed in a form stays while another tab is open. */
+export function TabPanel({ className, keepMounted, ...rest }: ComponentProps<typeof Radix.Content> & { keepMounted?: boolean }) {
+  return <Radix.Content forceMount={keepMounted || undefined} className={cn("mt-4 focus-visible:outline-offset-4 data-[state=inactive]:hidden", className)} {...rest} />;
 }

@@ -3,6 +3,7 @@ import { Eye, EyeOff } from "lucide-react";
 import { type ComponentProps, type ReactNode, useId, useState } from "react";
 import type { UseFormRegisterReturn } from "react-hook-form";
 import { cn } from "@/components/class-names";
+import { Hint } from "@/components/hint";
 import { Input, Select, Textarea } from "@/components/input";
 
 type ControlProps = { id: string; "aria-invalid": boolean | undefined; "aria-describedby": string | undefined };
@@ -12,24 +13,29 @@ type FieldProps = {
   help?: ReactNode;
   error?: string;
   optional?: boolean;
-  /** Stands at the right of the label. */
-  note?: string;
+  /** Stands at the right of the label: a few words, or a button. */
+  note?: ReactNode;
+  /** The help is behind a question mark. */
+  compact?: boolean;
   className?: string;
   children: (control: ControlProps) => ReactNode;
 };
 
 /** Label, control, help and error, tied together for those who cannot see that they are. */
-export function Field({ label, help, error, optional, note, className, children }: FieldProps) {
+export function Field({ label, help, error, optional, note, compact = false, className, children }: FieldProps) {
   const id = useId();
-  const described = [error && `${id}-error`, note && `${id}-note`, help && `${id}-help`].filter(Boolean).join(" ");
+  const described = [error && `${id}-error`, typeof note === "string" && `${id}-note`, help && `${id}-help`].filter(Boolean).join(" ");
   return (
     <div className={cn("min-w-0", className)}>
-      <div className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
-        <label htmlFor={id} className="flex grow justify-between gap-3">
-          {label} {optional && <span className="text-faint">optional</span>}
-        </label>
+      <div className="mb-1.5 flex items-start justify-between gap-3 text-xs text-dim">
+        <span className={cn("flex min-w-0 gap-1", !compact && "grow")}>
+          <label htmlFor={id} className="flex grow justify-between gap-3">
+            {label} {optional && <span className="text-faint">optional</span>}
+          </label>
+          {help && compact && <Hint about={label}>{help}</Hint>}
+        </span>
         {/* Beside the label: the name of a field does not change while somebody types. */}
-        {note && <span id={`${id}-note`} className="whitespace-nowrap text-faint max-sm:hidden">{note}</span>}
+        {typeof note === "string" ? <span id={`${id}-note`} className="whitespace-nowrap text-faint max-sm:hidden">{note}</span> : note}
       </div>
       {children({ id, "aria-invalid": error ? true : undefined, "aria-describedby": described || undefined })}
       {error && (
@@ -38,7 +44,7 @@ export function Field({ label, help, error, optional, note, className, children 
         </p>
       )}
       {help && (
-        <div id={`${id}-help`} className="mt-1.5 text-xs text-faint">
+        <div id={`${id}-help`} hidden={compact} className="mt-1.5 text-xs text-faint">
           {help}
         </div>
       )}
@@ -52,13 +58,14 @@ type Bound = {
   error?: string;
   help?: ReactNode;
   optional?: boolean;
-  note?: string;
+  note?: ReactNode;
+  compact?: boolean;
   fieldClassName?: string;
 };
 
-export function TextField({ registration, label, error, help, optional, note, fieldClassName, ...rest }: Bound & ComponentProps<"input">) {
+export function TextField({ registration, label, error, help, optional, note, compact, fieldClassName, ...rest }: Bound & ComponentProps<"input">) {
   return (
-    <Field label={label} error={error} help={help} optional={optional} note={note} className={fieldClassName}>
+    <Field label={label} error={error} help={help} optional={optional} note={note} compact={compact} className={fieldClassName}>
       {(control) => <Input {...rest} {...registration} {...control} />}
     </Field>
   );
@@ -144,7 +151,7 @@ export function ChoiceCards({ registration, label, options, help, error }: Choic
         {options.map(([value, text, note]) => (
           <label
             key={value}
-            className="block cursor-pointer rounded-control border border-line-strong px-3 py-2 transition-colors duration-150 hover:border-white/25 has-checked:border-violet-bright has-checked:bg-violet/15 has-focus-visible:outline-2 has-focus-visible:outline-offset-2 has-focus-visible:outline-violet-soft"
+            className="block cursor-pointer rounded-control border border-line-strong px-3 py-2 transition-colors max-sm:flex max-sm:flex-wrap max-sm:items-baseline max-sm:gap-x-2 duration-150 hover:border-white/25 has-checked:border-violet-bright has-checked:bg-violet/15 has-focus-visible:outline-2 has-focus-visible:outline-offset-2 has-focus-visible:outline-violet-soft"
           >
             <input type="radio" value={value} {...registration} className="sr-only" />
             <span className="block font-[560]">{text}</span>

@@ -4,7 +4,7 @@ import { type DragEvent, type ReactNode, useRef, useState } from "react";
 import { SUFFIXES } from "./chosen-files";
 import { Button } from "@/components/button";
 
-type ChooseFilesProps = { onChoose: (files: File[]) => void; text: string; several?: boolean; variant?: "primary" | "outline"; size?: "small" };
+type ChooseFilesProps = { onChoose: (files: File[]) => void; text: string; several?: boolean; variant?: "primary" | "outline" | "ghost"; size?: "small" | "label" };
 
 /** A button that opens the disk. */
 export function ChooseFiles({ onChoose, text, several = false, variant = "outline", size }: ChooseFilesProps) {

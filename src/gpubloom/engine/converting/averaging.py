@@ -2,6 +2,7 @@
 
 Each tensor is the mean over the sources, computed in fp64 and rounded once to fp32. Of LoRA checkpoints the
 adapters are averaged. Moments are not: a run does not resume from a mean. `averaged.json` names the sources.
+Sources may have different forms: sharded checkpoints are read as whole ones are.
 
 `python -m gpubloom.engine.converting.averaging --into TARGET CHECKPOINT CHECKPOINT …` is the process that
 `bloom runs average-checkpoints` starts. Wrong input ends it with one sentence and status 2.
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from gpubloom.engine import adapter_folder
 from gpubloom.engine.checkpoint.format import PROGRESS_FILE
-from gpubloom.engine.converting.convert import Source, open_source
+from gpubloom.engine.converting.convert import Source, must_have_room, open_source
 from gpubloom.engine.converting.tensor_formats import NamedTensors, write_safetensors
 from gpubloom.engine.llama_folder import CONFIG_FILE
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sha256_of, sync_files
@@ -74,6 +75,7 @@ def average(paths: Sequence[Path], target: Path, keep_going: Callable[[], None] 
     sources = [open_source(path) for path in paths]
     for other in sources[1:]:
         _must_match(sources[0], other)
+    must_have_room(target, sources[0].weights, "The mean of the checkpoints")
     with complete_or_absent(target) as folder:
         write_safetensors(folder, sources[0].stem, _Mean([source.weights for source in sources], keep_going))
         for file in sources[0].auxiliary_files:
@@ -87,11 +89,10 @@ def average(paths: Sequence[Path], target: Path, keep_going: Callable[[], None] 
 
 def _described(source: Source) -> dict[str, Any]:
     step = read_json(source.folder / PROGRESS_FILE).get("step") if source.is_checkpoint else None
-    weights = sorted(source.folder.glob(f"{source.stem}*.safetensors"))
     return {
         "checkpoint": source.folder.name,
         "step": step,
-        "sha256": {file.name: sha256_of(file) for file in weights},
+        "sha256": {file.name: sha256_of(file) for file in source.weight_files},
     }
 
 

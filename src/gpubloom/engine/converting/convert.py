@@ -5,6 +5,7 @@ is complete or absent.
 """
 
 import json
+import math
 import re
 import shutil
 from dataclasses import dataclass
@@ -67,6 +68,15 @@ class Source:
     @property
     def is_checkpoint(self) -> bool:
         return self.moments is not None
+
+    @property
+    def weight_files(self) -> list[Path]:
+        """The files that hold the weights; of a sharded checkpoint they hold the moments too."""
+        return [
+            file
+            for file in sorted(self.folder.iterdir())
+            if _HOLDS_TENSORS.fullmatch(file.name) and not file.name.startswith(OPTIMIZER_STEM)
+        ]
 
     @property
     def state_files(self) -> list[Path]:
@@ -225,6 +235,8 @@ def convert(source: Path, target: Path, form: Form) -> Converted:
         _must_be_fp32(found)
     if form == "json":
         must_be_small(found.weights)
+    if found.form == "sharded" and form == "safetensors":
+        must_have_room(target, found.weights, "The converted checkpoint")
     with complete_or_absent(target) as folder:
         _write(folder, found, form)
     files = tuple(sorted(file.name for file in target.iterdir()))
@@ -268,6 +280,20 @@ def _write(folder: Path, found: Source, form: Form) -> None:
         sync_files(folder, checksums)
     if form == "sharded":
         link_contents(folder)
+
+
+def must_have_room(target: Path, tensors: NamedTensors, what: str) -> None:
+    """InputError when the disk of a new folder has no room for these tensors in fp32."""
+    needed = 4 * sum(math.prod(shape) for shape in tensors.shapes().values())
+    # The folders above a new one may be new as well.
+    existing = next(folder for folder in target.absolute().parents if folder.is_dir())
+    free = shutil.disk_usage(existing).free
+    if needed > free:
+        raise InputError(
+            "not_enough_disk_space",
+            f"{what} needs {needed / 1e9:,.3f} GB of disk space, but only {free / 1e9:,.3f} GB are free in "
+            f"{existing}: free some space there, or choose a folder on another disk.",
+        )
 
 
 def _must_be_fp32(found: Source) -> None:

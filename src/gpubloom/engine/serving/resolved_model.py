@@ -51,13 +51,15 @@ class ResolvedModel:
         return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
-def find_model(path: Path, base: Path | None = None) -> ResolvedModel:
+def find_model(path: Path, base: Path | None = None, *, weights: Path | None = None) -> ResolvedModel:
     """The model of a path; InputError when there is none. `base` overrides the base model of the run.
+
+    `weights`: a folder to take in place of the one of the path, such as its checkpoint in another format.
 
     The base model in an adapter's own file is not used: a folder from anybody could name any folder.
     """
     run_dir, config = _run_of(path)
-    folder = _folder(path, run_dir, config)
+    folder = weights or _folder(path, run_dir, config)
     found = ResolvedModel(folder, run_dir=run_dir, config=config)
     if base is not None:
         if not base.is_dir():

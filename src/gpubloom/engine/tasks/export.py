@@ -1,6 +1,7 @@
 """The task `export`: writes a model in another form, replays prompts before and after, pushes it if asked.
 
 With `average_with` the mean of several checkpoints is exported, and `averaged.json` in the export names them.
+A sharded checkpoint is converted to safetensors first.
 `model/` in the task's directory is complete or absent. A family that exporting/gguf.py does not write is
 converted by llama.cpp's own script, if the operator has installed it.
 """
@@ -16,7 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from gpubloom.engine.checkpoint import is_sharded
 from gpubloom.engine.converting.averaging import MANIFEST_FILE, average
+from gpubloom.engine.converting.convert import convert as convert_checkpoint
 from gpubloom.engine.exporting.gguf import (
     UnknownTokenizer,
     can_write,
@@ -54,7 +57,7 @@ _LAST_WORDS = 400
 # Whoever starts the task may leave a token here for it; it is gone before anything else happens.
 TOKEN_FILE = "hub-token"  # noqa: S105 - a name, not a token
 _GGUF_FILE = "model.gguf"
-_MEAN_FOLDER = "averaged"
+_WEIGHTS_FOLDER = "weights"
 _QLORA_NOTE = (
     "The adapter was trained on 4-bit weights and is merged into the unquantized weights, so answers may "
     "differ a little from the answers before the export."
@@ -133,20 +136,31 @@ def run(task: Task, session: TaskSession) -> dict[str, Any]:
 
 @contextmanager
 def _opened(task: ExportTask, session: TaskSession) -> Iterator[ResolvedModel]:
-    """The model to export. The mean of several checkpoints lies beside the export only until that is done."""
-    found = find_model(Path(task.model), None if task.base is None else Path(task.base))
-    if not task.average_with:
-        yield found
+    """The model to export.
+
+    The mean of several checkpoints, or a sharded checkpoint as safetensors, lies beside the export only until
+    that is done.
+    """
+    path, base = Path(task.model), None if task.base is None else Path(task.base)
+    if not task.average_with and not is_sharded(path):
+        yield find_model(path, base)
         return
-    mean = session.home / _MEAN_FOLDER
-    shutil.rmtree(mean, ignore_errors=True)
-    session.reporter.phase("average")
+    weights = session.home / _WEIGHTS_FOLDER
+    shutil.rmtree(weights, ignore_errors=True)
+    notes: tuple[str, ...] = ()
     try:
-        written = average([found.folder, *map(Path, task.average_with)], mean, session.keep_going)
-        note = f"The weights are the mean of {', '.join(written.sources)}. {MANIFEST_FILE} has their sha256."
-        yield replace(found, folder=mean, notes=(*found.notes, note))
+        if task.average_with:
+            session.reporter.phase("average")
+            written = average([path, *map(Path, task.average_with)], weights, session.keep_going)
+            names = ", ".join(written.sources)
+            notes = (f"The weights are the mean of {names}. {MANIFEST_FILE} has their sha256.",)
+        else:
+            session.reporter.phase("convert")
+            convert_checkpoint(path, weights, "safetensors")
+        found = find_model(path, base, weights=weights)
+        yield replace(found, notes=(*found.notes, *notes))
     finally:
-        shutil.rmtree(mean, ignore_errors=True)
+        shutil.rmtree(weights, ignore_errors=True)
 
 
 def take_token(home: Path) -> str | None:

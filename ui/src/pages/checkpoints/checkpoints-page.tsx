@@ -108,10 +108,10 @@ function Name({ checkpoint: { job_id: jobId, job_name: jobName, project_id: proj
 
 function Pair({ first, second }: { first: string; second: string | null }) {
   return (
-    <div className="min-w-0 md:max-w-44">
+    <span className="min-w-0 md:block md:max-w-44">
       <span className="break-words">{first}</span>
-      {second && <p className="text-sm text-dim">{second}</p>}
-    </div>
+      {second && <span className="text-sm text-dim max-md:ml-1.5 md:block">{second}</span>}
+    </span>
   );
 }
 

@@ -9,6 +9,7 @@ import { addModel, catalogueQuery, modelsQuery } from "@/api/models";
 import { sentenceOf } from "@/api/problem";
 import { NewJob } from "@/api/request-fields";
 import type { CatalogueModel, Dataset, Model } from "@/api/types";
+import { Accordion } from "@/components/accordion";
 import { Button } from "@/components/button";
 import { ProgressBar } from "@/components/figures";
 import { ChooseFiles } from "@/uploads/file-input";
@@ -45,8 +46,8 @@ export function ModelChoice() {
   const take = (model: Model) => setValue("model_id", model.id, { shouldDirty: true, shouldValidate: true });
 
   return (
-    <div className="flex min-w-0 flex-col gap-2.5">
-      <Field label="Model" error={error("model_id")} help={chosen?.status === "ready" ? modelFacts(chosen) : undefined}>
+    <div className="grid min-w-0 gap-2">
+      <Field label="Model" note={<AddModelButton variant="ghost" size="label" onAdded={take} />} error={error("model_id")} help={chosen?.status === "ready" ? modelFacts(chosen) : undefined}>
         {(control) => (
           // The list arrives after the form: without its value the browser would keep showing the first entry.
           <GroupedSelect value={model_id} {...register("model_id")} {...control} first={["", "Choose a model…"]} groups={groups} />
@@ -56,9 +57,6 @@ export function ModelChoice() {
       {chosen?.status === "fetching" && <ProgressBar value={chosen.progress} label={`Downloading ${chosen.name}`} />}
       {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}
       {findings.length > 0 && <FindingsList findings={findings} />}
-      <div className="mt-auto">
-        <AddModelButton variant="outline" onAdded={take} />
-      </div>
     </div>
   );
 }
@@ -106,12 +104,9 @@ export const LISTED = { limit: 200 };
 export function DataChoice() {
   const { register, setValue, getValues } = useFormContext<JobFormValues>();
   const dataset_id = useWatch<JobFormValues, "dataset_id">({ name: "dataset_id" });
-  const eval_dataset_id = useWatch<JobFormValues, "eval_dataset_id">({ name: "eval_dataset_id" });
   const error = useFieldError();
-  const datasets = useQuery(datasetsQuery(LISTED));
-  const items = datasets.data?.items ?? [];
+  const { items, options } = useDatasetOptions();
   const chosen = items.find(({ id }) => id === dataset_id);
-  const options = [["", "Choose a dataset…"] as const, ...items.map((dataset) => [dataset.id, `${dataset.name}${datasetStateText(dataset)}`] as const)];
 
   async function send(files: File[]) {
     const [first] = await sendDatasets(files.slice(0, 1));
@@ -122,20 +117,45 @@ export function DataChoice() {
   }
 
   return (
-    <div className="flex min-w-0 flex-col gap-2.5">
-      <Field label="Dataset" error={error("dataset_id")} help={chosen && <DataFacts dataset={chosen} />}>
+    <div className="grid min-w-0 gap-2">
+      <Field label="Dataset" note={<ChooseFiles text="Upload a file" variant="ghost" size="label" onChoose={(files) => void send(files)} />} error={error("dataset_id")} help={chosen && <DataFacts dataset={chosen} />}>
         {(control) => <Select value={dataset_id} options={options} {...register("dataset_id")} {...control} />}
       </Field>
       {chosen && (chosen.status === "inspecting" || chosen.status === "fetching") && <ProgressBar value={chosen.progress} label={`Progress of ${chosen.name}`} />}
       {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}
-      <MixFields options={options} />
-      <Field label="Validation dataset" optional error={error("eval_dataset_id")} help={eval_dataset_id ? undefined : "Without one, a part of the dataset is held out."}>
-        {(control) => <Select value={eval_dataset_id} options={[["", "Hold out a part"], ...options.slice(1)]} {...register("eval_dataset_id")} {...control} />}
-      </Field>
-      <div className="mt-auto">
-        <ChooseFiles text="Upload a file" onChoose={(files) => void send(files)} />
-      </div>
     </div>
+  );
+}
+
+function useDatasetOptions() {
+  const datasets = useQuery(datasetsQuery(LISTED));
+  const items = datasets.data?.items ?? [];
+  const options = [["", "Choose a dataset…"] as const, ...items.map((dataset) => [dataset.id, `${dataset.name}${datasetStateText(dataset)}`] as const)];
+  return { items, options };
+}
+
+/** Data besides the dataset that is trained on: a validation dataset, and datasets that are mixed in. */
+export function MoreData() {
+  const { register } = useFormContext<JobFormValues>();
+  const [eval_dataset_id, mix] = useWatch<JobFormValues, ["eval_dataset_id", "mix"]>({ name: ["eval_dataset_id", "mix"] });
+  const error = useFieldError();
+  const { items, options } = useDatasetOptions();
+  const wrong = error("eval_dataset_id") !== undefined || mix.some((_, index) => error(`mix.${index}.dataset_id`) ?? error(`mix.${index}.weight`));
+  // A job that is started again like another shows what it was given.
+  const [open, setOpen] = useState(eval_dataset_id !== "" || mix.length > 0);
+  const validation = items.find(({ id }) => id === eval_dataset_id)?.name;
+  const summary = [validation ? `validates on ${validation}` : "holds out a part for validation", mix.length > 0 && `${counted(mix.length, "dataset")} mixed in`].filter(Boolean).join(" · ");
+  return (
+    <Accordion title="Validation and more datasets" summary={summary} open={open || wrong} onToggle={setOpen}>
+      <div className="grid items-start gap-3.5 sm:grid-cols-2">
+        <Field label="Validation dataset" optional error={error("eval_dataset_id")} help={eval_dataset_id ? undefined : "Without one, a part of the dataset is held out."}>
+          {(control) => <Select value={eval_dataset_id} options={[["", "Hold out a part"], ...options.slice(1)]} {...register("eval_dataset_id")} {...control} />}
+        </Field>
+        <div className="grid gap-2.5">
+          <MixFields options={options} />
+        </div>
+      </div>
+    </Accordion>
   );
 }
 
@@ -171,7 +191,7 @@ function MixFields({ options }: { options: readonly (readonly [string, string])[
           </Button>
         </fieldset>
       ))}
-      <Button variant="ghost" size="small" className="self-start" disabled={fields.length >= NewJob.mix.maxItems} onClick={() => append({ dataset_id: "", weight: "" })}>
+      <Button variant="outline" size="small" className="justify-self-start sm:mt-6" disabled={fields.length >= NewJob.mix.maxItems} onClick={() => append({ dataset_id: "", weight: "" })}>
         <Plus aria-hidden />
         Mix in another dataset
       </Button>

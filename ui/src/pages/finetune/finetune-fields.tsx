@@ -7,7 +7,7 @@ import { backendsQuery, createJob, planQuery } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import type { NewJob, PlanRequest } from "@/api/types";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Hint } from "@/components/hint";
 import { Select, useDebounced } from "@/components/input";
 import { Skeleton } from "@/components/loaded";
 import { Notice } from "@/components/notice";
@@ -22,43 +22,65 @@ const [EPOCHS, RATE, BATCH] = CONFIG_GROUPS.training;
 const LENGTH = CONFIG_GROUPS.sizes[5];
 const METHOD = CONFIG_GROUPS.method[0];
 
-type FinetuneFieldsProps = { request: PlanRequest; complete: boolean; finder: ReactNode };
+type MethodFieldsProps = { request: PlanRequest; complete: boolean; finder: ReactNode };
 
-/** How it is trained: usual decisions are visible, the rest is in closed accordions. */
-export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProps) {
+/** How it is trained: the decisions that most people make. */
+export function MethodFields({ request, complete, finder }: MethodFieldsProps) {
   const { register } = useFormContext<JobFormValues>();
   const error = useFieldError();
-  const values = useConfigValues();
   const cards = useMethodCards(request, complete);
   return (
-    <Card>
-      <CardHeader title="Method" />
-      <div className="grid gap-3.5">
-        <ChoiceCards label="Training method" registration={register("config.method" as keyof JobFormValues)} options={cards} error={error("config.method")} />
-        <div className="grid grid-cols-2 items-start gap-3.5 sm:grid-cols-4">
-          <OneField field={EPOCHS} />
-          <OneField field={RATE} />
-          <OneField field={BATCH} />
-          <OneField field={LENGTH} />
-        </div>
-        {finder}
-        {withAdapters(values) && (
-          <div className="grid grid-cols-2 items-start gap-3.5 sm:grid-cols-4">
-            <ConfigFields group="adapters" />
-          </div>
-        )}
+    <div className="grid gap-3.5">
+      <ChoiceCards label="Training method" registration={register("config.method" as keyof JobFormValues)} options={cards} error={error("config.method")} />
+      <div className="grid grid-cols-2 items-start gap-3.5 sm:grid-cols-4">
+        {[EPOCHS, RATE, BATCH, LENGTH].map((field) => (
+          <OneField key={field.path} field={field} compact />
+        ))}
       </div>
-      <ConfigAccordion title="Training examples: chat template, trained tokens, packing, truncation, eval split" group="examples">
+      {finder}
+    </div>
+  );
+}
+
+/** Everything else about the training. Each closed heading says the values in it. */
+export function SettingsAccordions() {
+  const values = useConfigValues();
+  return (
+    <>
+      {withAdapters(values) && (
+        <ConfigAccordion
+          title="LoRA adapters"
+          group="adapters"
+          parts={[
+            ["lora.rank", (value) => `rank ${value}`],
+            ["lora.alpha", (value) => `alpha ${value}`],
+            ["lora.dropout", (value) => `dropout ${value}`],
+            ["lora.targets", (value) => `modules ${value}`],
+          ]}
+        >
+          <ConfigFields group="adapters" />
+        </ConfigAccordion>
+      )}
+      <ConfigAccordion
+        title="Training examples"
+        group="examples"
+        parts={[
+          ["data.train_on", (value) => `trains on ${value.toLowerCase()}`],
+          ["data.packing", (value) => `packing: ${value.toLowerCase()}`],
+          ["data.too_long", (value) => `truncation: ${value.toLowerCase()}`],
+          ["data.eval_fraction", (value) => `eval split ${value}`],
+        ]}
+      >
         <ConfigFields group="examples" />
       </ConfigAccordion>
-      <ConfigAccordion title="Sequences longer than the model’s context: RoPE scaling" group="positions">
+      <ConfigAccordion title="Sequences longer than the model’s context" group="positions" parts={[["model.rope_scaling", (value) => `RoPE scaling: ${value}`]]}>
         <ConfigFields group="positions" />
       </ConfigAccordion>
       <TrainingAccordions />
-      <ConfigAccordion title="Backend" group="backend">
+      <ConfigAccordion title="Backend" group="backend" parts={[["backend", (value) => value]]}>
         <BackendField />
       </ConfigAccordion>
-    </Card>
+    </>
   );
 }
 
@@ -126,12 +148,12 @@ export function RateFinder({ ready, bodyOf }: RateFinderProps) {
 
   return (
     <div className="grid gap-3">
-      <div className="flex flex-wrap items-center gap-x-3 gap-y-1.5">
+      <div className="flex items-center gap-1">
         <Button size="small" pending={pending} disabled={!ready} onClick={() => void find()}>
           {!pending && <Search aria-hidden />}
           {jobId ? "Search again" : "Find a good learning rate"}
         </Button>
-        <span className="text-xs text-faint">Runs a short, separate sweep. The sweep does not change the model.</span>
+        <Hint about="Find a good learning rate">Trains a few steps with rising learning rates, as a job of its own, and suggests one. The sweep does not change the model.</Hint>
       </div>
       {failure && (
         <Notice tone="bad" role="alert">

@@ -7,11 +7,12 @@ import { projectQuery, projectsQuery } from "@/api/projects";
 import type { Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { datasetIdOf, type JobFormValues, likeJob, NEW_PROJECT, startingValues } from "@/forms/job-form";
-import { ConfigTabs, JobCard, JobFrame } from "@/pages/new-job/job-frame";
+import { ConfigTabs, JobAccordion, JobFrame } from "@/pages/new-job/job-frame";
 import { LikeAnother, NewJobCrumbs } from "@/pages/new-job/new-job-header";
 import { useJobForm } from "@/pages/new-job/use-job-form";
-import { DataChoice, LISTED, ModelChoice } from "./choices";
-import { FinetuneFields, RateFinder } from "./finetune-fields";
+import { WhereCard } from "@/pages/new-job/where-card";
+import { DataChoice, LISTED, ModelChoice, MoreData } from "./choices";
+import { MethodFields, RateFinder, SettingsAccordions } from "./finetune-fields";
 import { FINETUNE_CONFIG, finetuneRules, usualName, whatIsMissing } from "./finetune-rules";
 import { PreflightCard } from "./preflight-card";
 
@@ -62,19 +63,33 @@ function Finetune({ like }: { like?: Job }) {
 
   const complete = job.missing === null && job.mistake === null;
   return (
-    <JobFrame title="Fine-tune" crumbs={<NewJobCrumbs />} projectId={search.project} job={job} byId>
-      <Card>
-        <CardHeader title="Model and data" />
-        <div className="grid gap-3.5 sm:grid-cols-2">
-          <ModelChoice />
-          <DataChoice />
-        </div>
-      </Card>
-      <PreflightCard request={job.request} complete={complete} missing={job.missing} />
-      <ConfigTabs job={job}>
-        <FinetuneFields request={job.request} complete={complete} finder={<RateFinder ready={complete} bodyOf={job.bodyOf} />} />
+    <JobFrame
+      title="Fine-tune"
+      crumbs={<NewJobCrumbs />}
+      projectId={search.project}
+      job={job}
+      byId
+      lead={
+        <Card>
+          <CardHeader title="Model and data" />
+          <div className="mb-3 grid items-start gap-3.5 sm:grid-cols-2">
+            <ModelChoice />
+            <DataChoice />
+          </div>
+          <MoreData />
+        </Card>
+      }
+      aside={<PreflightCard request={job.request} complete={complete} missing={job.missing} />}
+    >
+      <ConfigTabs job={job} title="Method">
+        <MethodFields request={job.request} complete={complete} finder={<RateFinder ready={complete} bodyOf={job.bodyOf} />} />
       </ConfigTabs>
-      <JobCard form={job.form} inProject={false} usualName={usualName(model, dataset) ?? "names of model and dataset"} />
+      <WhereCard answer={job.planned.answer.data} onTake={job.setRental} />
+      <Card>
+        <CardHeader title="Settings" />
+        <JobAccordion form={job.form} usualName={usualName(model, dataset) ?? "names of model and dataset"} />
+        {job.mode === "form" && <SettingsAccordions />}
+      </Card>
     </JobFrame>
   );
 }

@@ -1,9 +1,10 @@
 /** The pre-flight: what the job would train on, counted before it starts. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect } from "react";
+import { useEffect, useState } from "react";
 import { preflightQuery } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import type { FilePreflight, PlanRequest, Preflight } from "@/api/types";
+import { Accordion, isWide } from "@/components/accordion";
 import { Card, CardHeader } from "@/components/card";
 import { Facts } from "@/components/figures";
 import { useDebounced } from "@/components/input";
@@ -29,7 +30,7 @@ export function PreflightCard({ request, complete, missing }: PreflightCardProps
 
   return (
     <Card aria-label="Pre-flight" aria-busy={busy}>
-      <CardHeader title="Pre-flight" note={busy ? "counting…" : "the dataset as this model sees it"} />
+      <CardHeader title="Pre-flight" note={busy ? "counting…" : "what the model trains on"} />
       {!complete ? (
         <p className="text-sm text-dim">{missing ?? "Correct the config first."}</p>
       ) : found.isError && !busy ? (
@@ -46,10 +47,11 @@ export function PreflightCard({ request, complete, missing }: PreflightCardProps
 }
 
 function Counts({ found }: { found: Preflight }) {
+  const [open, setOpen] = useState(isWide);
   const { train, train_file: file, eval: held, eval_file: evalFile } = found;
   const files = [file, ...found.mixed_files];
   const sum = (count: (file: FilePreflight) => number) => countText(files.reduce((all, each) => all + count(each), 0));
-  const facts: (readonly [string, string])[] = [
+  const facts = [
     ["Rows used", `${sum(({ used }) => used)} of ${sum(({ rows }) => rows)}`],
     ["Steps", countText(found.steps)],
     ["Training tokens", `${countText(train.tokens)}, ${countText(train.trained_tokens)} in the loss`],
@@ -58,10 +60,13 @@ function Counts({ found }: { found: Preflight }) {
     [evalFile ? "Validation rows" : "Held-out rows", held ? countText(held.examples) : "none"],
     ["Duplicates", countText(found.duplicates)],
     ["Longest example", counted(train.longest, "token")],
-  ];
+  ] as const;
+  const [rows, steps] = facts;
   return (
-    <div className="grid gap-3.5">
-      <Facts facts={facts} />
+    <div className="grid gap-3">
+      <Accordion title="Counts" summary={open ? undefined : `${rows[1]} rows · ${steps[1]} steps`} open={open} onToggle={setOpen} className="border-t-0 [&>summary]:pt-0">
+        <Facts facts={facts} />
+      </Accordion>
       {files.length > 1 && (
         <section aria-label="Mix" className="text-sm">
           <h3 className="mb-1.5 text-xs text-dim">What an epoch trains</h3>

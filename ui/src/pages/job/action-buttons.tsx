@@ -1,8 +1,9 @@
 /** The actions of a job page: one primary button by the job's state, everything else in a menu. */
+import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { Ban, CopyPlus, Download, type LucideIcon, MessagesSquare, Pause, Play, Share2 } from "lucide-react";
 import { type ComponentProps, type ReactNode, useState } from "react";
-import { archiveAddress, cancelJob, deleteJob, pauseJob, resumeJob, saveJob } from "@/api/jobs";
+import { archiveAddress, cancelJob, checkpointsQuery, deleteJob, pauseJob, resumeJob, saveJob } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import type { Job, JobStatus } from "@/api/types";
 import { Button } from "@/components/button";
@@ -11,6 +12,7 @@ import { Menu, type MenuItem } from "@/components/menu";
 import { toast, toastFailure } from "@/components/toasts";
 import { ExtendDialog, SettingsDialog, ShareDialog } from "./job-dialogs";
 import { MoveDialog } from "./move-dialog";
+import { cancelText, queuedText, stepsOf } from "./resume-words";
 import { useTuneFurther } from "./tune-further";
 
 type JobAction = "save" | "settings" | "pause" | "resume" | "cancel" | "extend" | "delete" | "download" | "share" | "playground" | "move" | "again" | "base" | "export";
@@ -84,10 +86,12 @@ const TEXTS: Record<JobAction, string> = {
 
 type Direct = "save" | "pause" | "resume";
 
-const DIRECT: Record<Direct, { run: (id: string) => Promise<Job>; done: string }> = {
-  save: { run: saveJob, done: "The job saves a checkpoint at the next step." },
-  pause: { run: pauseJob, done: "The job saves a checkpoint and then pauses." },
-  resume: { run: resumeJob, done: "The job is queued. It resumes from its last checkpoint." },
+/** `done`: what happens now, said of the job as the server answered it. */
+const DIRECT: Record<Direct, { run: (id: string) => Promise<Job>; done: (job: Job) => string | Promise<string> }> = {
+  save: { run: saveJob, done: () => "The job saves a checkpoint at the next step." },
+  // A job that has not started has nothing to save, and is paused at once.
+  pause: { run: pauseJob, done: ({ status }) => (status === "paused" ? "The job is paused and left the queue." : "The job saves a checkpoint and then pauses.") },
+  resume: { run: resumeJob, done: queuedText },
 };
 
 const isDirect = (action: JobAction): action is Direct => action in DIRECT;
@@ -100,8 +104,8 @@ export function ActionButtons({ job }: { job: Job }) {
   async function run(action: Direct) {
     setPending(action);
     try {
-      await DIRECT[action].run(job.id);
-      toast(DIRECT[action].done);
+      const { run: send, done } = DIRECT[action];
+      toast(await done(await send(job.id)));
     } catch (error) {
       toastFailure(sentenceOf(error));
     } finally {
@@ -204,6 +208,7 @@ function AgainLink({ job, ...rest }: { job: Job } & Omit<ComponentProps<"a">, "h
 }
 
 function CancelDialog({ job, onClose }: { job: Job; onClose: () => void }) {
+  const saved = useQuery(checkpointsQuery(job.id));
   return (
     <ConfirmDialog
       open
@@ -215,7 +220,7 @@ function CancelDialog({ job, onClose }: { job: Job; onClose: () => void }) {
         toast("The job is being cancelled.");
       }}
     >
-      Training stops and the device becomes free for the next job. The checkpoints are kept. You can resume the job from the last checkpoint.
+      {cancelText(job, saved.data ? stepsOf(saved.data.items) : null)}
     </ConfirmDialog>
   );
 }

@@ -141,7 +141,13 @@ const stepColumn = (choice: Choice): Column<Checkpoint> => ({
   cell: ({ id, step, best }) => (
     <span className="inline-flex items-center gap-2 font-[540] tabular-nums">
       {choice && <input type="checkbox" aria-label={`Choose step ${countText(step)}`} checked={choice.chosen.has(id)} onChange={() => choice.toggle(id)} className="size-4 shrink-0 accent-violet" />}
-      {countText(step)}
+      {/* On a phone there is no heading above it. */}
+      <span>
+        <span aria-hidden className="md:hidden">
+          Step{" "}
+        </span>
+        {countText(step)}
+      </span>
       {best && <Badge tone="good">best</Badge>}
     </span>
   ),

@@ -18,6 +18,7 @@ import { type ConfigPath, CONFIG_SCHEMA, valueAt } from "@/forms/job-fields";
 import { numberRule } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { counted } from "@/text/numbers";
+import { queuedText } from "./resume-words";
 
 const extendRules = z.object({
   max_steps: numberRule(Extension.max_steps),
@@ -44,8 +45,7 @@ function ExtendForm({ job, onClose }: { job: Job; onClose: () => void }) {
     schema: extendRules,
     defaultValues: { max_steps: "", epochs: "" },
     submit: async (values) => {
-      await extendJob(job.id, values);
-      toast("The job is queued. It resumes from its last checkpoint.");
+      toast(await queuedText(await extendJob(job.id, values)));
       onClose();
     },
   });

@@ -44,7 +44,7 @@ const trimmed = (epochs: number) => (Number.isInteger(epochs) ? String(epochs) :
 
 function epochName({ epoch, epochs }: Job["summary"]): string {
   if (epoch === null) return "Training";
-  return `Training, epoch ${epoch.toFixed(2)}${epochs === null ? "" : ` of ${trimmed(epochs)}`}`;
+  return `Training, epoch ${trimmed(epoch)}${epochs === null ? "" : ` of ${trimmed(epochs)}`}`;
 }
 
 /** Seconds do not matter after the first minute, and would make the figure dance. */

@@ -3,6 +3,7 @@ import type { JobStatus } from "@/api/types";
 import { testJob } from "@/test-job";
 import { findingsOf } from "./findings";
 import { actionsFor, primaryOf } from "./action-buttons";
+import { cancelText, startText } from "./resume-words";
 import { countWrong, groupLines } from "@/text/log-groups";
 
 const job = testJob;
@@ -156,5 +157,23 @@ describe("output", () => {
 
   it("marks lines that name an error, and not those that only contain its characters", () => {
     expect(groupLines(["CUDA error: out of memory", "terrors of the deep"]).map((piece) => piece.kind === "line" && piece.wrong)).toEqual([true, false]);
+  });
+});
+
+const script = (resumes: boolean) => testJob({ kind: "script", attempt: 1, task: { kind: "script", resumes } });
+
+describe("where a job continues", () => {
+  it.each([
+    ["its newest checkpoint", testJob({ attempt: 2 }), [20, 40], "It resumes from its last checkpoint, step 40."],
+    ["the start, when it has never run", testJob({ attempt: 0 }), [], "It starts from the beginning: it has not run yet."],
+    ["the start, when it has saved nothing", testJob({ attempt: 1 }), [], "It starts from the beginning: it has no checkpoint."],
+    ["the checkpoint that it was branched from", testJob({ attempt: 0, branch: { job_id: "k", step: 8 } }), [], "It starts from the checkpoint of step 8 that it was branched from."],
+    ["the start, for a script that cannot resume", script(false), [20], "It starts from the beginning, because the script cannot resume."],
+    ["its newest checkpoint, for a script that can", script(true), [20], "It resumes from its last checkpoint, step 20."],
+  ])("is %s", (_name, one, steps, sentence) => expect(startText(one, steps)).toBe(sentence));
+
+  it("is not promised to be a checkpoint when a waiting job is cancelled", () => {
+    expect(cancelText(testJob({ attempt: 0 }), [])).toBe("The job leaves the queue. You can resume it later. It starts from the beginning: it has not run yet.");
+    expect(cancelText(testJob({ attempt: 1 }), [20])).toContain("Its checkpoints are kept.");
   });
 });

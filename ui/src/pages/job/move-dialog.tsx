@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { progressOf } from "@/api/summary";
-import { moveJob, scriptQuery } from "@/api/jobs";
+import { checkpointsQuery, moveJob, scriptQuery } from "@/api/jobs";
 import { memoriesOf } from "@/api/plan";
 import { sentenceOf } from "@/api/problem";
 import { type Requirements, requirementsQuery } from "@/api/scripts";
@@ -13,6 +13,7 @@ import { Notice } from "@/components/notice";
 import { toast } from "@/components/toasts";
 import { missingConnection } from "@/pages/offers/offer-selection";
 import { type KnownNeeds, RentalFields, useRentalForm, written } from "@/pages/offers/rental-form";
+import { startText, stepsOf } from "./resume-words";
 
 const GIB = 2 ** 30;
 const HOUR = 3600;
@@ -40,12 +41,13 @@ function useMoveNeeds(job: Job): KnownNeeds {
 }
 
 export function MoveDialog({ job, onClose }: { job: Job; onClose: () => void }) {
+  const saved = useQuery(checkpointsQuery(job.id));
   return (
     <Dialog
       open
       onOpenChange={(open) => !open && onClose()}
       title="Move to another machine"
-      description="The job resumes from its newest checkpoint and keeps its name, charts and history."
+      description={`The job keeps its name, charts and history. ${saved.data ? startText(job, stepsOf(saved.data.items)) : ""}`.trim()}
       className="max-w-2xl"
     >
       <MoveForm job={job} onClose={onClose} />
@@ -66,7 +68,7 @@ function MoveForm({ job, onClose }: { job: Job; onClose: () => void }) {
     setFailure(null);
     try {
       await moveJob(job.id, rental.choice);
-      toast("The job is queued. It resumes on the selected machine.");
+      toast("The job is queued for the selected machine.");
       onClose();
     } catch (error) {
       setFailure(sentenceOf(error));

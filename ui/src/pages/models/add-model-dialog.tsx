@@ -61,9 +61,9 @@ export function HubTokenNote() {
   );
 }
 
-type AddModelButtonProps = { variant?: "primary" | "outline"; onAdded?: (model: Model) => void };
+type AddModelButtonProps = { variant?: "primary" | "outline" | "ghost"; size?: "label"; onAdded?: (model: Model) => void };
 
-export function AddModelButton({ variant = "primary", onAdded }: AddModelButtonProps) {
+export function AddModelButton({ variant = "primary", size, onAdded }: AddModelButtonProps) {
   const [open, setOpen] = useState(false);
   const done = (model: Model) => {
     setOpen(false);
@@ -71,7 +71,7 @@ export function AddModelButton({ variant = "primary", onAdded }: AddModelButtonP
   };
   return (
     <>
-      <Button variant={variant} onClick={() => setOpen(true)}>
+      <Button variant={variant} size={size} onClick={() => setOpen(true)}>
         <Plus aria-hidden />
         Add a model
       </Button>
@@ -82,13 +82,13 @@ export function AddModelButton({ variant = "primary", onAdded }: AddModelButtonP
             <Tab value="upload">Upload</Tab>
             <Tab value="folder">Server folder</Tab>
           </TabList>
-          <TabPanel value="hub" tabIndex={-1}>
+          <TabPanel value="hub" tabIndex={-1} keepMounted>
             <HubForm onDone={done} />
           </TabPanel>
-          <TabPanel value="upload" tabIndex={-1}>
+          <TabPanel value="upload" tabIndex={-1} keepMounted>
             <UploadForm onDone={done} />
           </TabPanel>
-          <TabPanel value="folder" tabIndex={-1}>
+          <TabPanel value="folder" tabIndex={-1} keepMounted>
             <FolderForm onDone={done} />
           </TabPanel>
         </Tabs>

@@ -1,13 +1,13 @@
 /** Fields of a training config, and the accordion for rarely changed ones. */
-import { ChevronRight } from "lucide-react";
 import { createContext, type ReactNode, useContext, useState } from "react";
 import { type FieldError, get, useFormContext, useFormState, useWatch } from "react-hook-form";
+import { Accordion } from "@/components/accordion";
 import { cn } from "@/components/class-names";
 import { ChoiceCards, SelectField, TextareaField, TextField } from "@/forms/field";
-import { type ConfigField, configDefault, type ConfigGroup, fieldsOf, isSet, type Json, valueAt } from "@/forms/job-fields";
+import { applies, CONFIG_FIELDS, type ConfigField, configDefault, type ConfigGroup, type ConfigPath, type ConfigValues, fieldsOf, isSet, type Json, valueAt } from "@/forms/job-fields";
 import type { JobFormValues } from "@/forms/job-form";
 import type { Option } from "@/forms/schema-fields";
-import { settingText } from "@/text/numbers";
+import { counted, settingText } from "@/text/numbers";
 
 type KnownDefaults = {
   /** What the plan says about fields that are left empty; null until it has answered. */
@@ -22,8 +22,10 @@ export const ConfigDefaults = createContext<KnownDefaults>({ planned: null, behi
 
 /** What an empty field would be: what the plan says, else the default of the config. */
 function useDefault(field: ConfigField): string | undefined {
-  const { planned, behind, byId } = useContext(ConfigDefaults);
-  const values = useConfigValues();
+  return defaultText(field, useContext(ConfigDefaults), useConfigValues());
+}
+
+function defaultText(field: ConfigField, { planned, behind, byId }: KnownDefaults, values: ConfigValues): string | undefined {
   const { path, schema, kind } = field;
   // A default that depends on the method changes with the click, not with the plan that follows.
   const answered = schema.defaults && behind ? undefined : valueAt(planned, path);
@@ -47,18 +49,18 @@ export function ConfigFields({ group }: { group: ConfigGroup }) {
   return fieldsOf(group, values).map((field) => <OneField key={field.path} field={field} />);
 }
 
-type OneFieldProps = { field: ConfigField; help?: ReactNode; placeholder?: string; fieldClassName?: string; options?: readonly Option[] };
+type OneFieldProps = { field: ConfigField; help?: ReactNode; placeholder?: string; fieldClassName?: string; options?: readonly Option[]; compact?: boolean; note?: ReactNode };
 
-export function OneField({ field, help, placeholder, fieldClassName, options = field.options }: OneFieldProps) {
+export function OneField({ field, help, placeholder, fieldClassName, options = field.options, compact, note }: OneFieldProps) {
   const bound = useBound(field);
   const usual = useDefault(field);
   const values = useConfigValues();
-  const described = { ...bound, help: help ?? field.help, fieldClassName };
+  const described = { ...bound, help: help ?? field.help, fieldClassName, compact };
   if (options) return <SelectField {...described} options={options.map(([value, text]) => [value, text] as const)} />;
   if (field.kind === "lines") return <TextareaField {...described} rows={3} help={<>{described.help} Enter one per line; \n is a line break.</>} fieldClassName={cn("sm:col-span-2", fieldClassName)} placeholder={placeholder} />;
   // A numeric keyboard cannot type a word.
   const inputMode = field.schema.word ? undefined : field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
-  return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? usual} note={usual && isSet(field, values) ? `default: ${usual}` : undefined} />;
+  return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? usual} note={note ?? (usual && isSet(field, values) ? `default: ${usual}` : undefined)} />;
 }
 
 /** The same for a choice whose alternatives each need a line. */
@@ -73,40 +75,92 @@ function useBound(field: ConfigField) {
   return { registration: register(path as keyof JobFormValues), label: field.label, error: error(path) };
 }
 
+/** What a closed heading says of one field, from the text of its value. */
+export type SummaryPart = readonly [path: ConfigPath, say: (value: string) => string];
+
+/** The present values of some fields, typed or by default; what does not apply is left out. */
+function useSummary(parts: readonly SummaryPart[]): string {
+  const known = useContext(ConfigDefaults);
+  const values = useConfigValues();
+  return parts
+    .flatMap(([path, say]) => {
+      const field = CONFIG_FIELDS.find((each) => each.path === path);
+      if (!field || !applies(field, values)) return [];
+      const typed = String(valueAt(values, path) ?? "").trim();
+      const value = field.options?.find(([option]) => option === typed)?.[1] ?? (typed || (defaultText(field, known, values) ?? ""));
+      return [say(value)];
+    })
+    .join(" · ");
+}
+
+type ConfigAccordionProps = { title: string; group: ConfigGroup; parts: readonly SummaryPart[]; children: ReactNode };
+
 /** Fields that most people leave as they are. Opens by itself when one of them has a mistake. */
-export function ConfigAccordion({ title, group, children }: { title: string; group: ConfigGroup; children: ReactNode }) {
+export function ConfigAccordion({ title, group, parts, children }: ConfigAccordionProps) {
   const [open, setOpen] = useState(false);
   const error = useFieldError();
   const values = useConfigValues();
+  const summary = useSummary(parts);
   const fields = fieldsOf(group, values);
   const wrong = fields.some((field) => error(`config.${field.path}`));
   const changed = fields.filter((field) => isSet(field, values)).length;
   return (
-    <details open={open || wrong} onToggle={(event) => setOpen(event.currentTarget.open)} className="group mt-4 border-t border-line pt-3">
-      <summary className="flex cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
-        <ChevronRight aria-hidden className="size-3.5 shrink-0 transition-transform duration-150 group-open:rotate-90" />
-        {title}
-        <span className="ml-auto shrink-0 text-right text-faint">{changed === 0 ? "recommended values" : `${changed} changed`}</span>
-      </summary>
-      <div className="mt-3 grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">{children}</div>
-    </details>
+    <Accordion
+      title={title}
+      open={open || wrong}
+      onToggle={setOpen}
+      summary={
+        <>
+          {summary}
+          {changed > 0 && <b className="font-[560] text-violet-soft"> · {changed} changed</b>}
+        </>
+      }
+    >
+      <div className="grid items-start gap-3.5 sm:grid-cols-2 xl:grid-cols-3">{children}</div>
+    </Accordion>
   );
 }
+
+const lower = (value: string) => value.toLowerCase();
+const prompts = (value: string) => value.split("\n").filter((line) => line.trim() !== "").length;
 
 /** What every training has besides its method, closed until somebody wants to change it. */
 export function TrainingAccordions() {
   return (
     <>
-      <ConfigAccordion title="Optimizer and schedule" group="optimizer">
+      <ConfigAccordion
+        title="Optimizer and schedule"
+        group="optimizer"
+        parts={[
+          ["optimizer.name", (value) => value],
+          ["optimizer.weight_decay", (value) => `weight decay ${value}`],
+          ["schedule.warmup_steps", (value) => `warmup ${value}`],
+          ["accumulation", (value) => `gradient accumulation ${value}`],
+        ]}
+      >
         <ConfigFields group="optimizer" />
       </ConfigAccordion>
-      <ConfigAccordion title="Engine: memory, precision, processes" group="engine">
+      <ConfigAccordion
+        title="Engine: memory, precision, processes"
+        group="engine"
+        parts={[
+          ["precision", (value) => `precision ${lower(value)}`],
+          ["processes", (value) => `processes: ${value}`],
+        ]}
+      >
         <ConfigFields group="engine" />
       </ConfigAccordion>
-      <ConfigAccordion title="Checkpoints and evaluation" group="saving">
+      <ConfigAccordion
+        title="Checkpoints and evaluation"
+        group="saving"
+        parts={[
+          ["checkpoint.keep_last", (value) => `keeps the last ${value}`],
+          ["eval.every_steps", (value) => (/^\d+$/.test(value) ? `evaluates every ${value} steps` : `evaluates at the ${value}`)],
+        ]}
+      >
         <ConfigFields group="saving" />
       </ConfigAccordion>
-      <ConfigAccordion title="Sample generations: your prompts, answered at every evaluation" group="samples">
+      <ConfigAccordion title="Sample generations" group="samples" parts={[["eval.prompts", (value) => (prompts(value) === 0 ? "no prompts" : `${counted(prompts(value), "prompt")} at every evaluation`)]]}>
         <ConfigFields group="samples" />
       </ConfigAccordion>
     </>

@@ -1,11 +1,12 @@
 /** The frame of the forms that start a training job: project, config as form or JSON, plan, script. */
 import { useQuery } from "@tanstack/react-query";
 import { Download, FileCode } from "lucide-react";
-import { type ComponentProps, type ReactNode, useState } from "react";
+import { type ReactNode, useState } from "react";
 import { FormProvider, useFormContext, useWatch } from "react-hook-form";
 import { planScriptQuery } from "@/api/jobs";
 import { projectsQuery } from "@/api/projects";
-import type { PlanRequest } from "@/api/types";
+import type { PlanAnswer, PlanRequest } from "@/api/types";
+import { Accordion } from "@/components/accordion";
 import { Button, CopyButton } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Dialog } from "@/components/dialog";
@@ -16,11 +17,11 @@ import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { Field, SelectField, TextField } from "@/forms/field";
 import { type JobFormValues, NEW_PROJECT } from "@/forms/job-form";
 import { PageHeader, usePageTitle } from "@/shell/page";
+import { counted, durationText } from "@/text/numbers";
 import { ConfigDefaults, useFieldError } from "./config-fields";
 import { JobKindLinks } from "./new-job-header";
 import { PlanCard } from "./plan-card";
 import type { Mode, useJobForm } from "./use-job-form";
-import { WhereCard } from "./where-card";
 
 type JobForm = ReturnType<typeof useJobForm>;
 
@@ -31,60 +32,83 @@ type JobFrameProps = {
   job: JobForm;
   /** Whether the model is taken by its id, not described by the config. */
   byId?: boolean;
+  /** The first choices. On a phone the plan follows them; the other fields come after it. */
+  lead: ReactNode;
+  /** Stands above the plan. */
+  aside?: ReactNode;
   children: ReactNode;
 };
 
-/** What every form for a training job has around its own fields: the plan next to them, and a start button above and below. */
-export function JobFrame({ title, crumbs, projectId, job, byId = false, children }: JobFrameProps) {
+/** What every form for a training job has around its own fields: the plan next to them, and a bar that starts the job. */
+export function JobFrame({ title, crumbs, projectId, job, byId = false, lead, aside, children }: JobFrameProps) {
   usePageTitle(title);
-  const { form, request, mistake, missing, failures, planned, take, setRental, start } = job;
+  const { form, request, mistake, missing, failures, planned, take, start } = job;
   const answered = missing === null ? planned.answer.data?.defaults : null;
   return (
     <FormProvider {...form}>
       <form noValidate aria-label={title} onSubmit={(event) => void start(event)}>
         <PageHeader title={title} crumbs={crumbs}>
           <ScriptButton request={request} ready={missing === null && mistake === null} />
-          <StartButton pending={form.formState.isSubmitting} />
         </PageHeader>
         <JobKindLinks projectId={projectId} />
         <FailureNotice failures={failures} />
-        <div className="grid items-start gap-4.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,24rem)]">
-          <div className="grid min-w-0 gap-3.5">
-            <ConfigDefaults value={{ planned: answered ?? null, behind: planned.behind, byId }}>{children}</ConfigDefaults>
-            <WhereCard answer={planned.answer.data} onTake={setRental} />
+        <ConfigDefaults value={{ planned: answered ?? null, behind: planned.behind, byId }}>
+          <div className="grid items-start gap-x-4.5 gap-y-3.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,24rem)] lg:grid-rows-[auto_1fr]">
+            <div className="grid min-w-0 gap-3.5">{lead}</div>
+            <div className="grid min-w-0 gap-3.5 lg:sticky lg:top-5 lg:col-start-2 lg:row-span-2 lg:row-start-1">
+              {aside}
+              <PlanCard planned={planned} missing={missing} onTake={take} />
+            </div>
+            <div className="grid min-w-0 gap-3.5">{children}</div>
           </div>
-          <PlanCard planned={planned} missing={missing} onTake={take} />
-          {/* The button at the top has long scrolled away when the form is filled in. */}
-          <StartButton size="large" pending={form.formState.isSubmitting} className="sm:justify-self-end lg:col-start-1" />
-        </div>
+        </ConfigDefaults>
+        <StartBar job={job} />
       </form>
     </FormProvider>
   );
 }
 
-function StartButton(props: ComponentProps<typeof Button>) {
+/** The start button, in reach from anywhere in the form, and in a few words whether the job can start. */
+function StartBar({ job: { form, missing, mistake, planned } }: { job: JobForm }) {
   return (
-    <Button type="submit" variant="primary" {...props}>
-      Start training
-    </Button>
+    <div className="sticky bottom-0 z-20 -mx-1 mt-3.5 flex items-center lg:mr-[calc(24rem+0.875rem)] justify-between gap-4 rounded-t-card border border-b-0 border-line-strong bg-raised px-4 py-2.5 shadow-[0_-8px_20px_rgb(0_0_0/0.25)]">
+      <p className="min-w-0 text-sm break-words text-dim">{missing ?? (mistake === null ? readiness(planned.answer.data, planned.behind) : "Correct the JSON config.")}</p>
+      <Button type="submit" variant="primary" size="large" pending={form.formState.isSubmitting}>
+        Start training
+      </Button>
+    </div>
   );
 }
 
-/** The config as a form or as JSON. */
-export function ConfigTabs({ job: { mode, switchTo, json, mistake, typeJson }, children }: { job: JobForm; children: ReactNode }) {
+function readiness(answer: PlanAnswer | undefined, behind: boolean): string {
+  if (!answer || behind) return "Planning…";
+  if (!answer.fits) return "Cannot run with these settings. See the plan.";
+  const steps = answer.plan?.steps ? counted(answer.plan.steps, "step") : null;
+  const time = answer.plan?.seconds ? `about ${durationText(answer.plan.seconds)}` : null;
+  return ["Ready to start", [steps, time].filter(Boolean).join(", ")].filter(Boolean).join(": ");
+}
+
+type ConfigTabsProps = { job: JobForm; title: string; children: ReactNode };
+
+/** A card with the config as a form, or as JSON. */
+export function ConfigTabs({ job: { mode, switchTo, json, mistake, typeJson }, title, children }: ConfigTabsProps) {
   return (
-    <Tabs value={mode} onValueChange={(next) => switchTo(next as Mode)}>
-      <TabList aria-label="Config">
-        <Tab value="form">Form</Tab>
-        <Tab value="json">JSON</Tab>
-      </TabList>
-      <TabPanel value="form" tabIndex={-1} className="mt-2 grid gap-3.5">
-        {children}
-      </TabPanel>
-      <TabPanel value="json" tabIndex={-1} className="mt-2">
-        <JsonEditor text={json} mistake={mistake} onChange={typeJson} />
-      </TabPanel>
-    </Tabs>
+    <Card>
+      <Tabs value={mode} onValueChange={(next) => switchTo(next as Mode)}>
+        <CardHeader title={mode === "form" ? title : "Config as JSON"}>
+          <TabList aria-label="Config" className="-my-1.5">
+            <Tab value="form">Form</Tab>
+            <Tab value="json">JSON</Tab>
+          </TabList>
+        </CardHeader>
+        <TabPanel value="form" tabIndex={-1} className="mt-0">
+          {children}
+        </TabPanel>
+        <TabPanel value="json" tabIndex={-1} className="mt-0">
+          <JsonEditor text={json} mistake={mistake} onChange={typeJson} />
+        </TabPanel>
+      </Tabs>
+    </Card>
   );
 }
 
@@ -95,11 +119,33 @@ export function JobCard({ form, inProject, usualName }: JobCardProps) {
   return (
     <Card>
       <CardHeader title="Job" />
-      <div className="grid gap-3.5 sm:grid-cols-2">
-        {!inProject && <ProjectFields />}
-        <TextField label="Job name" optional autoComplete="off" placeholder={usualName} registration={form.register("name")} error={form.formState.errors.name?.message} />
-      </div>
+      <JobFields form={form} inProject={inProject} usualName={usualName} />
     </Card>
+  );
+}
+
+function JobFields({ form, inProject, usualName }: JobCardProps) {
+  return (
+    <div className="grid gap-3.5 sm:auto-cols-fr sm:grid-flow-col">
+      {!inProject && <ProjectFields />}
+      <TextField label="Job name" optional autoComplete="off" placeholder={usualName} registration={form.register("name")} error={form.formState.errors.name?.message} />
+    </div>
+  );
+}
+
+/** The same in a closed section, for a form that knows a good name. */
+export function JobAccordion({ form, usualName }: Omit<JobCardProps, "inProject">) {
+  const [open, setOpen] = useState(false);
+  const error = useFieldError();
+  const [name, project, projectName] = useWatch({ control: form.control, name: ["name", "project", "projectName"] });
+  const projects = useQuery(projectsQuery({ limit: 100 }));
+  const known = projects.data?.items.find(({ id }) => id === project)?.name;
+  const projectText = project === NEW_PROJECT ? `new project “${projectName}”` : known && `project “${known}”`;
+  const wrong = ["name", "project", "projectName"].some((field) => error(field) !== undefined);
+  return (
+    <Accordion title="Job name and project" summary={[name.trim() || usualName, projectText].filter(Boolean).join(" · ")} open={open || wrong} onToggle={setOpen}>
+      <JobFields form={form} inProject={false} usualName={usualName} />
+    </Accordion>
   );
 }
 
@@ -125,22 +171,19 @@ type JsonEditorProps = { text: string; mistake: string | null; onChange: (text: 
 /** The config as JSON: everything the form has, and everything it has not. */
 function JsonEditor({ text, mistake, onChange }: JsonEditorProps) {
   return (
-    <Card>
-      <CardHeader title="Config as JSON" note="fields you leave out get recommended values" />
-      <Field label="Training config" error={mistake ?? undefined} help="Example fields: max_steps, seed, model.layers, optimizer.beta2, eval.every_steps.">
-        {(control) => (
-          <Textarea
-            {...control}
-            value={text}
-            rows={18}
-            spellCheck={false}
-            autoComplete="off"
-            onChange={(event) => onChange(event.target.value)}
-            className="font-mono text-xs leading-[1.65] max-sm:text-[16px]"
-          />
-        )}
-      </Field>
-    </Card>
+    <Field label="Training config" error={mistake ?? undefined} help="Fields that you leave out get recommended values. Example fields: max_steps, seed, model.layers, optimizer.beta2, eval.every_steps.">
+      {(control) => (
+        <Textarea
+          {...control}
+          value={text}
+          rows={18}
+          spellCheck={false}
+          autoComplete="off"
+          onChange={(event) => onChange(event.target.value)}
+          className="font-mono text-xs leading-[1.65] max-sm:text-[16px]"
+        />
+      )}
+    </Field>
   );
 }
 

@@ -11,7 +11,7 @@ import type { Job, Project } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { Loaded } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { applies, choiceText, CONFIG_GROUPS, type ConfigValues, isPretrained, type Json, ofFolder, presetOptions, valueAt, withAdapters } from "@/forms/job-fields";
+import { applies, choiceText, CONFIG_GROUPS, type ConfigValues, fieldsOf, isPretrained, type Json, ofFolder, presetOptions, valueAt, withAdapters } from "@/forms/job-fields";
 import { datasetIdOf, jobRules, likeJob, NEW_PROJECT, startingValues, withValue } from "@/forms/job-form";
 import { PagePending } from "@/shell/page";
 import { modelSizeText } from "@/text/numbers";
@@ -19,6 +19,7 @@ import { CardsField, ConfigAccordion, ConfigFields, OneField, TrainingAccordions
 import { ConfigTabs, JobCard, JobFrame } from "./job-frame";
 import { LikeAnother, NewJobCrumbs } from "./new-job-header";
 import { useJobForm } from "./use-job-form";
+import { WhereCard } from "./where-card";
 
 const route = getRouteApi("/app/projects/$projectId/jobs/new");
 
@@ -53,12 +54,23 @@ function NewJob({ project, like }: { project?: Project; like?: Job }) {
   const of = project ?? other.data;
   useProjectModel(project ? undefined : other.data, job.change);
   return (
-    <JobFrame title="New training job" crumbs={<NewJobCrumbs project={project} />} projectId={project?.id} job={job}>
-      <JobCard form={job.form} inProject={project !== undefined} usualName={project?.name ?? "the project’s name"} />
-      {of?.modelArchitecture === "custom" && <CustomNotice projectId={of.id} />}
-      <ConfigTabs job={job}>
-        <StructuredConfig project={of ?? null} />
+    <JobFrame
+      title="New training job"
+      crumbs={<NewJobCrumbs project={project} />}
+      projectId={project?.id}
+      job={job}
+      lead={
+        <>
+          <JobCard form={job.form} inProject={project !== undefined} usualName={project?.name ?? "the project’s name"} />
+          {of?.modelArchitecture === "custom" && <CustomNotice projectId={of.id} />}
+        </>
+      }
+    >
+      <ConfigTabs job={job} title="Model and data">
+        <ModelConfig project={of ?? null} />
       </ConfigTabs>
+      {job.mode === "form" && <TrainingCard />}
+      <WhereCard answer={job.planned.answer.data} onTake={job.setRental} />
     </JobFrame>
   );
 }
@@ -97,32 +109,42 @@ function CustomNotice({ projectId }: { projectId: string }) {
   );
 }
 
-/** The config as a form: usual decisions are visible, the rest is in closed accordions. */
-function StructuredConfig({ project }: { project: Project | null }) {
+/** What is trained: usual decisions are visible, the rest is in a closed accordion. */
+function ModelConfig({ project }: { project: Project | null }) {
   const values = useConfigValues();
   return (
     <>
-      <Card>
-        <CardHeader title="Model and data" />
-        <div className="grid gap-3.5 sm:grid-cols-2">
-          <ModelDataFields project={project} />
-        </div>
-        <ConfigAccordion title="Custom model sizes" group="sizes">
+      <div className="mb-3.5 grid gap-3.5 sm:grid-cols-2">
+        <ModelDataFields project={project} />
+      </div>
+        <ConfigAccordion
+          title="Custom model sizes"
+          group="sizes"
+          parts={[["model.context_length", (value) => `max sequence length ${value}`]]}
+        >
           <ConfigFields group="sizes" />
           {ofFolder(values) && <ConfigFields group="positions" />}
         </ConfigAccordion>
-      </Card>
-      <Card>
-        <CardHeader title="Training" />
-        <div className="grid gap-3.5">
-          <MethodFields />
-          <div className="grid grid-cols-2 gap-3.5 sm:grid-cols-4">
-            <ConfigFields group="training" />
-          </div>
-        </div>
-        <TrainingAccordions />
-      </Card>
     </>
+  );
+}
+
+/** How it is trained. */
+function TrainingCard() {
+  const values = useConfigValues();
+  return (
+    <Card>
+      <CardHeader title="Training" />
+      <div className="mb-3.5 grid gap-3.5">
+        <MethodFields />
+        <div className="grid grid-cols-2 gap-3.5 sm:grid-cols-4">
+          {fieldsOf("training", values).map((field) => (
+            <OneField key={field.path} field={field} compact />
+          ))}
+        </div>
+      </div>
+      <TrainingAccordions />
+    </Card>
   );
 }
 

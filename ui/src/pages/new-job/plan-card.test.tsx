@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { cleanup, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { afterEach, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import type { Plan, PlanAnswer } from "@/api/types";
 import { PlanCard, type usePlan } from "./plan-card";
 
@@ -38,6 +38,9 @@ function show(answer: Partial<PlanAnswer>, given: { behind?: boolean; missing?: 
   render(<PlanCard planned={planned} missing={given.missing ?? null} onTake={onTake} />);
   return onTake;
 }
+
+// On a wide screen the figures are open.
+beforeEach(() => vi.stubGlobal("matchMedia", () => ({ matches: true })));
 
 afterEach(cleanup);
 

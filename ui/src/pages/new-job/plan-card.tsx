@@ -1,9 +1,10 @@
 /** The plan of a job: whether it fits, memory, the timeline of a step, and the settings that would fit. */
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { useRef } from "react";
+import { useRef, useState } from "react";
 import { planQuery } from "@/api/jobs";
 import { memoriesOf } from "@/api/plan";
 import type { MachinePlan, NearestFit, Phase, Plan, PlanAnswer, PlanRequest } from "@/api/types";
+import { Accordion, isWide } from "@/components/accordion";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
 import { Facts } from "@/components/figures";
@@ -11,7 +12,7 @@ import { useDebounced } from "@/components/input";
 import { Loaded, Skeleton, Updating } from "@/components/loaded";
 import { MemoryBars } from "@/pages/jobs/memory-bars";
 import { SpeedupNote } from "@/pages/jobs/speedup-note";
-import { countText, durationText, parametersText, secondsText } from "@/text/numbers";
+import { bytesText, counted, countText, durationText, parametersText, secondsText } from "@/text/numbers";
 import { FitList, MemoryShortage } from "./plan-shortage";
 
 const PAUSE = 400;
@@ -41,7 +42,7 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
   };
   if (missing !== null) {
     return (
-      <Card aria-label="Plan" className="lg:sticky lg:top-5">
+      <Card aria-label="Plan">
         <h2 className="text-lg font-[600]">Plan</h2>
         <p aria-live="polite" className="mt-0.5 text-dim">
           {missing} Then the plan appears here.
@@ -50,7 +51,7 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
     );
   }
   return (
-    <Card aria-label="Plan" className="lg:sticky lg:top-5">
+    <Card aria-label="Plan">
       <Loaded query={answer} skeleton={<PlanSkeleton />}>
         {(loaded) => (
           <Updating pending={behind} aria-live="polite">
@@ -127,8 +128,10 @@ function PlanSkeleton() {
 
 /** What a plan predicts: memory, a step, what limits it, and the figures that follow. */
 function PlanFigures({ plan }: { plan: Plan }) {
+  const [open, setOpen] = useState(isWide);
   return (
-    <div className="mt-4 grid gap-4">
+    <Accordion title="Memory, speed and steps" summary={open ? undefined : closedText(plan)} open={open} onToggle={setOpen} className="mt-3">
+      <div className="grid gap-4">
       <MemoryBars memories={memoriesOf(plan)} />
       <StepTimeline plan={plan} />
       {plan.limited_by && (
@@ -141,8 +144,15 @@ function PlanFigures({ plan }: { plan: Plan }) {
       <p className="text-xs text-faint">
         {plan.precision_reason}.{plan.assumptions.length > 0 && ` Assumes ${plan.assumptions.join("; ")}.`}
       </p>
-    </div>
+      </div>
+    </Accordion>
   );
+}
+
+function closedText(plan: Plan): string {
+  const [memory] = memoriesOf(plan);
+  const facts = [memory && `${bytesText(memory.total)} of ${bytesText(memory.limit)}`, plan.seconds !== null && `about ${durationText(plan.seconds)}`, plan.steps !== null && counted(plan.steps, "step")];
+  return facts.filter(Boolean).join(" · ");
 }
 
 function factsOf(plan: Plan): [string, string][] {

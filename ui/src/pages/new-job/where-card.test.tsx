@@ -103,5 +103,8 @@ describe("the rental accordion", () => {
     await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, max_hours: null, ...failoverBody(CHEAPEST_NEXT) }));
     await toggle();
     await waitFor(() => expect(choice.at(-1)).toBeNull());
+    // Opened again, it has what was chosen and typed before.
+    await toggle();
+    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, max_hours: null, ...failoverBody(CHEAPEST_NEXT) }));
   });
 });

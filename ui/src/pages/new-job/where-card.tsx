@@ -1,11 +1,11 @@
 /** Where a training job runs: a machine of this server, or a rented one. */
 import { useQuery } from "@tanstack/react-query";
-import { ChevronRight } from "lucide-react";
 import { useEffect, useState } from "react";
 import { useFormContext, useWatch } from "react-hook-form";
 import { machinesQuery } from "@/api/jobs";
 import { memoriesOf } from "@/api/plan";
 import type { PlanAnswer } from "@/api/types";
+import { Accordion } from "@/components/accordion";
 import { Card, CardHeader } from "@/components/card";
 import { SelectField, TextField } from "@/forms/field";
 import { type JobFormValues, OTHER_GPU } from "@/forms/job-form";
@@ -32,20 +32,20 @@ export function WhereCard(rent: WhereCardProps) {
   return (
     <Card>
       <CardHeader title="Where to run" note={machines.data && items.length === 0 ? "no worker is running, so the job will wait" : items.map((machine) => machine.name).join(", ")} />
-      <div className="grid gap-3.5 sm:grid-cols-2">
+      <div className="mb-3.5 grid grid-cols-[3fr_2fr] items-start gap-3.5 sm:grid-cols-2">
         <SelectField label="GPU type" options={options} registration={register("gpu")} error={error("gpu")} />
         {gpu === OTHER_GPU && (
           <TextField label="GPU name" placeholder="H200" autoComplete="off" registration={register("otherGpu")} error={error("otherGpu")} help="The job runs only on this GPU type. If no machine has it, the job is rejected." />
         )}
         <TextField
-          label="Host memory, in GB"
-          optional
+          label="Host memory (GB)"
+          compact
           inputMode="numeric"
           autoComplete="off"
-          placeholder="as much as the job needs"
+          placeholder="automatic"
           registration={register("host_memory")}
           error={error("host_memory")}
-          help={largest > 0 ? `The largest machine connected to this server has ${bytesText(largest)} of host memory.` : undefined}
+          help={`The job runs only on a machine with this much host memory. If empty: as much as the plan needs.${largest > 0 ? ` The largest machine connected to this server has ${bytesText(largest)}.` : ""}`}
         />
       </div>
       <RentAccordion {...rent} />
@@ -77,27 +77,28 @@ type RentAccordionProps = { answer: PlanAnswer | undefined; onTake: (choice: Ren
 /** Rented machines, for those who ask for them; closed, the job runs on a machine of this server. */
 export function RentAccordion(props: RentAccordionProps) {
   const [open, setOpen] = useState(false);
+  // Once opened, it keeps what was typed when it is closed and opened again.
+  const [opened, setOpened] = useState(false);
+  const toggle = (now: boolean) => {
+    setOpen(now);
+    setOpened(opened || now);
+  };
   return (
-    <details onToggle={(event) => setOpen(event.currentTarget.open)} className="group mt-4 border-t border-line pt-3">
-      <summary className="flex cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
-        <ChevronRight aria-hidden className="size-3.5 shrink-0 transition-transform duration-150 group-open:rotate-90" />
-        Rent an instance
-        <span className="ml-auto text-right text-faint">{open ? "close this section to run on this server" : "runs on this server"}</span>
-      </summary>
-      {open && <Rent {...props} />}
-    </details>
+    <Accordion title="Rent an instance" summary={open ? "close this section to run on this server" : "runs on this server"} open={open} onToggle={toggle}>
+      {opened && <Rent {...props} wanted={open} />}
+    </Accordion>
   );
 }
 
-function Rent({ answer, onTake }: RentAccordionProps) {
+function Rent({ answer, onTake, wanted }: RentAccordionProps & { wanted: boolean }) {
   const rental = useRentalForm(plannedNeeds(answer), { preferLocal: true });
-  const choice = rental.wrong ? null : JSON.stringify(rental.choice);
+  const choice = rental.wrong || !wanted ? null : JSON.stringify(rental.choice);
   useEffect(() => {
     onTake(choice === null ? null : (JSON.parse(choice) as RentalChoice));
     return () => onTake(null);
   }, [choice, onTake]);
   return (
-    <div className="mt-3">
+    <div>
       <RentalFields rental={rental} fitsHere={answer?.fits} />
       {rental.choice.offer && <p className="mt-3 text-xs text-dim">The plan on this page is for a machine connected to this server, not for the rented instance. When the job starts, a new plan is made for the instance you chose. If the job does not fit on that instance, it is rejected.</p>}
     </div>

@@ -2,6 +2,7 @@
 import { QueryClientProvider } from "@tanstack/react-query";
 import { act, cleanup, render, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
+import { useState } from "react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { queryClient } from "@/api/client";
 import { Chat } from "./chat";
@@ -60,17 +61,29 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
+/** The page around a chat: it keeps the text that is not sent yet, also when another model is chosen. */
+function Page() {
+  const [draft, setDraft] = useState("");
+  const [chosen, setChosen] = useState("j");
+  return (
+    <>
+      <button onClick={() => setChosen("k")}>Choose another</button>
+      <Chat key={chosen} source={{ job_id: chosen }} storageKey={chosen} draft={draft} onDraft={setDraft} />
+    </>
+  );
+}
+
 async function talk() {
   render(
     <QueryClientProvider client={queryClient}>
-      <Chat source={{ job_id: "j" }} storageKey="j" />
+      <Page />
     </QueryClientProvider>,
   );
   await screen.findByText("Compare with base model");
   return userEvent.setup();
 }
 
-const box = () => screen.getByRole("textbox", { name: "Your message" });
+const box = () => screen.getByRole<HTMLTextAreaElement>("textbox", { name: "Your message" });
 const answer = (name: string) => screen.getByRole("region", { name: `Answer of ${name}` });
 const of = (model: string) => requests.find(({ body }) => body.model === model) as ModelRequest;
 
@@ -134,7 +147,7 @@ it("shows why a model could not be loaded", async () => {
   session = { ...ready, state: "ended", models: [], job: { ...ready.job, status: "failed", error_message: "Its weights are cut short." } };
   render(
     <QueryClientProvider client={queryClient}>
-      <Chat source={{ job_id: "j" }} storageKey="j" />
+      <Page />
     </QueryClientProvider>,
   );
   expect(await screen.findByText("Its weights are cut short.")).toBeDefined();
@@ -149,4 +162,11 @@ it("sends nothing while a setting is wrong", async () => {
   await user.type(box(), "Hello{Enter}");
   expect(screen.getByText("The value must be at most 2.")).toBeDefined();
   expect(requests).toHaveLength(0);
+});
+
+it("keeps the text that is not sent yet when another model is chosen", async () => {
+  const user = await talk();
+  await user.type(box(), "Half a question");
+  await user.click(screen.getByRole("button", { name: "Choose another" }));
+  expect(box().value).toBe("Half a question");
 });

@@ -5,6 +5,7 @@ import { type KeyboardEvent, type ReactNode, useEffect, useId, useLayoutEffect, 
 import { openedQuery, playgroundQuery, type Source } from "@/api/playground";
 import { sentenceOf } from "@/api/problem";
 import type { PlaygroundSession } from "@/api/types";
+import { isWide } from "@/components/accordion";
 import { Button, Spinner } from "@/components/button";
 import { Card } from "@/components/card";
 import { Textarea } from "@/components/input";
@@ -59,8 +60,17 @@ function endOf({ job }: PlaygroundSession): SessionState {
 
 const NAMES: Record<string, string> = { base: "Base", tuned: "Tuned", model: "Model", other: "Other checkpoint" };
 
+type ChatProps = {
+  source: Source;
+  storageKey: string;
+  names?: Record<string, string>;
+  /** What is typed and not sent yet. It outlives this conversation. */
+  draft: string;
+  onDraft: (text: string) => void;
+};
+
 /** One conversation with one loaded model, or with it and its base at once. */
-export function Chat({ source, storageKey, names }: { source: Source; storageKey: string; names?: Record<string, string> }) {
+export function Chat({ source, storageKey, names, draft, onDraft }: ChatProps) {
   const { state, open } = useSession(source);
   const [settings, setSettings] = useState(loadSettings);
   useEffect(() => saveSettings(settings), [settings]);
@@ -102,7 +112,7 @@ export function Chat({ source, storageKey, names }: { source: Source; storageKey
               <TurnsView turns={conversation.turns} names={{ ...NAMES, ...names }} writing={conversation.writing} onRetry={session && sound ? conversation.retry : undefined} />
             )}
             <div className="max-lg:sticky max-lg:bottom-0 max-lg:-mx-4 max-lg:-mb-3.5 max-lg:rounded-b-card max-lg:border-t max-lg:border-line max-lg:bg-card max-lg:px-4 max-lg:py-3">
-              <Composer mode={mode} writing={conversation.writing} ready={session !== null && sound} onSend={(text) => conversation.ask(mode, text)} onStop={conversation.stop} />
+              <Composer text={draft} onText={onDraft} mode={mode} writing={conversation.writing} ready={session !== null && sound} onSend={(text) => conversation.ask(mode, text)} onStop={conversation.stop} />
               {!sound && <p className="mt-1.5 text-xs text-danger-soft">A sampling setting is invalid. Correct the setting before you send.</p>}
             </div>
           </TabPanel>
@@ -183,13 +193,12 @@ function Loading({ words }: { words: string }) {
   );
 }
 
-type ComposerProps = { mode: Mode; writing: boolean; ready: boolean; onSend: (text: string) => void; onStop: () => void };
+type ComposerProps = { text: string; onText: (text: string) => void; mode: Mode; writing: boolean; ready: boolean; onSend: (text: string) => void; onStop: () => void };
 
 const TALLEST = 220;
 
 /** Enter sends, Shift with Enter begins a new line. What is typed while the model loads is kept. */
-function Composer({ mode, writing, ready, onSend, onStop }: ComposerProps) {
-  const [text, setText] = useState("");
+function Composer({ text, onText, mode, writing, ready, onSend, onStop }: ComposerProps) {
   const box = useRef<HTMLTextAreaElement>(null);
   const sendable = ready && !writing && text.trim() !== "";
 
@@ -204,7 +213,7 @@ function Composer({ mode, writing, ready, onSend, onStop }: ComposerProps) {
     if (!sendable) return;
     onSend(mode === "chat" ? text.trim() : text);
     // A text that was continued is often changed a little and continued again.
-    if (mode === "chat") setText("");
+    if (mode === "chat") onText("");
   }
 
   function pressed(event: KeyboardEvent) {
@@ -229,7 +238,7 @@ function Composer({ mode, writing, ready, onSend, onStop }: ComposerProps) {
         placeholder={mode === "chat" ? "Write a message" : "Beginning of a text"}
         value={text}
         rows={mode === "chat" ? 1 : 4}
-        onChange={(event) => setText(event.target.value)}
+        onChange={(event) => onText(event.target.value)}
         onKeyDown={pressed}
         className="min-h-10 resize-none py-2.25"
       />
@@ -247,8 +256,6 @@ function Composer({ mode, writing, ready, onSend, onStop }: ComposerProps) {
 }
 
 type CardAccordionProps = { title: string; note?: string; startsClosed?: boolean; children: ReactNode };
-
-const isWide = () => window.matchMedia("(min-width: 64rem)").matches;
 
 /** A card next to the conversation. On a phone it lies below and starts closed, so that the composer stays near. */
 function CardAccordion({ title, note, startsClosed = false, children }: CardAccordionProps) {

@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { MessagesSquare } from "lucide-react";
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 import { checkpointsQuery, jobQuery, jobsQuery } from "@/api/jobs";
 import { modelsQuery } from "@/api/models";
 import type { Source } from "@/api/playground";
@@ -24,18 +24,22 @@ export function PlaygroundPage() {
   usePageTitle("Playground");
   const search = route.useSearch();
   const navigate = useNavigate({ from: "/playground" });
+  // Another choice begins another conversation; what is typed for the next message stays.
+  const [draft, setDraft] = useState("");
   return (
     <>
       <PageHeader title="Playground" />
       <div className="mb-3.5">
         <ModelChoice chosen={search} onChoose={(next) => void navigate({ search: next })} />
       </div>
-      <Chosen search={search} />
+      <Chosen search={search} draft={draft} onDraft={setDraft} />
     </>
   );
 }
 
-function Chosen({ search: { job: jobId, checkpoint, other, model } }: { search: PlaygroundSearch }) {
+type ChosenProps = { search: PlaygroundSearch; draft: string; onDraft: (text: string) => void };
+
+function Chosen({ search: { job: jobId, checkpoint, other, model }, draft, onDraft }: ChosenProps) {
   const job = useQuery({ ...jobQuery(jobId ?? ""), enabled: jobId !== undefined });
   const source = useMemo<Source | null>(() => {
     if (model) return { model_id: model };
@@ -52,7 +56,8 @@ function Chosen({ search: { job: jobId, checkpoint, other, model } }: { search: 
     const step = checkpoints?.find((one) => one.id === id)?.step;
     return step === undefined ? (id ? "Checkpoint" : "Final model") : `Step ${countText(step)}`;
   };
-  return <Chat key={key} source={source} storageKey={key} names={other ? { tuned: nameOf(checkpoint), model: nameOf(checkpoint), other: nameOf(other) } : undefined} />;
+  const names = other ? { tuned: nameOf(checkpoint), model: nameOf(checkpoint), other: nameOf(other) } : undefined;
+  return <Chat key={key} source={source} storageKey={key} names={names} draft={draft} onDraft={onDraft} />;
 }
 
 function NothingChosen({ gone = false }: { gone?: boolean }) {
