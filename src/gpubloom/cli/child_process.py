@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # A last save of a large model may take this long before a stopping child counts as hanging.
 _STOP_SECONDS = 600.0
 
-# How often a thread looks whether the others are done before it sleeps. Steps of small models on two cores, in
-# milliseconds; on a quiet machine and beside eight busy processes:
+# How often a thread looks whether the others are done before it sleeps. Steps of small models on two cores,
+# in milliseconds; on a quiet machine and beside eight busy processes:
 #   300,000 (the default of libgomp)   nano 28, tiny 74      nano 4,800, tiny 6,100
 #   1,000                              nano 32, tiny 80      nano 61, tiny 173
 #   0 (asleep at once)                 nano 46, tiny 107     nano 49, tiny 146
