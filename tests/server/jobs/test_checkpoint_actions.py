@@ -107,7 +107,7 @@ def test_files_are_deleted_outside_of_the_transaction_and_come_back_if_it_fails(
     def refused(*_: object, **__: object) -> None:
         raise Conflict("No.")
 
-    monkeypatch.setattr(checkpoint_actions.service, "tell_of_change", refused)
+    monkeypatch.setattr(checkpoint_actions.service, "record_change", refused)
     assert ada.delete(at[10]).status_code == 409
     assert (_folder(installation, job, 10) / "progress.json").exists()
     assert _steps(ada, job) == [10]
