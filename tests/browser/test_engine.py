@@ -17,8 +17,8 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import MetricPoint, MetricSeries, TrainingJob, Worker
 from gpubloom.server.projects.tables import Project
-from tests.browser.conftest import EVERY_SIZE, NewPage, axe_violations
-from tests.browser.people import create_project, open_tab, set_up
+from tests.browser.conftest import EVERY_SIZE, PHONE, NewPage, axe_violations
+from tests.browser.people import create_project, open_section, open_tab, set_up
 from tests.live_server import LiveServer
 from tests.server.installation import Installation
 
@@ -139,6 +139,8 @@ def test_the_form_plans_for_a_large_gpu_and_mends_what_does_not_fit(
     page.get_by_label("Model placement").select_option("stream")
     page.get_by_label("GPU memory limit").fill("40")
     expect(card).to_contain_text(re.compile(r"GPU memory[\d.]+ GB / 40 GB.*Host memory", re.DOTALL))
+    if size == PHONE:
+        open_section(page, "Memory, speed and steps")
     expect(card.get_by_text("Limited by")).to_be_visible()
     expect(card.get_by_role("img")).to_have_attribute("aria-label", _mentions("forward", "link", "host"))
     assert axe_violations(page) == []

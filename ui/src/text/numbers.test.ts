@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { bytesText, counted, countText, durationText, hourlyText, hoursText, metricText, modelSizeText, moneyRange, moneyText, numberOf, parametersText, secondsText, settingText } from "./numbers";
+import { aboutText, bytesText, counted, countText, durationText, hourlyText, hoursText, metricText, modelSizeText, moneyRange, moneyText, numberOf, parametersText, secondsText, settingText } from "./numbers";
 
 describe("numbers that are none", () => {
   const texts = [countText, metricText, settingText, bytesText, parametersText, durationText, secondsText];
@@ -25,6 +25,10 @@ describe("durations", () => {
     [86_400 + 59, "1 d"],
     [-4, "0 s"],
   ])("%s seconds are %s", (seconds, text) => expect(durationText(seconds)).toBe(text));
+
+  it("are about as long as expected, unless they are too short to tell", () => {
+    expect([180, 0.2].map((seconds) => aboutText(durationText(seconds)))).toEqual(["about 3 m", "under 1 s"]);
+  });
 });
 
 describe("seconds of a step", () => {

@@ -112,6 +112,9 @@ export function secondsText(seconds: number): string {
   return `${Number(thousandths.toPrecision(thousandths < 1 ? 1 : 3))} ms`;
 }
 
+/** A time that is only expected: "about 3 m", but "under 1 s". */
+export const aboutText = (time: string) => time.replace(/^(?!under)/, "about ");
+
 const HOUR = 3600;
 
 /** Long times without their small units: nobody plans a week to the minute. */

@@ -2,7 +2,7 @@
 import { Zap } from "lucide-react";
 import type { Plan } from "@/api/types";
 import { cn } from "@/components/class-names";
-import { durationText } from "@/text/numbers";
+import { aboutText, durationText } from "@/text/numbers";
 
 type SpeedupNoteProps = {
   plan: Pick<Plan, "speedup" | "seconds">;
@@ -18,7 +18,7 @@ export function SpeedupNote({ plan: { speedup, seconds }, taken = null, classNam
     <p className={cn("flex items-start gap-2 text-xs text-dim", className)}>
       <Zap aria-hidden className={cn("mt-px size-3.5 shrink-0", speedup.ratio >= 1 ? "text-success" : "text-warning")} />
       <span>
-        <span className="font-[560] text-text">{speedup.sentence}.</span> {time !== null && `Training time: ${taken === null ? "about " : ""}${durationText(time)} with GPU Bloom, about ${durationText(time * speedup.ratio)} without. `}
+        <span className="font-[560] text-text">{speedup.sentence}.</span> {time !== null && `Training time: ${taken === null ? aboutText(durationText(time)) : durationText(time)} with GPU Bloom, ${aboutText(durationText(time * speedup.ratio))} without. `}
         Measured with {speedup.model}, {speedup.method}, {speedup.precision}.
       </span>
     </p>

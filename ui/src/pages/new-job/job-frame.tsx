@@ -17,7 +17,7 @@ import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { Field, SelectField, TextField } from "@/forms/field";
 import { type JobFormValues, NEW_PROJECT } from "@/forms/job-form";
 import { PageHeader, usePageTitle } from "@/shell/page";
-import { counted, durationText } from "@/text/numbers";
+import { aboutText, counted, durationText } from "@/text/numbers";
 import { ConfigDefaults, useFieldError } from "./config-fields";
 import { JobKindLinks } from "./new-job-header";
 import { PlanCard } from "./plan-card";
@@ -84,7 +84,7 @@ function readiness(answer: PlanAnswer | undefined, behind: boolean): string {
   if (!answer || behind) return "Planning…";
   if (!answer.fits) return "Cannot run with these settings. See the plan.";
   const steps = answer.plan?.steps ? counted(answer.plan.steps, "step") : null;
-  const time = answer.plan?.seconds ? `about ${durationText(answer.plan.seconds)}` : null;
+  const time = answer.plan?.seconds ? aboutText(durationText(answer.plan.seconds)) : null;
   return ["Ready to start", [steps, time].filter(Boolean).join(", ")].filter(Boolean).join(": ");
 }
 

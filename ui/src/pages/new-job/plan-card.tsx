@@ -12,7 +12,7 @@ import { useDebounced } from "@/components/input";
 import { Loaded, Skeleton, Updating } from "@/components/loaded";
 import { MemoryBars } from "@/pages/jobs/memory-bars";
 import { SpeedupNote } from "@/pages/jobs/speedup-note";
-import { bytesText, counted, countText, durationText, parametersText, secondsText } from "@/text/numbers";
+import { aboutText, bytesText, counted, countText, durationText, parametersText, secondsText } from "@/text/numbers";
 import { FitList, MemoryShortage } from "./plan-shortage";
 
 const PAUSE = 400;
@@ -151,14 +151,14 @@ function PlanFigures({ plan }: { plan: Plan }) {
 
 function closedText(plan: Plan): string {
   const [memory] = memoriesOf(plan);
-  const facts = [memory && `${bytesText(memory.total)} of ${bytesText(memory.limit)}`, plan.seconds !== null && `about ${durationText(plan.seconds)}`, plan.steps !== null && counted(plan.steps, "step")];
+  const facts = [memory && `${bytesText(memory.total)} of ${bytesText(memory.limit)}`, plan.seconds !== null && aboutText(durationText(plan.seconds)), plan.steps !== null && counted(plan.steps, "step")];
   return facts.filter(Boolean).join(" · ");
 }
 
 function factsOf(plan: Plan): [string, string][] {
   const facts: [string, string][] = [];
   facts.push(["Tokens per second", `about ${countText(plan.tokens_per_second)}`]);
-  if (plan.seconds !== null) facts.push(["Time", `about ${durationText(plan.seconds)}`]);
+  if (plan.seconds !== null) facts.push(["Time", aboutText(durationText(plan.seconds))]);
   facts.push(["Steps", plan.steps === null ? "known after the start" : countText(plan.steps)]);
   facts.push(["Tokens per step", countText(plan.tokens_per_step)]);
   facts.push(["Parameters", parametersText(plan.parameters)]);

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { machinesQuery } from "@/api/jobs";
 import { type Provider, providersQuery } from "@/api/providers";
 import { type Offer, offersQuery, type OffersRequest, type Span } from "@/api/scripts";
-import { hourlyText, hoursText, moneyText } from "@/text/numbers";
+import { aboutText, hourlyText, hoursText, moneyText } from "@/text/numbers";
 
 /** What tells one offer from another, and what a job is started with. */
 export type OfferChoice = Pick<Offer, "provider" | "gpu" | "gpus" | "kind" | "region">;
@@ -33,13 +33,11 @@ export const gpuText = ({ gpu, gpus }: Pick<Offer, "gpu"> & Partial<Pick<Offer, 
 
 export const offerTitle = (offer: Pick<Offer, "title" | "gpu" | "gpus">) => `${offer.title} · ${gpuText(offer)}`;
 
-const aboutText = (hours: number) => hoursText(hours).replace(/^(?!under)/, "about ");
-
 /** "$0.95 / h on demand · about 3 h 10 m · starts in about 4 m". */
 export function offerLine(offer: Offer): string {
   const price = offer.hourly.high === 0 ? KINDS[offer.kind] : `${hourlyText(offer.hourly)} ${KINDS[offer.kind]}`;
-  const parts = [price, aboutText(offer.hours.likely)];
-  if (offer.wait_hours.likely > 0) parts.push(`starts in ${aboutText(offer.wait_hours.likely)}`);
+  const parts = [price, aboutText(hoursText(offer.hours.likely))];
+  if (offer.wait_hours.likely > 0) parts.push(`starts in ${aboutText(hoursText(offer.wait_hours.likely))}`);
   const had = AVAILABILITY[offer.availability];
   if (had) parts.push(had);
   if (offer.region) parts.push(offer.region);
