@@ -67,15 +67,10 @@ class DecodeBatch:
         self._known: list[_Known] = []
         self._graphs: dict[tuple[int, Choice, bool], Callable[[], None]] = {}
         self._memory = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
-        self._most_rows = most_rows
 
     @property
     def active(self) -> int:
         return len(self._known)
-
-    @property
-    def is_full(self) -> bool:
-        return self.active == self._most_rows
 
     @property
     def _tensors(self) -> tuple[Tensor, ...]:
