@@ -81,7 +81,7 @@ def test_a_training_runs_the_agent_and_its_results_arrive(
         assert (now.key, now.state, now.detail) == ("bloom-5f3c-a1", "ended", "succeeded")
         assert await rented.list() == []
         machine = service.instances[started.id].machine
-        assert "[bloom] attempt bloom-5f3c-a1" in machine.text
+        until(lambda: "[bloom] attempt bloom-5f3c-a1" in machine.text)
         with tarfile.open(json.loads((machine.folder / "ended.json").read_text())["weights"]) as tar:
             assert tar.getnames() == ["model", "model/weights"]
         assert now.billed_from is not None
@@ -105,7 +105,8 @@ def test_a_cancelled_training_ends_the_agent_and_its_bill(service: ReplicateServ
             until(lambda: "started" in machine.text)
             assert (await rented.status(identifier)).state == "running"
             await rented.cancel(identifier)
-            assert "saved" in machine.text
+            # A thread reads what the machine prints.
+            until(lambda: "saved" in machine.text)
             assert (await rented.status(identifier)).state == "ended"
             assert machine.processes() == []
             # What has ended already is no fault.
