@@ -126,11 +126,11 @@ def test_a_disk_without_room_is_refused_with_both_sizes(
     free = needed - 1
     real = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: real._replace(free=free))
-    with raises(ValueError, code="not_enough_disk_space") as refused:
+    with raises(ValueError, code="disk_full") as refused:
         average(checkpoints, tmp_path / "new" / "mean")
     assert f"{needed / 1e9:,.3f} GB" in str(refused.value)
     assert f"{free / 1e9:,.3f} GB" in str(refused.value)
-    with raises(ValueError, code="not_enough_disk_space"):
+    with raises(ValueError, code="disk_full"):
         convert(Path(sharded(checkpoints[0])), tmp_path / "whole", "safetensors")
     assert not (tmp_path / "new").exists()
     free = needed

@@ -290,7 +290,7 @@ def must_have_room(target: Path, tensors: NamedTensors, what: str) -> None:
     free = shutil.disk_usage(existing).free
     if needed > free:
         raise InputError(
-            "not_enough_disk_space",
+            "disk_full",
             f"{what} needs {needed / 1e9:,.3f} GB of disk space, but only {free / 1e9:,.3f} GB are free in "
             f"{existing}: free some space there, or choose a folder on another disk.",
         )
