@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from gpubloom.cli.output import FAILED, STOPPED, WRONG_INPUT, fail, refuse
+from gpubloom.cli.output import FAILED, STOPPED, WRONG_INPUT, fail, refuse, size_text
 from gpubloom.errors import InputError, read_error_line
 
 _SHOWN = 60
@@ -140,9 +140,8 @@ def _working_folder(to: Path) -> Iterator[Path]:
 
 
 def _show(result: dict[str, Any], to: Path) -> None:
-    size, count = result["bytes"], len(result["files"])
-    written = f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
-    typer.echo(f"Wrote {written} in {count} {'file' if count == 1 else 'files'} to {to}")
+    count = len(result["files"])
+    typer.echo(f"Wrote {size_text(result['bytes'])} in {count} {'file' if count == 1 else 'files'} to {to}")
     if result["of"]:
         difference = result["largest_logit_difference"]
         typer.echo(
@@ -197,7 +196,7 @@ def convert(
     if as_json:
         typer.echo(json.dumps(written, indent=2))
         return
-    size = f"{written['tensors']} tensors, {written['bytes'] / 1e6:,.1f} MB"
+    size = f"{written['tensors']} tensors, {size_text(written['bytes'])}"
     typer.echo(f"Wrote {target} as {written['form']}: {size}")
     if written["can_continue"] and to in {"block", "sharded"}:
         typer.echo(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpubloom.cli.output import STOPPED, fail, fetching, refuse
+from gpubloom.cli.output import STOPPED, fail, fetching, refuse, size_text
 
 if TYPE_CHECKING:
     from gpubloom.hub.catalogue import CatalogueModel
@@ -138,9 +138,9 @@ def _list_fetched(*, as_json: bool) -> None:
 def _show(report: "Report") -> None:
     if report.parameters is not None:
         template = "chat template" if report.chat_template else "no chat template"
-        size = f"{report.bytes / 1e9:,.2f} GB" if report.bytes >= 1e9 else f"{report.bytes / 1e6:,.1f} MB"
         typer.echo(
-            f"{report.family}, {report.parameters / 1e6:,.1f} M parameters, {template}, {size} on disk"
+            f"{report.family}, {report.parameters / 1e6:,.1f} M parameters, {template}, "
+            f"{size_text(report.bytes)} on disk"
         )
     for finding in report.findings:
         typer.echo(f"{_MARKS[finding.severity]} {finding.sentence}")

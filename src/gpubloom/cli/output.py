@@ -33,6 +33,11 @@ def report(code: str, sentence: str) -> None:
     typer.echo(error_line(code, sentence), err=True)
 
 
+def size_text(size: int) -> str:
+    """Bytes for people: "1.24 GB", "504.0 MB"."""
+    return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
+
+
 def _end(lines: Iterable[str], status: int) -> NoReturn:
     for line in lines:
         typer.echo(line, err=True)

@@ -39,7 +39,7 @@ def document_mask(documents_BT: Tensor) -> Tensor:
 
 
 def document_boundaries(documents_BT: Tensor, most_per_row: int) -> Tensor:
-    """Where the documents begin if all rows stand end to end, and where the last one ends; int32.
+    """Where the documents begin if all rows stand end to end, and where the last ends: cu_seqlens, int32.
 
     Its length depends on `most_per_row` only, so that all batches of a run are computed by one program:
     what is left over are documents without positions at the end. Nothing is read from the device.
