@@ -37,7 +37,8 @@ export function Toasts() {
     <Toaster
       position="bottom-right"
       offset={16}
-      mobileOffset={16}
+      // Above the bar that starts a job: an error stays until it is dismissed, and must not cover the button.
+      mobileOffset={{ bottom: 88, left: 16, right: 16 }}
       gap={8}
       duration={5000}
       expand
