@@ -166,6 +166,20 @@ def test_packed_examples_hold_a_mask_of_each_micro_batch_and_one_that_is_added()
     assert activations(True) - activations(False) == pytest.approx(3 * N * LENGTH, abs=10)
 
 
+def test_packed_examples_on_a_gpu_leave_room_for_attention_by_boundaries() -> None:
+    """The backward pass adds 128 positions per document; a row of 1,024 tokens has at most 32 documents."""
+    placement = resident(LAYERS, tied=False).model_copy(update={"loss_chunk_tokens": 256})
+    tokenizer = {"kind": "file", "path": "/t/tokenizer.json"}
+
+    def activations(packing: bool) -> float:
+        data = {"kind": "examples", "packing": packing, "tokenizer": tokenizer}
+        shape = {"batch_size": 16, "model": {"context_length": 1024}}
+        return predicted(placement, data=data, **shape).activations
+
+    masks, padding = 16 * 1024 * 1024, 16 * 32 * 128 * D * 4
+    assert activations(True) - activations(False) == pytest.approx(masks + padding, abs=10)
+
+
 def test_with_dropout_every_adapter_has_its_inputs_to_itself() -> None:
     placement = mixed(*[BlockPlacement(keep=True)] * LAYERS)
     found = [

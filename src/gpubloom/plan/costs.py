@@ -30,6 +30,11 @@ WORKING_HIDDEN = 6
 WORKING_KV = 2
 WORKING_FFN_GATED = 5.5
 WORKING_FFN_PLAIN = 3
+# The backward pass of variable-length attention pads the queries' gradient, in fp32, by so many positions per
+# document. Source: torch's kernel. Where a row's documents are shorter on average than the second number, in
+# tokens, masks are used instead.
+BACKWARD_POSITIONS_PER_DOCUMENT = 128
+SHORTEST_PACKED_DOCUMENT = 32
 # Buffers that offloaded inputs pass through.
 OFFLOAD_BUFFERS = 3
 # NF4: four bits, and a scale of eight bits per 64 weights, itself scaled per 256. Source: the codec.

@@ -145,7 +145,7 @@ class Work:
     @cached_property
     def working(self) -> int:
         """Bytes that the backward pass of one micro-batch works on, in the widest layer."""
-        return self.tokens * max(self._each(self.working_per_token)) + self._added_mask
+        return self.tokens * max(self._each(self.working_per_token)) + self._packed_attention
 
     @cached_property
     def masks(self) -> int:
@@ -232,9 +232,17 @@ class Work:
         return inputs * (self.compute_bytes + 1)
 
     @property
-    def _added_mask(self) -> int:
-        """Attention kernels add a mask to their scores, in the precision of computing."""
-        return 2 * self.compute_bytes * self.tokens * self.length if self.packed else 0
+    def _packed_attention(self) -> int:
+        """What attention needs beside its inputs if rows hold several documents: masks or boundaries."""
+        if not self.packed:
+            return 0
+        # Kernels add a mask to their scores, in the precision of computing.
+        mask = 2 * self.compute_bytes * self.tokens * self.length
+        if not self.on_gpu:
+            return mask
+        documents = self.tokens // self.length * most_documents_by_boundaries(self.length)
+        positions = costs.BACKWARD_POSITIONS_PER_DOCUMENT * documents
+        return max(mask, _FLOAT * positions * max(self._each(lambda layer: layer.query_size)))
 
 
 @dataclass(frozen=True)
@@ -346,6 +354,11 @@ class Sums:
     largest_weights: int
     forward_total: float
     backward_total: float
+
+
+def most_documents_by_boundaries(length: int) -> int:
+    """Up to so many documents in a packed row, a GPU attends by their boundaries; above, with masks."""
+    return max(8, length // costs.SHORTEST_PACKED_DOCUMENT)
 
 
 def _by_kind(layers: tuple[LayerShape, ...], of: Callable[[LayerShape], _Number]) -> Iterator[_Number]:

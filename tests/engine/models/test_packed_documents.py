@@ -24,10 +24,12 @@ from gpubloom.engine.models.packed_documents import (
     uses_boundaries,
     why_not_boundaries,
 )
+from gpubloom.plan.workload import most_documents_by_boundaries
 from tests.engine.models.families import FAMILIES, Chained, reference_of, some_tokens
 from tests.engine.placements.test_documents import packed
 from tests.engine.placements.training import Trained
 
+LENGTH = 64
 CPU = torch.device("cpu")
 # These families compute their own attention, or all their layers have a window shorter than the row.
 WITH_MASKS = {"falcon", "falcon-7b", "falcon-sequential", "mistral"}
@@ -35,9 +37,10 @@ WITH_MASKS = {"falcon", "falcon-7b", "falcon-sequential", "mistral"}
 
 @pytest.fixture
 def boundaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, but also in fp32, where differences are seen best."""
+    """As on a GPU, but also in fp32, where differences are seen best, and however short documents are."""
     monkeypatch.setattr(packed_documents, "why_not_boundaries", lambda device: None)
     monkeypatch.setattr(packed_documents, "_PRECISIONS", (torch.float32, torch.bfloat16))
+    monkeypatch.setattr(packed_documents, "most_documents_by_boundaries", lambda length: length)
 
 
 def some_documents(rows: int, length: int, seed: int) -> Tensor:
@@ -128,14 +131,23 @@ def test_compiled_layers_take_boundaries(boundaries: None, keep: bool) -> None:
 
 
 def test_a_cpu_and_a_deterministic_run_use_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not uses_boundaries(CPU)
+    assert not uses_boundaries(CPU, LENGTH, 3)
     monkeypatch.setattr(packed_documents, "why_not_boundaries", lambda device: None)
-    assert uses_boundaries(CPU)
+    assert uses_boundaries(CPU, LENGTH, 3)
     torch.use_deterministic_algorithms(True)
     try:
-        assert not uses_boundaries(CPU)
+        assert not uses_boundaries(CPU, LENGTH, 3)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_rows_of_many_short_documents_use_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's backward pass pads each document; the plan counts on a bound."""
+    monkeypatch.setattr(packed_documents, "why_not_boundaries", lambda device: None)
+    most = most_documents_by_boundaries(1024)
+    assert uses_boundaries(CPU, 1024, most)
+    assert not uses_boundaries(CPU, 1024, most + 1)
+    assert not uses_boundaries(CPU, 1024, None)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gpubloom.plan.workload import most_documents_by_boundaries
+
 # What the kernels of variable-length attention take.
 _PRECISIONS = (torch.bfloat16, torch.float16)
 _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
@@ -101,11 +103,9 @@ def _attend_by_boundaries(
 
     rows, heads, length, size = q_BNTH.shape
     more: dict[str, Any] = {"scale": scale, "window_size": (-1, 0)}
-    if heads != k_BKTH.shape[1]:
-        if _takes_shared_heads():
-            more["enable_gqa"] = True
-        else:
-            k_BKTH, v_BKTH = (repeat_heads(each, heads) for each in (k_BKTH, v_BKTH))
+    # Its kernels share key-value heads between heads; newer versions of torch want to be told.
+    if heads != k_BKTH.shape[1] and _must_be_told_of_shared_heads():
+        more["enable_gqa"] = True
     # Rows end to end: (positions of all rows, heads, head size).
     q, k, v = (each.transpose(1, 2).flatten(0, 1) for each in (q_BNTH, k_BKTH, v_BKTH))
     y = varlen_attn(q, k, v, boundaries, boundaries, length, length, **more)
@@ -114,16 +114,21 @@ def _attend_by_boundaries(
 
 
 @functools.cache
-def _takes_shared_heads() -> bool:
+def _must_be_told_of_shared_heads() -> bool:
     from torch.nn.attention.varlen import varlen_attn
 
     return "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
-def uses_boundaries(device: torch.device) -> bool:
+def uses_boundaries(device: torch.device, length: int, most_per_row: int | None) -> bool:
     """Whether tables of packed rows on this device are boundaries instead of masks."""
-    # Its backward pass does not promise the same bits every time.
-    return not torch.are_deterministic_algorithms_enabled() and why_not_boundaries(device) is None
+    return (
+        most_per_row is not None
+        and most_per_row <= most_documents_by_boundaries(length)
+        # Its backward pass does not promise the same bits every time.
+        and not torch.are_deterministic_algorithms_enabled()
+        and why_not_boundaries(device) is None
+    )
 
 
 @functools.cache

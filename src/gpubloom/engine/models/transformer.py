@@ -243,7 +243,7 @@ def document_tables(shape: ModelShape, documents_BT: Tensor, most_per_row: int |
     cos_TH, sin_TH = rotary_tables(shape, length, documents_BT.device)
     positions_T = torch.arange(length, device=documents_BT.device)
     positions_BT = positions_T - document_starts(documents_BT)
-    if most_per_row is not None and uses_boundaries(documents_BT.device):
+    if most_per_row is not None and uses_boundaries(documents_BT.device, length, most_per_row):
         mask = document_boundaries(documents_BT, most_per_row)
     else:
         mask = document_mask(documents_BT)

@@ -263,7 +263,7 @@ class TableMaker:
             positions_BT = positions_BT - document_starts(documents_BT)
         like = torch.empty(0, device=device)
         made = [table for call in self._calls_on(device) for table in call(like, positions_BT)]
-        if not self.takes_boundaries or not uses_boundaries(device):
+        if not self.takes_boundaries or not uses_boundaries(device, length, most_per_row):
             most_per_row = None
         masks = [_mask(window, length, device, documents_BT, most_per_row) for window in self._windows]
         return positions_BT, *made, *masks
