@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.hub_tokens import open_hub_token
-from gpubloom.server.audit import record
+from gpubloom.server.audit import SYSTEM, record
 from gpubloom.server.clock import now
 from gpubloom.server.datasets import files as dataset_files
 from gpubloom.server.datasets import service as datasets
@@ -318,14 +318,7 @@ async def _abandon(database: Database, settings: Settings, row: Dataset | Model)
             return
         await session.delete(stored)
         kind = type(row).__name__.lower()
-        record(
-            session,
-            f"{kind}.abandoned",
-            actor=None,
-            subject=f"{kind}:{row.id}",
-            ip_address=None,
-            name=row.name,
-        )
+        record(session, SYSTEM, f"{kind}.abandoned", f"{kind}:{row.id}", name=row.name)
     await _remove(settings, type(row), row.id)
 
 

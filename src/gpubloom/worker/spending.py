@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.offers import Attempt, Decision, Meter, decide, warnings_due
 from gpubloom.offers.budget import BudgetWarning
 from gpubloom.providers.cloud import Instance
-from gpubloom.server.audit import record
+from gpubloom.server.audit import SYSTEM, record
 from gpubloom.server.clock import now
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
@@ -285,10 +285,9 @@ def _mark(job: TrainingJob, warning: BudgetWarning) -> dict[str, Any]:
 def _record(session: AsyncSession, job: TrainingJob, warning: BudgetWarning) -> None:
     record(
         session,
+        SYSTEM,
         "budget.warning",
-        actor=None,
-        subject=f"training_job:{job.id}",
-        ip_address=None,
+        f"training_job:{job.id}",
         percent=warning.percent,
         scope=warning.scope,
         sentence=warning.sentence,

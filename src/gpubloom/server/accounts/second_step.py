@@ -20,7 +20,7 @@ from gpubloom.server.accounts.schemas import SecondStep, SignedIn, UserOut
 from gpubloom.server.accounts.second_factors import Factor, factors_of
 from gpubloom.server.accounts.sessions import set_cookie
 from gpubloom.server.accounts.tables import PendingSignIn, User
-from gpubloom.server.audit import record
+from gpubloom.server.audit import Actor, record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.problems import Gone
@@ -104,11 +104,9 @@ async def _sign_in(
     details = {"provider": provider, "second_factor": factor}
     record(
         session,
+        Actor(user.id, address),
         "user.signed_in",
-        actor=user.id,
-        subject=f"user:{user.id}",
-        ip_address=address,
-        project=None,
+        f"user:{user.id}",
         **{name: value for name, value in details.items() if value is not None},
     )
     return SignedIn(user=UserOut.model_validate(user), csrf_token=opened.row.csrf_token)

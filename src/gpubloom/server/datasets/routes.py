@@ -267,12 +267,7 @@ async def download_converted(
     async with database.read() as session:
         dataset = await service.get_ready_dataset(session, principal, dataset_id)
     await record_apart(
-        database,
-        "dataset.downloaded",
-        actor=principal.id,
-        subject=f"dataset:{dataset.id}",
-        ip_address=principal.ip_address,
-        name=dataset.name,
+        database, principal.actor, "dataset.downloaded", f"dataset:{dataset.id}", name=dataset.name
     )
     return StreamingResponse(
         reading.converted(settings, dataset),

@@ -88,7 +88,7 @@ async def create_dataset(
     )
     session.add(dataset)
     await session.flush()
-    _record(session, principal, "dataset.created", dataset, size=body.size)
+    record_change(session, principal, "dataset.created", dataset, size=body.size)
     return dataset
 
 
@@ -109,7 +109,7 @@ async def create_from_hub(
     )
     session.add(dataset)
     await session.flush()
-    _record(session, principal, "dataset.fetched", dataset, repository=body.repository)
+    record_change(session, principal, "dataset.fetched", dataset, repository=body.repository)
     return dataset
 
 
@@ -144,7 +144,7 @@ async def create_from_documents(
     )
     session.add(dataset)
     await session.flush()
-    _record(session, principal, "dataset.created", dataset, size=body.size)
+    record_change(session, principal, "dataset.created", dataset, size=body.size)
     return dataset
 
 
@@ -160,7 +160,7 @@ async def cut_again(
     dataset.documents = {**dataset.documents, "passage_characters": passage_characters}
     restart(dataset, "parsing")
     await session.flush()
-    _record(session, principal, "dataset.changed", dataset)
+    record_change(session, principal, "dataset.changed", dataset)
     return dataset
 
 
@@ -203,7 +203,7 @@ async def change_dataset(
         if is_here(dataset):
             restart(dataset, "inspecting")
     await session.flush()
-    _record(session, principal, "dataset.changed", dataset)
+    record_change(session, principal, "dataset.changed", dataset)
     return dataset
 
 
@@ -214,20 +214,12 @@ async def delete_dataset(
     dataset = await get_dataset(session, principal, dataset_id)
     await require_unused(session, uses, "dataset", dataset.id)
     await session.execute(delete(Dataset).where(Dataset.id == dataset.id))
-    _record(session, principal, "dataset.deleted", dataset)
+    record_change(session, principal, "dataset.deleted", dataset)
     return dataset
 
 
-def _record(
+def record_change(
     session: AsyncSession, principal: Principal, action: str, dataset: Dataset, **details: str | int
 ) -> None:
-    record(
-        session,
-        action,
-        actor=principal.id,
-        subject=f"dataset:{dataset.id}",
-        ip_address=principal.ip_address,
-        name=dataset.name,
-        project=None,
-        **details,
-    )
+    """Record a change of a dataset in the audit trail."""
+    record(session, principal.actor, action, f"dataset:{dataset.id}", name=dataset.name, **details)

@@ -112,11 +112,10 @@ async def _record_download(
         job, project = await get_job(session, principal, job_id)
         record(
             session,
+            principal.actor,
             "training_job.downloaded",
-            actor=principal.id,
-            subject=f"training_job:{job.id}",
-            ip_address=principal.ip_address,
-            project=project.id,
+            f"training_job:{job.id}",
+            project.id,
             name=job.name,
             file=request.url.path.partition(str(job_id))[2].lstrip("/"),
         )

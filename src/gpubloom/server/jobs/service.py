@@ -152,11 +152,10 @@ async def record_change(session: AsyncSession, principal: Principal, job: Traini
     """Record a change in the audit trail, and notify the viewers of the job."""
     record(
         session,
+        principal.actor,
         action,
-        actor=principal.id,
-        subject=f"training_job:{job.id}",
-        ip_address=principal.ip_address,
-        project=job.project_id,
+        f"training_job:{job.id}",
+        job.project_id,
         name=job.name,
         kind=job.kind,
     )
@@ -320,11 +319,10 @@ async def delete_job(
             )
     record(
         session,
+        principal.actor,
         "training_job.deleted",
-        actor=principal.id,
-        subject=f"training_job:{job.id}",
-        ip_address=principal.ip_address,
-        project=job.project_id,
+        f"training_job:{job.id}",
+        job.project_id,
         name=job.name,
     )
     await session.execute(delete(TrainingJob).where(TrainingJob.id == job.id))
