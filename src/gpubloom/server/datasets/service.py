@@ -1,6 +1,6 @@
 """Operations on datasets. Every query filters by the owner."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID, uuid4
 
 from sqlalchemy import Select, case, delete, select, update
@@ -62,10 +62,7 @@ def is_here(dataset: Dataset) -> bool:
     return dataset.status in {"inspecting", "ready"} or 0 < dataset.size == dataset.received
 
 
-async def create_dataset(
-    session: AsyncSession, principal: Principal, settings: Settings, body: NewDataset
-) -> Dataset:
-    """A dataset that waits for its content."""
+def _checked_filename(body: NewDataset | NewDocuments, suffix_of: Callable[[str], str]) -> str:
     try:
         suffix_of(body.filename)
     except ValueError as problem:
@@ -73,6 +70,14 @@ async def create_dataset(
     filename = shown_name(body.filename)
     if body.size == 0:
         raise InvalidInput.for_field("size", f"{filename} is empty.", code="data_empty")
+    return filename
+
+
+async def create_dataset(
+    session: AsyncSession, principal: Principal, settings: Settings, body: NewDataset
+) -> Dataset:
+    """A dataset that waits for its content."""
+    filename = _checked_filename(body, suffix_of)
     await require_room(session, principal, settings, body.size)
     dataset = Dataset(
         id=uuid4(),
@@ -117,13 +122,7 @@ async def create_from_documents(
     session: AsyncSession, principal: Principal, settings: Settings, body: NewDocuments
 ) -> Dataset:
     """A dataset that waits for its documents."""
-    try:
-        document_suffix(body.filename)
-    except ValueError as problem:
-        raise InvalidInput.for_field("filename", str(problem), code=code_of(problem)) from problem
-    filename = shown_name(body.filename)
-    if body.size == 0:
-        raise InvalidInput.for_field("size", f"{filename} is empty.", code="data_empty")
+    filename = _checked_filename(body, document_suffix)
     await require_room(session, principal, settings, body.size)
     stem = filename.rpartition(".")[0]
     dataset = Dataset(
