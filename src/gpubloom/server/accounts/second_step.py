@@ -7,7 +7,6 @@ holds the challenge.
 """
 
 from datetime import timedelta
-from urllib.parse import urlencode
 from uuid import uuid4
 
 from fastapi import Request
@@ -71,11 +70,6 @@ async def find_pending(database: Database, request: Request) -> PendingSignIn | 
                 PendingSignIn.fingerprint == fingerprint(secret), PendingSignIn.expires > now()
             )
         )
-
-
-def second_step_page(destination: str) -> str:
-    """The page of the web app that asks for the second factor, and goes on to `destination`."""
-    return f"/auth/second-factor?{urlencode({'next': destination})}"
 
 
 def expired() -> Gone:

@@ -39,11 +39,6 @@ class NewPoint(NamedTuple):
 Sample = tuple[float, float, float, float, int]
 
 
-def bucket_of(level: int, x: int) -> int:
-    """The bucket that x falls into."""
-    return x // WIDTHS[level]
-
-
 def level_for(span: int, points: int) -> int:
     """The coarsest level that still gives half as many buckets as points are wanted; 0: single points."""
     chosen = 0
