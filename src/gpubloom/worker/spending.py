@@ -46,9 +46,9 @@ log = structlog.get_logger("bloom.worker")
 Result = TypeVar("Result")
 
 _CODES = {"budget": "budget", "time": "time_limit", "price": "price_rose"}
-# Seconds of money or time that must be left to rent another machine for.
+# Another machine is rented only if the budget pays for this many more seconds.
 _WORTH_ANOTHER_MACHINE = 600.0
-# A rate that differs by less is a rounding.
+# A smaller difference of two rates is a rounding error.
 _SAME_RATE = 1.01
 
 
@@ -107,7 +107,7 @@ class Spending:
             limits = await limits_of(session, job, _sent_warnings(job), at)
             metered = meter_of(rentals)
             if is_over:
-                # Nothing is billed any more: what is left is what another machine like this could cost.
+                # Billing has ended: the rest of the budget can pay for another machine like this one.
                 same = next(rental for rental in rentals if rental.id == rental_id)
                 another = Attempt(same.provider, rate_of(same), at.timestamp())
                 metered = Meter((*metered.attempts, another))

@@ -120,7 +120,7 @@ class RunWatch:
     def look(self, *, ended: bool = False) -> tuple[list[Finding], Processes]:
         """The findings now, and the ranks of the run."""
         self._looked = time.monotonic()
-        # Also a run that says nothing any more has a history.
+        # A run that no longer reports still has a history.
         self.take_in([])
         self._reading.note_processes(self._processes)
         return findings_of(self._reading, ended=ended), processes_of(self._reading)

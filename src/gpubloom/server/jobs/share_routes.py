@@ -103,7 +103,7 @@ async def _shared_job(
                 .join(JobShare, JobShare.job_id == TrainingJob.id)
                 .join(Project, Project.id == TrainingJob.project_id)
                 .join(User, User.id == TrainingJob.user_id)
-                # A link speaks for its owner: it works no longer than the account does.
+                # A link has the rights of its owner: it ends with the account.
                 .where(JobShare.fingerprint == fingerprint(x_share_token), User.disabled.is_(False))
             )
         ).one_or_none()
