@@ -383,7 +383,7 @@ async def _first_of_buckets(session: AsyncSession, series_id: int) -> list[tuple
     for _, group in groupby(buckets, key=itemgetter(0)):
         own = list(group)
         chosen += [(*own[0], ""), (*own[-1], " DESC")]
-    # One statement, made of names and numbers of our own.
+    # The statement contains only names and numbers of this module.
     one = (
         "SELECT attempt, x, time FROM (SELECT attempt, x, time FROM training_metrics "
         "WHERE series_id = {} AND attempt = {} AND x >= {} AND x < {} ORDER BY x{} LIMIT 1) AS point"

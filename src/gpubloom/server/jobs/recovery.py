@@ -80,7 +80,7 @@ async def lost_jobs(session: AsyncSession, machine: str) -> list[TrainingJob]:
         select(TrainingJob)
         .join(Machine, Machine.name == TrainingJob.machine)
         .where(Machine.gone_at.is_not(None), Machine.name != machine, lease_ran_out())
-        # A rented instance runs on: its job is not queued again.
+        # A rented instance keeps running: its job is not queued again.
         .where(
             (TrainingJob.status == "queued")
             | (TrainingJob.status.in_(ACTIVE) & (TrainingJob.target != "local"))
@@ -100,7 +100,7 @@ async def take_over(
     if machine is None and job.status != "queued":
         job.status = after("stop" if job.status == "pausing" else "retry", job.status)
     if anew:
-        # Its events lie where nobody can read them; those of the next attempt are a file of their own.
+        # The events of this attempt cannot be read any longer; the next attempt writes files of its own.
         job.cursor = {}
     job.machine = machine
     job.summary = with_waiting(job.summary, None)

@@ -27,7 +27,7 @@ from gpubloom.traincard.snapshot import elapsed_seconds, rank_section
 from gpubloom.traincard.system_series import nodes
 
 LOOK_EVERY_SECONDS = 5.0
-# A job's page shows so many; the run directory holds all.
+# The limit of a job's page; the run directory has all of them.
 _MOST_RANKS = 128
 _MOST_NODES = 32
 _OF_ENDED_RUNS = OF_DATA | {
@@ -158,7 +158,7 @@ class RunReadings:
             return use(cached.reading)
 
     def look(self, run_dir: Path, *, ended: bool) -> RunLook:
-        """What there is to say about a run now."""
+        """The current findings and processes of a run."""
         return self.read(run_dir, lambda reading: look_at(reading, ended=ended))
 
 
