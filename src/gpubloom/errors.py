@@ -7,7 +7,8 @@ Beside the packages, not in one: TrainCard, the agent and the command line need 
 """
 
 import re
-from typing import Any, TypeGuard
+import sys
+from typing import Any, NoReturn, TypeGuard
 
 _CODE = r"[a-z][a-z0-9_]{0,63}"
 _LINE = re.compile(rf"error\[({_CODE})\]: (.*)", re.DOTALL)
@@ -59,6 +60,12 @@ def is_code(value: object) -> TypeGuard[str]:
 def error_line(code: str, sentence: str) -> str:
     """A problem as commands and processes print it."""
     return f"error[{code}]: {sentence}"
+
+
+def exit_with(problem: Exception) -> NoReturn:
+    """End this process because of invalid input: print the problem, exit with status 2."""
+    sys.stderr.write(f"{error_line(code_of(problem), str(problem))}\n")
+    sys.exit(2)
 
 
 def read_error_line(line: str) -> InputError:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from gpubloom.cli.app import app as bloom
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit import AuditEvent, AuditHead, record
+from gpubloom.server.audit import SYSTEM, Actor, AuditEvent, AuditHead, record
 from gpubloom.server.audit.chain import BEGINNING, content_hash
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
@@ -38,12 +38,10 @@ async def _write(
 
     async def one(number: int) -> None:
         async with database.write() as session:
-            record(session, "test.done", actor=None, subject=f"test:{number}", ip_address=None, number=number)
+            record(session, SYSTEM, "test.done", f"test:{number}", number=number)
             # Flushed early, as a service that needs an id does it.
             await session.flush()
-            record(
-                session, "test.done_again", actor=uuid4(), subject="test", ip_address="::1", project=uuid4()
-            )
+            record(session, Actor(uuid4(), "::1"), "test.done_again", "test", uuid4())
 
     for first in range(0, count, at_once):
         await asyncio.gather(*(one(number) for number in range(first, min(count, first + at_once))))
@@ -179,16 +177,16 @@ def test_a_transaction_or_savepoint_that_is_rolled_back_leaves_no_gap(
         database = Database(installation.database_url, installation.home)
         with suppress(ZeroDivisionError):
             async with database.write() as session:
-                record(session, "test.lost", actor=None, subject="test", ip_address=None)
+                record(session, SYSTEM, "test.lost", "test")
                 raise ZeroDivisionError
         async with database.write() as session:
-            record(session, "test.first", actor=None, subject="test", ip_address=None)
+            record(session, SYSTEM, "test.first", "test")
             with suppress(ZeroDivisionError):
                 async with session.begin_nested():
-                    record(session, "test.lost", actor=None, subject="test", ip_address=None)
+                    record(session, SYSTEM, "test.lost", "test")
                     raise ZeroDivisionError
             async with session.begin_nested():
-                record(session, "test.second", actor=None, subject="test", ip_address=None)
+                record(session, SYSTEM, "test.second", "test")
         await database.close()
 
     asyncio.run(story())
@@ -221,7 +219,7 @@ def test_a_deleted_user_does_not_change_the_log(
     async def act() -> None:
         database = Database(installation.database_url, installation.home)
         async with database.write() as session:
-            record(session, "test.done", actor=user.id, subject="test", ip_address=None)
+            record(session, Actor(user.id, None), "test.done", "test")
         await database.close()
 
     asyncio.run(act())

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.storage.layout import JobLayout
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 
 JOB = "job-1"
 EVIL = b"evil!"

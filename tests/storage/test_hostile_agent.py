@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.storage import DamagedBatchError, Receiver
 from gpubloom.traincard.sync.accepted import (
     SCRIPT_PATHS,
@@ -23,6 +22,7 @@ from gpubloom.traincard.sync.accepted import (
 )
 from gpubloom.traincard.sync.apply import RunFolder
 from gpubloom.traincard.sync.files import is_valid_name
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 from tests.storage.hostile import (
     EVIL,
     JOB,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.storage import DamagedBatchError, Receiver, Store
 from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard.sync.accepted import SCRIPT_PATHS
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.xdist_group("s3")

@@ -9,7 +9,6 @@ import pytest
 from gpubloom.agent import JobSpec
 from gpubloom.agent.remote.link import HttpLink, Rejected, Unavailable
 from gpubloom.agent.remote.start import Folders, Start
-from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.agent.remote.uploader import Uploader
 from gpubloom.storage import (
     Arrival,
@@ -25,6 +24,7 @@ from gpubloom.storage import (
 from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard.sync.accepted import TRAINING_PATHS, Entry, RefusedEntryError
 from gpubloom.traincard.sync.apply import RunFolder
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 from tests.errors import raises
 from tests.storage.instances import content
 from tests.traincard_mirror.conftest import KEY, S3Server

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.traincard.sync.accepted import SCRIPT_PATHS, Entry, Limits
 from gpubloom.traincard.sync.apply import RunFolder
 from gpubloom.traincard.sync.delta import DeltaBuilder
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 from tests.storage.instances import content
 
 

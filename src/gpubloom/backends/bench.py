@@ -31,7 +31,7 @@ from gpubloom.engine.hardware import Compute, uses_gpu, visible
 from gpubloom.engine.model import Model
 from gpubloom.engine.models.hugging_face import open_model
 from gpubloom.engine.models.weight_sources import RandomWeights
-from gpubloom.errors import InputError, code_of, error_line
+from gpubloom.errors import InputError, exit_with
 from gpubloom.plan import TrainConfig, detect_hardware, named_config
 from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.speedups import Measured, Speedup, device_name
@@ -209,7 +209,7 @@ def main() -> None:
     try:
         found = measure(options)
     except torch.OutOfMemoryError:
-        _refuse(
+        exit_with(
             InputError(
                 "gpu_out_of_memory",
                 f"The GPU has no room for two models of shape {options.shape}: use a smaller --shape, "
@@ -217,14 +217,9 @@ def main() -> None:
             )
         )
     except ValueError as problem:
-        _refuse(problem)
+        exit_with(problem)
     else:
         sys.stdout.write(f"{found.model_dump_json()}\n")
-
-
-def _refuse(problem: Exception) -> None:
-    sys.stderr.write(f"{error_line(code_of(problem), str(problem))}\n")
-    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ async def _reset(settings: "Settings", email: str) -> bool:
     from gpubloom.server.accounts.registration import find_by_email
     from gpubloom.server.accounts.second_factors import remove_all
     from gpubloom.server.accounts.sessions import end_all_sessions
-    from gpubloom.server.audit import record
+    from gpubloom.server.audit import SYSTEM, record
     from gpubloom.server.db.database import Database
 
     database = Database(settings.database, settings.home)
@@ -55,7 +55,7 @@ async def _reset(settings: "Settings", email: str) -> bool:
                 return False
             await remove_all(session, user.id)
             await end_all_sessions(session, user.id)
-            record(session, "user.factors_reset", actor=None, subject=f"user:{user.id}", ip_address=None)
+            record(session, SYSTEM, "user.factors_reset", f"user:{user.id}")
     finally:
         await database.close()
     event = "The operator of the server removed the second factors of your account."

@@ -27,6 +27,7 @@ FetchProgress = Callable[[int, int | None], None]
 _PIECE = 1 << 18
 _TIMEOUT_SECONDS = 60.0
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+# A disk that is full to the last byte stops everything else on the machine.
 _LEFT_FREE = 64 << 20
 
 
@@ -169,12 +170,14 @@ def _refused(problem: urllib.error.HTTPError, remote: Remote, target: Path, have
     )
 
 
-def must_have_room(folder: Path, needed: int, what: str) -> None:
+def must_have_room(folder: Path, needed: int, what: str, problem: type[InputError] = FetchProblem) -> None:
+    """Raises `problem` when the disk of a folder has no room for so many more bytes."""
     free = shutil.disk_usage(folder).free
     if needed + min(_LEFT_FREE, needed) > free:
-        raise FetchProblem(
+        raise problem(
             "disk_full",
-            f"{what} needs {needed / 1e9:,.3f} GB, but only {free / 1e9:,.3f} GB of disk space are free.",
+            f"{what} needs {needed / 1e9:,.3f} GB, but only {free / 1e9:,.3f} GB of disk space are free: "
+            "free some space.",
         )
 
 

@@ -14,7 +14,7 @@ from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.pretrained_text import ON_CPU
 from gpubloom.engine.serving.model_registry import load_text
 from gpubloom.engine.serving.resolved_model import find_model
-from gpubloom.errors import code_of, error_line
+from gpubloom.errors import exit_with
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -32,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model = load_text(found, ON_CPU)
         tokenizer = Tokenizer.load(found.file(TOKENIZER_FILE) or found.folder / TOKENIZER_FILE)
     except ValueError as problem:
-        sys.stderr.write(f"{error_line(code_of(problem), str(problem))}\n")
-        sys.exit(2)
+        exit_with(problem)
     sys.stdout.write(options.prompt)
     for piece in generate(
         model,

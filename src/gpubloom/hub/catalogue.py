@@ -62,16 +62,6 @@ def catalogue() -> tuple[Family, ...]:
     )
 
 
-def known_model(repository: str) -> CatalogueModel | None:
-    """The catalogue entry of a hub id, also of Unsloth's copy."""
-    wanted = repository.casefold()
-    for family in catalogue():
-        for model in family.models:
-            if wanted in {model.id.casefold(), (model.unsloth_id or "").casefold()}:
-                return model
-    return None
-
-
 def memory_by_method(shape: DecoderShape) -> dict[Method, int]:
     """The least GPU memory in bytes that a model needs, by method, in the usual setting."""
     tokens = min(USUAL_TOKENS_PER_ROW, shape.max_positions or USUAL_TOKENS_PER_ROW)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpubloom.datasets import SUFFIXES, Source
+from gpubloom.datasets.downloading import must_have_room
 from gpubloom.datasets.source import shown_suffixes
 from gpubloom.hub.problems import HubProblem
 from gpubloom.hub.repositories import RemoteFile, RemoteRepository
@@ -27,8 +28,6 @@ from gpubloom.hub.repositories import RemoteFile, RemoteRepository
 # Bytes downloaded, and bytes in total.
 Progress = Callable[[int, int], None]
 _PREFIX = ".fetching-"
-# A disk that is full to the last byte stops everything else on the machine.
-_LEFT_FREE = 64 << 20
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _WEIGHTS = re.compile(r"(model|adapter_model)(-\d+-of-\d+)?\.safetensors")
@@ -64,7 +63,7 @@ def download_all(
     folder.mkdir(exist_ok=True)
     total = sum(file.size for file in files)
     here = sum(path.stat().st_size for file in files if (path := folder / file.path).is_file())
-    must_have_room(folder, total - here, repository.id)
+    must_have_room(folder, total - here, repository.id, HubProblem)
     done = 0
 
     def count(more: int) -> None:
@@ -75,16 +74,6 @@ def download_all(
 
     for file in files:
         repository.download(file, folder / file.path, count)
-
-
-def must_have_room(folder: Path, needed: int, what: str) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed + _LEFT_FREE > free:
-        raise HubProblem(
-            "disk_full",
-            f"{what} needs {needed / 1e9:,.2f} GB more, but {folder.parent} has {free / 1e9:,.2f} GB free: "
-            "free some space there.",
-        )
 
 
 @contextmanager
@@ -447,7 +436,7 @@ def _join(parts: Sequence[Path], stem: Path, repository: str) -> tuple[Path, tup
         target = stem.with_name(stem.name + parts[0].suffix)
         parts[0].rename(target)
         return target, ()
-    must_have_room(stem.parent, sum(part.stat().st_size for part in parts), repository)
+    must_have_room(stem.parent, sum(part.stat().st_size for part in parts), repository, HubProblem)
     if kinds == {".parquet"} and (joined := _join_parquet(parts, stem.with_name(stem.name + ".parquet"))):
         return joined, ()
     target = stem.with_name(stem.name + ".jsonl")

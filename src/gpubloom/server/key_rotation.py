@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from gpubloom.server.accounts import hub_tokens, totp
 from gpubloom.server.alerts import service as alerts
-from gpubloom.server.audit import record
+from gpubloom.server.audit import SYSTEM, record
 from gpubloom.server.audit.chain import sign_again
 from gpubloom.server.db.database import Database
 from gpubloom.server.rentals import credentials
@@ -76,14 +76,7 @@ async def rotate_key(
         vault, newest = Vault.of(home), Vault(read_key(home / KEY_FILE))
         async with database.write() as session:
             first = await session.run_sync(_encrypt_again, vault, newest)
-            record(
-                session,
-                "server.key_rotated",
-                actor=None,
-                subject="server",
-                ip_address=None,
-                encrypted=first.encrypted,
-            )
+            record(session, SYSTEM, "server.key_rotated", "server", encrypted=first.encrypted)
             after("encrypted")
         after("committed")
         await asyncio.sleep(SETTLE_SECONDS)

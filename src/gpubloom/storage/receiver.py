@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Literal
 
 from gpubloom.agent import AgentFiles, ExitRecord
-from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import Mailbox
 from gpubloom.storage.run_store import RunStore
@@ -25,6 +24,7 @@ from gpubloom.traincard.safe_paths import read_json_beneath
 from gpubloom.traincard.sync.accepted import AcceptedPaths, Entry, Limits, RefusedEntryError
 from gpubloom.traincard.sync.apply import ARRIVING, RunFolder
 from gpubloom.traincard.sync.files import CONTROL
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untrusted
 
 # An agent's own is below 4096 bytes.
@@ -153,7 +153,10 @@ class Receiver:
                 name,
             ):
                 raise RefusedEntryError("the batch belongs to another attempt")
-            entries = self._checked(batch)
+            entries = self._folder.checked(batch)
+            for entry, content in entries:
+                if self._exit_record in entry.names:
+                    self._check_exit_record(entry, content)
             self._allowance -= len(entries) * self._limits.entry_bytes
             self._apply_entries(entries)
             differences = self._folder.differences(batch.tree) if batch.ended else []
@@ -162,26 +165,6 @@ class Receiver:
         self._applied, self._entries = batch.number, 0
         self._promise, self._ended, self._differences = batch.next_in, batch.ended, differences
         self._keep()
-
-    def _checked(self, batch: UploadBatch) -> list[tuple[Entry, bytes]]:
-        """The entries with their bytes. RefusedEntryError, before anything is stored: one is not valid."""
-        if len(batch.entries) > self._limits.entries:
-            raise RefusedEntryError(f"the batch has more than {self._limits.entries} entries")
-        checked = []
-        offset = 0
-        for given in batch.entries:
-            entry = Entry.parse(given)
-            content = batch.body[offset : offset + entry.size]
-            if len(content) != entry.size:
-                raise RefusedEntryError("the entries and the content do not match")
-            offset += entry.size
-            self._folder.is_wanted(entry)
-            if self._exit_record in entry.names:
-                self._check_exit_record(entry, content)
-            checked.append((entry, content))
-        if offset != len(batch.body):
-            raise RefusedEntryError("the entries and the content do not match")
-        return checked
 
     def _check_exit_record(self, entry: Entry, content: bytes) -> None:
         if entry.kind != "whole" or len(content) > _LARGEST_EXIT_RECORD:

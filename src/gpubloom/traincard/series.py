@@ -112,7 +112,6 @@ class Bucket:
     highest: float
     mean: float
     last: float
-    last_time: float
     points: int = 1
 
 
@@ -271,10 +270,8 @@ class Curve:
     def buckets(self) -> list[Bucket]:
         """The buckets as objects, oldest first."""
         return [
-            Bucket(
-                int(first), int(last), low, high, total / finite if finite else math.nan, value, time, count
-            )
-            for first, last, low, high, total, value, time, count, finite in self.rows()
+            Bucket(int(first), int(last), low, high, total / finite if finite else math.nan, value, count)
+            for first, last, low, high, total, value, _, count, finite in self.rows()
         ]
 
     def columns(self) -> dict[str, list[Any]]:

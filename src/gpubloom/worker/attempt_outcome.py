@@ -11,7 +11,7 @@ from gpubloom.worker.disk import DiskFault
 
 _LONGEST_MESSAGE = 2_000
 DIRECTORY_GONE = "The run directory is gone."
-# With this code our own trainer says what is wrong with its input, in one sentence.
+# The exit code of our trainer for invalid input; the last log line is the error.
 _WRONG_INPUT = 2
 _FAILED: dict[Kind, str] = {"train": "training_failed", "script": "script_failed"}
 
@@ -22,9 +22,9 @@ class Ending:
 
     status: Status
     exit: ExitRecord | None
-    # What the run itself said last, if it was this attempt that said it.
+    # The last state that the run reported, if this attempt reported it.
     said: str | None
-    # A training's model or a task's answer is there; either appears only when it is complete.
+    # Whether the model of a training or the result of a task exists. Both are written atomically.
     is_finished: bool
     error: dict[str, Any] | None
     last_line: str | None
@@ -36,7 +36,7 @@ class Ending:
     # The fault of this machine's disk that ended it, and whether a probe of the disk finds it, too.
     disk_fault: DiskFault | None = None
     disk_fault_confirmed: bool = False
-    # What its machine sent that was not accepted.
+    # Why the server rejected what the rented machine sent.
     refused: str | None = None
 
 
@@ -48,7 +48,7 @@ class Verdict:
     attempts_without_progress: int = 0
     code: str | None = None
     message: str | None = None
-    # Why it has to wait before it is tried again.
+    # Why the job has to wait before the next attempt.
     waiting: str | None = None
 
 
@@ -59,12 +59,12 @@ def judge(ending: Ending) -> Verdict:
     if ending.status == "cancelling":
         return Verdict("stop")
     if ending.refused is not None:
-        # Nothing such a machine said before is believed, and another attempt would send the same.
+        # No earlier report of such a machine is trusted, and another attempt would send the same.
         return Verdict("fail", code="refused_data", message=message_of(ending.refused))
     if not ending.directory_exists:
         return Verdict("fail", code="directory_gone", message=DIRECTORY_GONE)
     if ending.status == "pausing":
-        # Paused as asked, or ended on the way there: either way it goes on from its newest checkpoint.
+        # Paused as requested, or ended before it could pause: both resume from the newest checkpoint.
         return Verdict("stop")
     if ending.disk_fault is not None:
         return judge_disk_fault(
@@ -147,7 +147,7 @@ def _failed(ending: Ending, code: str) -> Verdict:
             for name in ("type", "message", "advice")
         )
         if ending.kind != "script" and is_code(own := ending.error.get("code")):
-            # An error of ours is a sentence by itself.
+            # An error of our own trainer is already a sentence for the user.
             code, kind = own, None
         said = f"{kind}: {message}" if kind else message
         sentence = " ".join(part for part in (said, advice) if part) or "The run ended with an error."

@@ -1,4 +1,4 @@
-"""Which sandbox a job of the server runs in, and what it is shown there."""
+"""Which sandbox a job of the server runs in, and which paths it sees there."""
 
 import os
 import shutil
@@ -68,7 +68,7 @@ class Confinement:
                 "BLOOM_JOB_ID": spec.job_id,
             }
             reports = [spec.run_dir / name for name in REPORT_FOLDERS]
-        # Its variables act inside only: out here they would act on what sets up the sandbox.
+        # The variables of the script are set inside the sandbox only: outside, they would affect its set-up.
         return _in_sandbox(
             replace(spec, environment={}, has_reporter=has_reporter),
             sandbox.of_a_script(work, home, environment, reports=reports),

@@ -25,7 +25,7 @@ RESERVE_BYTES = 16 << 20
 # How long a good probe is believed, and how often a disk with a fault is probed; seconds.
 TRUST_SECONDS = 10.0
 PROBE_SECONDS = 1.0
-# After something ran into a fault that a probe does not find.
+# Pauses after a fault that a probe does not confirm; seconds.
 _PAUSES = RetryPolicy(first_pause=1.0, longest_pause=300.0)
 
 Code = Literal["disk_full", "disk_read_only", "disk_failing"]
@@ -111,7 +111,7 @@ def probe(folder: Path, reserve_bytes: int = RESERVE_BYTES) -> DiskFault | None:
 
 
 class MachineDisk:
-    """What one worker knows about its disk. `fault`: why it claims nothing; None while all is well."""
+    """What one worker knows about its disk. `fault`: why it claims nothing; None if the disk is usable."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

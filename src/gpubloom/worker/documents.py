@@ -24,7 +24,7 @@ from gpubloom.server.storage.children import ChildFailed, ChildTookTooLong, Kept
 from gpubloom.server.storage.service import room_left
 
 _MODULE = "gpubloom.server.datasets.parse_process"
-# On a busy machine a document takes longer than its own time.
+# Longer than the limit of CPU time: on a busy machine a document waits for the CPU.
 _SECONDS = 3 * CPU_SECONDS
 _LONGEST_ANSWER = 64 << 10
 # Of all documents: thousands of small ones, made to be slow, would hold up everybody else's for days.
@@ -65,7 +65,7 @@ Checked = TypeVar("Checked", bound=_Answer)
 async def parse_documents(
     database: Database, settings: Settings, dataset: Dataset, seen: dict[str, Any]
 ) -> dict[str, Any]:
-    """What becomes of the row: a file of passages that is then inspected, or the reason why there is none."""
+    """Parse an upload. Returns the new columns of its row: a file of passages to inspect, or the problem."""
     assert dataset.documents is not None
     path = upload_file(settings, dataset)
     if not path.is_file():

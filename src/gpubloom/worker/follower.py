@@ -115,7 +115,7 @@ class Follower:
         self.log = log.bind(job=str(job.id))
 
     async def follow(self) -> None:
-        """Until the attempt ends or the lease is lost."""
+        """Follow the job until the attempt ends or the lease is lost."""
         try:
             if await self._is_to_start():
                 await self._start()
@@ -135,7 +135,7 @@ class Follower:
     async def _give_up(self, problem: Exception) -> None:
         """Handle an unexpected error. A living run is followed again later; one that cannot start fails."""
         if is_outage(problem):
-            # Says nothing about the job: the lease runs out, and it is followed again.
+            # No error of the job: its lease expires, and a worker follows it again.
             raise problem
         self.log.error("following the job failed", exc_info=problem)
         fault = fault_of(problem) or await self._disk.examine()
@@ -150,7 +150,7 @@ class Follower:
             self.log.warning("this worker no longer follows the job")
 
     async def _end_unreadable(self, problem: UnreadableRun) -> None:
-        """Ends what still runs, then the job: the next look would find the same."""
+        """Stop the run and fail the job: reading again would find the same."""
         self.log.error("the files of the run cannot be read: ending it", exc_info=problem)
         try:
             while (await self._status()).alive:
@@ -162,15 +162,15 @@ class Follower:
             self.log.warning("this worker no longer follows the job")
 
     async def _look_at_run(self, work: Callable[[], Result]) -> Result:
-        """Does in a thread what reads the run's files. UnreadableRun: they are not as runs write them."""
+        """Read the files of the run, in a thread. Raises UnreadableRun if their form is not valid."""
         return await asyncio.to_thread(_reading, work)
 
     async def _keep_following(self) -> None:
         while True:
-            # Looked at before reading: what a dead run left behind is then read to its end.
+            # Asked before reading, so that the files of a run that has ended are read to their end.
             status = await self._status()
             if status.alive and status.attempt == self._job.attempt and self._job.status == "provisioning":
-                # A rented machine that spoke at last, or one whose worker was gone before it could say so.
+                # A rented machine has reported, or the last worker ended before it stored the start.
                 await self._mark_started()
             look = self._watch.is_due
             if look:
@@ -204,7 +204,7 @@ class Follower:
         if job.cursor and not await asyncio.to_thread(self._run_dir.is_dir):
             await self._end("directory_gone", DIRECTORY_GONE)
         if self._reservation is None:
-            # Claimed from another worker before it could start: it needs a device of its own now.
+            # The job was claimed from another worker before it started: it needs a device here.
             self._reservation = await self._wait_for_device()
             if self._reservation is None:
                 return
@@ -216,7 +216,7 @@ class Follower:
             hub_token=await self._hub_token(),
             fetching=Fetching(await self._secrets(), room, self._is_wanted),
         )
-        # A thread of its own: an address that gives its data for hours takes none that other jobs need.
+        # A thread of its own: a download that takes hours must not occupy the threads of other jobs.
         thread = ThreadPoolExecutor(1, thread_name_prefix="prepare")
         try:
             preparing = asyncio.get_running_loop().run_in_executor
@@ -233,11 +233,11 @@ class Follower:
         self.log.info("attempt started", attempt=job.attempt)
 
     def _is_wanted(self) -> bool:
-        """Whether the attempt is still to be started; asked by the thread that prepares it."""
+        """Whether the attempt is still wanted. Called by the thread that prepares it."""
         return not self._is_over and self._job.status not in {"pausing", "cancelling"}
 
     async def _confinement(self) -> Confinement:
-        """A task may use the models of runs; what those started from is read from their rows."""
+        """The sandbox of the job. For a task, the configs of the runs whose models it uses are read too."""
         settings, config = self._settings, self._job.config
         runs = settings.home / "runs"
         sources = []
@@ -256,7 +256,7 @@ class Follower:
         )
 
     async def _meanwhile(self, work: Awaitable[Result]) -> Result:
-        """Keeps the lease while something takes its time: a dataset that is fetched, a busy machine."""
+        """Keep the lease during slow work, such as a download of a dataset."""
         task = asyncio.ensure_future(work)
         while not (await asyncio.wait({task}, timeout=RENEW_EVERY_SECONDS))[0]:
             await self._refresh()
@@ -275,7 +275,7 @@ class Follower:
         await self._persist(started)
 
     async def _submit(self, spec: JobSpec, reservation: Reservation) -> None:
-        """Start the agent. Some refusals pass by themselves: an earlier agent takes a moment to end."""
+        """Start the agent. Retries for a while: an earlier agent may need a moment to end."""
 
         async def submit() -> None:
             submitting = asyncio.ensure_future(self._provider.submit(spec, reservation))
@@ -298,14 +298,14 @@ class Follower:
             await self._refuse(problem)
 
     async def _hub_token(self) -> str | None:
-        """The owner's token, for a task that pushes to a hub; it is nowhere but in a file of the task."""
+        """The owner's token for a task that pushes to a hub. It is stored in a file of the task only."""
         if not self._job.config.get("hub"):
             return None
         async with self._database.read() as session:
             return await open_hub_token(session, self._settings, self._job.user_id)
 
     async def _secrets(self) -> Mapping[str, str]:
-        """The values of the job's secrets; a job that misses one ends with a sentence."""
+        """The values of the job's secrets. If one is missing, the job fails and the error names it."""
         try:
             async with self._database.read() as session:
                 return await job_secrets(session, self._settings, self._job)
@@ -372,7 +372,7 @@ class Follower:
             return
         row.summary = with_waiting(row.summary, verdict.waiting)
         if not disk_fault_confirmed:
-            # Others may fit where this one does not: they are not kept waiting behind it.
+            # Other jobs may fit on this disk: they must not wait for this one.
             row.queued_at = now()
 
     async def _fail_over(self, failure: LaunchFailed) -> None:
@@ -510,7 +510,7 @@ class Follower:
         """Carry out what was asked for; end what does not listen."""
         job = self._job
         if not status.agent_alive:
-            # Nobody reads the training process's output any more: it cannot go on.
+            # The agent is gone, so nothing reads the output of the training process: it would block.
             self.log.warning("the agent is gone but its training process still runs: stopping it")
             await self._stop(force=True)
             return
@@ -539,7 +539,7 @@ class Follower:
         try:
             await self._provider.stop(self._run_dir, force=force)
         except ProviderError as problem:
-            # A process that the kernel holds on to: looked at again in the next loop.
+            # The process may be in an uninterruptible system call: the next loop tries again.
             self.log.warning("could not stop the run yet", reason=str(problem))
             self._signals_sent.discard("kill")
 
@@ -554,7 +554,7 @@ class Follower:
             await stop_lost_run(self._provider, self._run_dir, up_to=self._job.attempt)
 
     async def _conclude(self, status: AgentStatus) -> bool:
-        """The attempt is over. Says whether everything it said was stored, so that this could be, too."""
+        """Store the outcome of an attempt that has ended. False: not all of its events are stored yet."""
         exists = await asyncio.to_thread(self._run_dir.is_dir)
         latest = await asyncio.to_thread(read_latest, self._run_dir) if exists else None
         own = latest is not None and latest.get("attempt") == self._job.attempt
@@ -607,7 +607,7 @@ class Follower:
                 row.newest_checkpoint = newest
                 row.attempts_without_progress = verdict.attempts_without_progress
                 if verdict.action != "stop":
-                    # Who asked it to stop may have said why.
+                    # A stop may already have an error message that says why.
                     row.error_code, row.error_message = verdict.code, verdict.message
                 if verdict.action == "complete":
                     row.result = result

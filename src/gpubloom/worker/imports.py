@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.hub_tokens import open_hub_token
-from gpubloom.server.audit import record
+from gpubloom.server.audit import SYSTEM, record
 from gpubloom.server.clock import now
 from gpubloom.server.datasets import files as dataset_files
 from gpubloom.server.datasets import service as datasets
@@ -51,7 +51,7 @@ from gpubloom.worker.retries import DatabaseUnavailable, is_outage, persist
 log = structlog.get_logger("bloom.worker")
 
 LEASE = timedelta(seconds=20)
-# A file that ended as many workers' attempts would end the next one too.
+# After this many failed attempts, the next one would fail too.
 MOST_ATTEMPTS = 3
 LOOK_SECONDS = 0.5
 RENEW_SECONDS = 1.0
@@ -68,7 +68,7 @@ _SLOWEST_BYTES_PER_SECOND = 2_000_000
 _LEAST_SECONDS = 300.0
 
 Imported = TypeVar("Imported", Dataset, Model)
-# What is seen along the way, by the names of the row's columns.
+# Progress, by the names of the row's columns.
 Seen = dict[str, Any]
 Work = Callable[[Database, Settings, Any, Seen], Awaitable[dict[str, Any]]]
 
@@ -127,7 +127,7 @@ async def renew(
 async def settle(
     session: AsyncSession, table: type[Imported], row_id: UUID, token: UUID, outcome: dict[str, Any]
 ) -> bool:
-    """Write what came of it and give the lease up; nothing is written when it was lost."""
+    """Store the result and release the lease. Nothing is stored if the lease was lost."""
     freed = {"lease_token": None, "lease_expires": None, "worker": None}
     settled = await session.execute(
         update(table)
@@ -160,7 +160,7 @@ async def expire(session: AsyncSession, table: type[Imported], workers: Collecti
 async def fetch_dataset(
     database: Database, settings: Settings, dataset: Dataset, seen: dict[str, Any]
 ) -> dict[str, Any]:
-    """What becomes of the row: a file that is then inspected, or the reason why there is none."""
+    """Download a dataset. Returns the new columns of its row: a file to inspect, or the problem."""
     origin = dataset.origin
     request = {
         "kind": "dataset",
@@ -186,7 +186,7 @@ async def fetch_dataset(
 async def fetch_model(
     database: Database, settings: Settings, model: Model, seen: dict[str, Any]
 ) -> dict[str, Any]:
-    """What becomes of the row: a folder that was checked, or the reason why there is none."""
+    """Download a model. Returns the new columns of its row: a checked folder, or the problem."""
     folder, staging = own_folder(settings, model.id), fetching_folder(settings, model.id)
     request = {
         "kind": "model",
@@ -230,7 +230,7 @@ async def _fetch(
 ) -> dict[str, Any]:
     async with database.read() as session:
         token = await open_hub_token(session, settings, row.user_id)
-        # What this row itself was counted with before is not in its own way.
+        # The size that is already counted for this row does not reduce its quota.
         room = await room_left(session, settings, row.user_id) + row.size
     request |= {"token": token, "most_bytes": room, "sandbox": settings.sandbox_mode}
     last: dict[str, Any] = {}
@@ -259,7 +259,7 @@ def _fetch_failed(said: dict[str, Any]) -> dict[str, Any]:
 async def inspect_dataset(
     database: Database, settings: Settings, dataset: Dataset, seen: dict[str, Any]
 ) -> dict[str, Any]:
-    """What becomes of the row; `seen` tells how far it is."""
+    """Inspect a dataset. Returns the new columns of its row; `seen` holds the progress."""
     if not dataset_file(settings, dataset).is_file():
         return _inspection_failed("The file is no longer on the server's disk. Upload it again.")
     seconds = _LEAST_SECONDS + dataset.size / _SLOWEST_BYTES_PER_SECOND
@@ -283,7 +283,7 @@ def _inspection_failed(sentence: str) -> dict[str, Any]:
 
 
 async def sweep(database: Database, settings: Settings) -> None:
-    """Everything once."""
+    """Finish complete uploads; delete abandoned ones and folders without a row."""
     async with database.read() as session:
         uploads = list(await session.scalars(select(Dataset).where(Dataset.status == "uploading")))
         model_uploads = list(await session.scalars(select(Model).where(Model.status == "uploading")))
@@ -318,14 +318,7 @@ async def _abandon(database: Database, settings: Settings, row: Dataset | Model)
             return
         await session.delete(stored)
         kind = type(row).__name__.lower()
-        record(
-            session,
-            f"{kind}.abandoned",
-            actor=None,
-            subject=f"{kind}:{row.id}",
-            ip_address=None,
-            name=row.name,
-        )
+        record(session, SYSTEM, f"{kind}.abandoned", f"{kind}:{row.id}", name=row.name)
     await _remove(settings, type(row), row.id)
 
 
@@ -395,7 +388,7 @@ class Kind:
 
 
 class Preparations:
-    """All that one worker prepares, until it is told to stop."""
+    """The datasets and models that one worker prepares, until it is told to stop."""
 
     def __init__(
         self,
@@ -502,7 +495,7 @@ class Preparations:
     def _ended(self, kind: Kind, task: asyncio.Task[None]) -> None:
         self._running[kind].pop(task, None)
         if not task.cancelled() and (problem := task.exception()) is not None:
-            # The lease runs out, and somebody tries again.
+            # The lease expires, and a worker tries again.
             log.error("preparing a dataset or a model failed", exc_info=problem)
 
     async def _prepare(self, kind: Kind, row: Any) -> None:
@@ -519,7 +512,7 @@ class Preparations:
         try:
             while not (await asyncio.wait({work}, timeout=RENEW_SECONDS))[0]:
                 if not await self._renew(kind, row, seen):
-                    # Deleted, or to be read another way now.
+                    # The row was deleted, or its owner changed how it is read.
                     return
             outcome = work.result()
             if outcome.get("status") == "failed" and await self._disk.examine() is not None:
@@ -527,7 +520,7 @@ class Preparations:
                 outcome = {"attempt": row.attempt - 1, "progress": None}
             await self._settle(kind, row, outcome)
         except asyncio.CancelledError:
-            # Nothing was wrong with it: it does not count as a try.
+            # The worker was told to stop: this does not count as a failed attempt.
             await asyncio.shield(self._settle(kind, row, {"attempt": row.attempt - 1}))
             raise
         finally:

@@ -77,7 +77,7 @@ def measure(run_dir: Path) -> Sizes:
 async def keep_measuring(
     settings: Settings, database: Database, machine: str, stopping: asyncio.Event
 ) -> None:
-    """Until told to stop."""
+    """Measure until told to stop."""
     while not stopping.is_set():
         try:
             await measure_jobs(settings, database, machine)

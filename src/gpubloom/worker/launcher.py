@@ -282,7 +282,7 @@ def longest_run(longest_life: float, intervals: PollIntervals) -> float:
 
 
 def _remote_command(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The interpreter has another path on the instance."""
+    """The command with the interpreter of the instance, which has another path there."""
     return ("python3", *command[1:]) if command[0] == sys.executable else command
 
 

@@ -127,7 +127,7 @@ class WorkerLoop:
                         wrong += 1
                         log.error("the worker sent a wrong statement to the database", exc_info=problem)
                         if wrong >= MOST_WRONG_STATEMENTS:
-                            # Runs go on; whoever starts workers sees that this one cannot work.
+                            # The runs continue. The exit status shows that this worker cannot work.
                             raise
                     await asyncio.sleep(1)
                 await _wait(stopping, LOOK_SECONDS)
@@ -273,7 +273,7 @@ class WorkerLoop:
             if self._followed.get(job.id) is task:
                 del self._followed[job.id]
             if not task.cancelled() and (problem := task.exception()) is not None:
-                # The lease runs out, and somebody follows the job again.
+                # The lease expires, and a worker follows the job again.
                 log.error("following a job failed", job=str(job.id), exc_info=problem)
 
         task.add_done_callback(ended)

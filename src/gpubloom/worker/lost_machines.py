@@ -55,7 +55,7 @@ class LostMachines:
         self._offered: dict[UUID, float] = {}
 
     async def look(self) -> None:
-        """Once in a while; a gap between two looks means that nothing was watched."""
+        """Check the machines. After a gap between two checks, silence is measured anew."""
         moment = time.monotonic()
         if moment - self._looked < LOOK_EVERY_SECONDS:
             return

@@ -59,7 +59,7 @@ class Preemption:
                 .limit(1)
             )
             holders = await self._holders(session, on_device)
-        # One at a time: what is on its way out makes room already.
+        # One at a time: a playground that is ending already frees its device.
         if waiting is None or not holders or any(job.status == "cancelling" for job in holders):
             return
         job, used = await asyncio.to_thread(self._least_recently_used, holders)

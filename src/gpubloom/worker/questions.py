@@ -37,18 +37,18 @@ from gpubloom.worker.model_clients import (
 )
 
 _RETRIES = RetryPolicy(first_pause=1.0, longest_pause=30.0, max_calls=6, max_seconds=300.0)
-# So many refusals in a row are not about their passages.
+# After this many refusals in a row, the endpoint is at fault, not the passages.
 _MOST_REFUSALS = 3
 _LONGEST_PAUSE = 60.0
 
-# Why nothing may be asked any more, for a dataset that takes so many bytes; None: go on.
+# Why asking must stop, for a dataset of this many bytes; None: continue.
 WhyStop = Callable[[int], Awaitable[str | None]]
 
 
 async def generate_questions(
     database: Database, settings: Settings, dataset: Dataset, seen: dict[str, Any]
 ) -> dict[str, Any]:
-    """What becomes of the row: pairs that are then inspected, or the reason why there are none."""
+    """Write the pairs. Returns the new columns of the row: a file to inspect, or the problem."""
     assert dataset.questions is not None
     order = dict(dataset.questions)
     folder = dataset_folder(settings, dataset.id)

@@ -69,7 +69,7 @@ class PollIntervals:
 
 @dataclass(frozen=True)
 class Clock:
-    """The time that waiting is measured by; a simulation puts its own here."""
+    """The clock that waiting is measured by; simulations replace it."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -166,7 +166,7 @@ class RentedInstance:
         return instance
 
     def unseen(self) -> Instance:
-        """An instance that only its agent has reported."""
+        """The instance as its agent has reported it, while the provider does not answer."""
         return Instance(
             "",
             self.key,

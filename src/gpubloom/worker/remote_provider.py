@@ -120,7 +120,7 @@ class RemoteProvider:
         return Reservation((), (), {})
 
     async def submit(self, spec: JobSpec, reservation: Reservation) -> None:
-        """Begin to rent an instance; `status` tells whether that succeeds."""
+        """Begin to rent an instance; `status` reports whether that succeeded."""
         if self._task is None:
             await self._instance.begin()
             self._begin(spec)
@@ -157,7 +157,7 @@ class RemoteProvider:
             self.log.warning("this worker no longer follows the rented instance")
         except Exception as problem:
             if is_outage(problem) or fault_of(problem) is not None:
-                # Says nothing about the instance: the lease runs out, and it is followed again.
+                # No error of the instance: the lease expires, and a worker follows it again.
                 raise
             self.log.error("following the rented instance failed: ending the attempt", exc_info=problem)
             self._refused = "The worker could not handle what the rented instance sent."

@@ -48,7 +48,7 @@ _DATABASE_SECONDS = 60.0
 
 
 async def keep_reconciling(settings: Settings, database: Database, stopping: asyncio.Event) -> None:
-    """Until told to stop. Several workers may do it at once: terminating an instance twice does no harm."""
+    """Reconcile until told to stop. Several workers may do this at once: terminating twice does no harm."""
     while not stopping.is_set():
         try:
             await reconcile(database, settings)
@@ -118,7 +118,7 @@ class RentedJobs:
             return await claim_remote(session, self._claimant, targets)
 
     async def follow(self, job: TrainingJob) -> None:
-        """Until the attempt ends or the lease is lost."""
+        """Follow the job until the attempt ends or the lease is lost."""
         assert job.lease_token is not None
         self._following += 1
         try:

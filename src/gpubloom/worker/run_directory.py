@@ -46,7 +46,7 @@ from gpubloom.traincard.sync.apply import has_received
 from gpubloom.worker.confinement import REPORT_FOLDERS, Confinement
 from gpubloom.worker.inputs import Fetching, bring_datasets, bring_inputs, remove_inputs
 
-# Lines of the agent's own in the output.
+# Lines that the agent itself adds to the output.
 _AGENT_NOTE = "[bloom-agent]"
 LARGEST_RESULT_BYTES = 4 << 20
 _TOKEN_FILE = "hub-token"  # noqa: S105 - a file's name
@@ -237,7 +237,7 @@ def remove_secrets(run_dir: Path) -> None:
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
-    """The task's answer, fit for a database; None when there is none."""
+    """The result of the task, without what a database cannot store; None if there is none."""
     try:
         facts = look_beneath(run_dir, RESULT_FILE)
         if facts is not None and facts.st_size > LARGEST_RESULT_BYTES:

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.offers import Attempt, Decision, Meter, decide, warnings_due
 from gpubloom.offers.budget import BudgetWarning
 from gpubloom.providers.cloud import Instance
-from gpubloom.server.audit import record
+from gpubloom.server.audit import SYSTEM, record
 from gpubloom.server.clock import now
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
@@ -46,9 +46,9 @@ log = structlog.get_logger("bloom.worker")
 Result = TypeVar("Result")
 
 _CODES = {"budget": "budget", "time": "time_limit", "price": "price_rose"}
-# Seconds of money or time that must be left to rent another machine for.
+# Another machine is rented only if the budget pays for this many more seconds.
 _WORTH_ANOTHER_MACHINE = 600.0
-# A rate that differs by less is a rounding.
+# A smaller difference of two rates is a rounding error.
 _SAME_RATE = 1.01
 
 
@@ -107,7 +107,7 @@ class Spending:
             limits = await limits_of(session, job, _sent_warnings(job), at)
             metered = meter_of(rentals)
             if is_over:
-                # Nothing is billed any more: what is left is what another machine like this could cost.
+                # Billing has ended: the rest of the budget can pay for another machine like this one.
                 same = next(rental for rental in rentals if rental.id == rental_id)
                 another = Attempt(same.provider, rate_of(same), at.timestamp())
                 metered = Meter((*metered.attempts, another))
@@ -285,10 +285,9 @@ def _mark(job: TrainingJob, warning: BudgetWarning) -> dict[str, Any]:
 def _record(session: AsyncSession, job: TrainingJob, warning: BudgetWarning) -> None:
     record(
         session,
+        SYSTEM,
         "budget.warning",
-        actor=None,
-        subject=f"training_job:{job.id}",
-        ip_address=None,
+        f"training_job:{job.id}",
         percent=warning.percent,
         scope=warning.scope,
         sentence=warning.sentence,

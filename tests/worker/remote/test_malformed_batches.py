@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.storage import Store
 from gpubloom.storage.layout import JobLayout
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 from tests.storage.hostile import exit_batch, signed
 from tests.worker.remote.renter import POLL_INTERVALS, Renter
 

@@ -14,7 +14,6 @@ from uuid import uuid4
 import pytest
 
 from gpubloom.agent import JobSpec
-from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Fault, Instance, Launch
 from gpubloom.storage import (
@@ -29,6 +28,7 @@ from gpubloom.storage import (
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.server_store import AddressRefused
 from gpubloom.traincard import ControlFile
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 from gpubloom.worker import launcher
 from gpubloom.worker.remote_attempt import Clock, PollIntervals
 from gpubloom.worker.remote_provider import RemoteProvider

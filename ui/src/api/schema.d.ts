@@ -4359,7 +4359,7 @@ export interface components {
         };
         /**
          * CheckpointDetails
-         * @description What a run said of a checkpoint. Older runs and most scripts say nothing.
+         * @description What a run reported about a checkpoint. Older runs and most scripts report nothing.
          */
         CheckpointDetails: {
             /**

@@ -138,7 +138,7 @@ function endsOf({ data: [x, ...columns] }: Picture, range: ChartSpec["range"]): 
 }
 
 /** Round numbers between two ends: one, two or five times a power of ten apart. */
-export function ticks([from, to]: [number, number], about: number): number[] {
+function ticks([from, to]: [number, number], about: number): number[] {
   const raw = (to - from) / about;
   if (!(raw > 0)) return [from];
   const power = 10 ** Math.floor(Math.log10(raw));

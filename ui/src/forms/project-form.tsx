@@ -32,7 +32,7 @@ const billions = (required: boolean) =>
     });
 
 /** A project that holds scripts has no model: neither an architecture nor a size. */
-const rulesFor = (withModel: boolean) =>
+export const rulesFor = (withModel: boolean) =>
   z.object({
     name: textRule(ProjectIn.name).min(1, "Enter a project name."),
     description: textOrNull(ProjectIn.description),
@@ -41,8 +41,6 @@ const rulesFor = (withModel: boolean) =>
     // Which paths are allowed is the server's to know; it answers with a message for this field.
     trainingDataPath: textOrNull(ProjectIn.trainingDataPath),
   });
-
-export const projectRules = rulesFor(true);
 
 export type ProjectFormValues = { name: string; description: string; modelArchitecture: ModelArchitecture | ""; modelSize: string; trainingDataPath: string };
 

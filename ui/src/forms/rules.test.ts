@@ -1,8 +1,9 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { emailAddress, newPassword, personName } from "./rules";
-import { type ProjectFormValues, emptyProject, projectRules } from "./project-form";
+import { type ProjectFormValues, emptyProject, rulesFor } from "./project-form";
 
+const projectRules = rulesFor(true);
 const filled: ProjectFormValues = { ...emptyProject, name: "Contracts", modelSize: "7" };
 const sizeMessage = (modelSize: string) =>
   projectRules.safeParse({ ...filled, modelSize }).error?.issues.map((issue) => issue.message)[0];

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.agent.remote.link import Link, Rejected, Unavailable
-from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 
 _LOOK_SECONDS = 60.0
 # Newer addresses live longer: whenever the receiver goes away, those of this hour are here.

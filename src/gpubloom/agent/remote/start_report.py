@@ -6,15 +6,12 @@ sent at once, and only to the address of this report; that it cannot be sent nev
 """
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from gpubloom.agent.remote.link import Link, Rejected, StoreLink, Unavailable
-
-logger = logging.getLogger("bloom-agent")
 
 VARIABLE = "BLOOM_REPORT"
 _SECONDS = 10.0

@@ -23,11 +23,11 @@ from gpubloom.agent.remote.link import DamagedError, Link, Rejected, StoreLink, 
 from gpubloom.agent.remote.outbox import NoSlot, Outbox
 from gpubloom.agent.remote.start import Folders, Start, prepare
 from gpubloom.agent.remote.start_report import StartReport
-from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.errors import InputError
 from gpubloom.traincard.atomic_write import read_json_object
 from gpubloom.traincard.retry import RetryPolicy
 from gpubloom.traincard.sync.delta import DeltaBuilder
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 
 logger = logging.getLogger("bloom-agent")
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gpubloom.engine.converting import FORMS, convert
-from gpubloom.errors import code_of, error_line
+from gpubloom.errors import exit_with
 
 
 def main() -> None:
@@ -24,8 +24,7 @@ def main() -> None:
     try:
         written = convert(options.source, options.target, options.to)
     except (ValueError, OSError) as problem:
-        sys.stderr.write(f"{error_line(code_of(problem), str(problem))}\n")
-        sys.exit(2)
+        exit_with(problem)
     sys.stdout.write(json.dumps(asdict(written), default=str) + "\n")
 
 

@@ -26,7 +26,7 @@ from gpubloom.engine.converting.convert import Source, must_have_room, open_sour
 from gpubloom.engine.converting.tensor_formats import NamedTensors, write_safetensors
 from gpubloom.engine.llama_folder import CONFIG_FILE
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sha256_of, sync_files
-from gpubloom.errors import InputError, code_of, error_line
+from gpubloom.errors import InputError, exit_with
 from gpubloom.plan import limits
 from gpubloom.plan.config import read_json
 
@@ -133,8 +133,7 @@ def main() -> None:
     try:
         written = average(options.checkpoints, options.into)
     except (ValueError, OSError) as problem:
-        sys.stderr.write(f"{error_line(code_of(problem), str(problem))}\n")
-        sys.exit(2)
+        exit_with(problem)
     sys.stdout.write(json.dumps(asdict(written), default=str) + "\n")
 
 

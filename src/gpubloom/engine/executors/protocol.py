@@ -33,7 +33,7 @@ class Executor(Protocol):
 
     @property
     def optimizer_name(self) -> OptimizerName:
-        """Whose state is in a checkpoint."""
+        """The optimizer whose state is in a checkpoint."""
 
     @property
     def optimizer_description(self) -> str:
@@ -46,7 +46,7 @@ class Executor(Protocol):
         """Clips by global norm, updates the weights, drops the gradient; returns the norm before clipping."""
 
     def tune(self, *, weight_decay: float, clip_norm: float) -> None:
-        """Settings that may change between steps."""
+        """Change settings between steps."""
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss and number of correct tokens, without a gradient."""
@@ -61,10 +61,10 @@ class Executor(Protocol):
         """
 
     def continue_from(self, updates: int, loss_scale: dict[str, float]) -> None:
-        """After somebody wrote a saved state into its tensors: takes up the counts that belong to it."""
+        """Continue from a state that was loaded into its tensors: restores the counters."""
 
     def close(self) -> None:
-        """Ends what runs beside the caller; the executor is of no use afterwards."""
+        """End the threads and processes of the executor, which is then unusable."""
 
 
 class KeepsBlocks(Executor, Protocol):
@@ -75,7 +75,7 @@ class KeepsBlocks(Executor, Protocol):
         """The blocks' masters and moments, to be read after `settle` and written before `continue_from`."""
 
     def settle(self) -> None:
-        """Until every update that was ordered is done, so that the state can be read."""
+        """Wait until all updates are done, so that the state can be read."""
 
     def snapshot(self, buffer_bytes: int, streams: Sequence[Sequence[Part]] = (WEIGHTS, MOMENTS)) -> Snapshot:
-        """The state of this moment, to be taken by other threads while training goes on."""
+        """A snapshot of the current state, which other threads read while training continues."""

@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpubloom.engine.exporting.layouts import DTYPES, TEXT_FILES, ExportWeights, Precision, merged_config
+from gpubloom.engine.exporting.layouts import DTYPES, ExportWeights, Precision, merged_config
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.errors import CodedError, InputError
+from gpubloom.plan.data_files import TOKENIZER_FILES
 from gpubloom.plan.gguf_support import ARCHITECTURES, rope_of, scaling_of, why_not_written
 
 # Kinds of tokens in a GGUF file.
@@ -329,7 +330,7 @@ def _kind(tensor: GgufTensor, precision: Precision) -> tuple[Any, int]:
 
 
 def _tokenizer(found: ResolvedModel, rows: int) -> GgufTokenizer:
-    files = {name: file for name in TEXT_FILES if (file := found.file(name)) is not None}
+    files = {name: file for name in TOKENIZER_FILES if (file := found.file(name)) is not None}
     if "tokenizer.json" not in files:
         raise InputError("no_tokenizer", f"{found.folder} has no tokenizer.json, which a GGUF file requires.")
     return GgufTokenizer.read(files["tokenizer.json"], rows, files)

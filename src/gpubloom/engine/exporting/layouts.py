@@ -27,23 +27,13 @@ from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.engine.shards.safetensors_file import TensorFileWriter, entries
 from gpubloom.engine.shards.shard_files import SHARD_BYTES
 from gpubloom.errors import InputError
+from gpubloom.plan.data_files import TOKENIZER_FILES
 from gpubloom.plan.rope import scaling_beside
 
 Precision = Literal["fp32", "bf16", "fp16"]
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _TYPE_NAMES: dict[Precision, str] = {"fp32": "F32", "bf16": "BF16", "fp16": "F16"}
 _CONFIG_NAMES: dict[Precision, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-TEXT_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-)
 _EXTRA_FILES = ("generation_config.json", "LICENSE", "LICENSE.txt", "NOTICE")
 # Where `gpubloom.hub` puts what it fetched: …/hub/models/ORG--NAME/COMMIT.
 _HUB_FOLDER = re.compile(r".*/hub/models/(?P<owner>[^/]+?)--(?P<name>[^/]+)/(?P<commit>[0-9a-f]{40})")
@@ -110,7 +100,7 @@ def write_merged(
     (folder / CONFIG_FILE).write_text(
         json.dumps(merged_config(found, precision), indent=2) + "\n", encoding="utf-8"
     )
-    copy_text_files(folder, found, (*TEXT_FILES, *_EXTRA_FILES))
+    copy_text_files(folder, found, (*TOKENIZER_FILES, *_EXTRA_FILES))
     return checksums
 
 
@@ -131,7 +121,7 @@ def write_adapter_form(folder: Path, found: ResolvedModel, precision: Precision)
     base, revision, note = _name_of_base(found, settings.get("base_model_name_or_path"))
     settings |= {"base_model_name_or_path": base, "revision": revision}
     (folder / adapter_folder.CONFIG_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    copy_text_files(folder, found, TEXT_FILES)
+    copy_text_files(folder, found, TOKENIZER_FILES)
     notes = [] if note is None else [note]
     if scaling_beside(found.folder):
         shutil.copyfile(found.folder / CONFIG_FILE, folder / CONFIG_FILE)

@@ -4,10 +4,9 @@ The same on the device and on the host; only AdamW has a kernel of its own for e
 same code, so that every placement gives the same bits.
 """
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,29 +61,11 @@ class BlockUpdate:
 
     def on_device(self, layout: MomentLayout, state: State, step: AdamWStep, scale: Tensor) -> None:
         """Ordered on the current stream; nothing waits for `scale`."""
-        adamw = self._on_device
-
-        def update(span: AdamWRange, own: AdamWStep) -> None:
-            found = _part(state, span)
-            if found.is_fp32:
-                adamw.update(*found.tensors, found.gradient, found.copy, own, scale)
-            else:
-                adamw.update_packed(*found.arrays, found.gradient, found.copy, own, scale, span.span.start)
-
-        self._update(layout, state, step, scale, update)
+        self._update(layout, state, step, scale, self._on_device)
 
     def on_host(self, layout: MomentLayout, state: State, step: AdamWStep, scale: float) -> None:
         """From any thread; returns when it is done."""
-        adamw = self._on_host
-
-        def update(span: AdamWRange, own: AdamWStep) -> None:
-            found = _part(state, span)
-            if found.is_fp32:
-                adamw.update(*found.tensors, found.gradient, found.copy, own, scale)
-            else:
-                adamw.update_packed(*found.arrays, found.gradient, found.copy, own, scale, span.span.start)
-
-        self._update(layout, state, step, scale, update)
+        self._update(layout, state, step, scale, self._on_host)
 
     @torch.no_grad()
     def _update(
@@ -92,14 +73,21 @@ class BlockUpdate:
         layout: MomentLayout,
         state: State,
         step: AdamWStep,
-        scale: Tensor | float,
-        adamw: Callable[[AdamWRange, AdamWStep], None],
+        # A tensor for the device, a number for the host.
+        scale: Any,
+        adamw: DeviceAdamW | HostAdamW,
     ) -> None:
         # Matrices decay, vectors do not.
         without_decay = replace(step, weight_decay=0.0)
         for each in layout.updates:
             if isinstance(each, AdamWRange):
-                adamw(each, step if each.decays else without_decay)
+                found, own = _part(state, each), step if each.decays else without_decay
+                if found.is_fp32:
+                    adamw.update(*found.tensors, found.gradient, found.copy, own, scale)
+                else:
+                    adamw.update_packed(
+                        *found.arrays, found.gradient, found.copy, own, scale, each.span.start
+                    )
                 continue
             master, gradient = state.master.part(each.span), state.gradient[each.span]
             if isinstance(each, MuonMatrix):

@@ -76,11 +76,10 @@ class DeviceAdamW:
             self._ordered = None
         if sum(len(each.master) for each in ordered) > _TOGETHER_AT_MOST:
             for each in ordered:
-                self.update(*each)
+                self._update_now(each)
         elif ordered:
             self._update_together(ordered)
 
-    @torch.no_grad()
     def update(
         self,
         master: Tensor,
@@ -92,21 +91,15 @@ class DeviceAdamW:
         scale: Tensor,
     ) -> None:
         """One update in place, ordered on the current stream."""
+        ordered = _OrderedUpdate(master, first, second, gradient, copy, step, scale)
         if self._ordered is not None:
-            self._ordered.append(_OrderedUpdate(master, first, second, gradient, copy, step, scale))
-            return
-        self._update_now(master, first, second, gradient, copy, step, scale)
+            self._ordered.append(ordered)
+        else:
+            self._update_now(ordered)
 
-    def _update_now(
-        self,
-        master: Tensor,
-        first: Tensor,
-        second: Tensor,
-        gradient: Tensor,
-        copy: Tensor | None,
-        step: AdamWStep,
-        scale: Tensor,
-    ) -> None:
+    @torch.no_grad()
+    def _update_now(self, ordered: _OrderedUpdate) -> None:
+        master, first, second, gradient, copy, step, scale = ordered
         if self._host is not None:
             self._host.update(master, first, second, gradient, copy, step, float(scale))
             return

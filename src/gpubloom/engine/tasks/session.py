@@ -1,7 +1,6 @@
 """A process that does one task in its directory: lock, Reporter, signals, result, errors in one sentence."""
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.engine.session import Signals
-from gpubloom.errors import code_of, error_line
+from gpubloom.errors import exit_with
 from gpubloom.plan.tasks import RESULT_FILE, Task, read_task
 from gpubloom.traincard import Reporter, RunInUseError, RunLock
 from gpubloom.traincard.atomic_write import replace_file
@@ -64,9 +63,4 @@ def task_session(home: Path) -> Iterator[TaskSession]:
             except Stopped:
                 reporter.finish("cancelled")
     except (ValueError, RunInUseError) as problem:
-        _refuse(problem)
-
-
-def _refuse(problem: Exception) -> None:
-    sys.stderr.write(f"{error_line(code_of(problem), str(problem))}\n")
-    sys.exit(2)
+        exit_with(problem)

@@ -220,15 +220,7 @@ async def read_confirm_options(
 
 
 def _record(session: AsyncSession, principal: Principal, action: str, **details: str) -> None:
-    record(
-        session,
-        action,
-        actor=principal.id,
-        subject=f"user:{principal.id}",
-        ip_address=principal.ip_address,
-        project=None,
-        **details,
-    )
+    record(session, principal.actor, action, f"user:{principal.id}", **details)
 
 
 def _change_email(settings: Settings, principal: Principal, event: str) -> Email:

@@ -95,7 +95,7 @@ async def store_hub_token(
     vault = await anyio.to_thread.run_sync(Vault.of, settings.home)
     sealed = vault.seal(body.token.get_secret_value(), _context(principal.id))
     await session.merge(HubToken(user_id=principal.id, sealed=sealed, created_at=now()))
-    _record(session, principal, "hub_token.stored")
+    record(session, principal.actor, "hub_token.stored", f"user:{principal.id}")
     return HubTokenState(present=True)
 
 
@@ -103,14 +103,4 @@ async def store_hub_token(
 async def delete_hub_token(principal: SessionPrincipal, session: WriteSession) -> None:
     """Delete the stored Hugging Face token."""
     await session.execute(delete(HubToken).where(HubToken.user_id == principal.id))
-    _record(session, principal, "hub_token.deleted")
-
-
-def _record(session: AsyncSession, principal: CurrentPrincipal, action: str) -> None:
-    record(
-        session,
-        action,
-        actor=principal.id,
-        subject=f"user:{principal.id}",
-        ip_address=principal.ip_address,
-    )
+    record(session, principal.actor, "hub_token.deleted", f"user:{principal.id}")

@@ -50,13 +50,7 @@ async def sign_out(request: Request, principal: SessionPrincipal, session: Write
     """Sign out this browser."""
     assert principal.session_id is not None
     await sessions.end_session(session, principal.id, principal.session_id)
-    record(
-        session,
-        "user.signed_out",
-        actor=principal.id,
-        subject=f"user:{principal.id}",
-        ip_address=principal.ip_address,
-    )
+    record(session, principal.actor, "user.signed_out", f"user:{principal.id}")
     set_session_cookie(request, "")
 
 
@@ -73,14 +67,7 @@ async def change_profile(body: ProfileChange, principal: SessionPrincipal, sessi
     assert user is not None
     user.name = body.name
     await session.flush()
-    record(
-        session,
-        "user.profile_changed",
-        actor=principal.id,
-        subject=f"user:{principal.id}",
-        ip_address=principal.ip_address,
-        name=user.name,
-    )
+    record(session, principal.actor, "user.profile_changed", f"user:{principal.id}", name=user.name)
     return UserOut.model_validate(user)
 
 
@@ -136,13 +123,7 @@ async def list_sessions(principal: SessionPrincipal, session: ReadSession) -> Se
 async def end_other_sessions(principal: SessionPrincipal, session: WriteSession) -> None:
     """Sign out all other browsers."""
     await sessions.end_all_sessions(session, principal.id, but=principal.session_id)
-    record(
-        session,
-        "session.ended_others",
-        actor=principal.id,
-        subject=f"user:{principal.id}",
-        ip_address=principal.ip_address,
-    )
+    record(session, principal.actor, "session.ended_others", f"user:{principal.id}")
 
 
 @router.delete("/me/sessions/{session_id}", status_code=204)
@@ -150,13 +131,7 @@ async def end_session(session_id: UUID, principal: SessionPrincipal, session: Wr
     """Sign out one browser."""
     if not await sessions.end_session(session, principal.id, session_id):
         raise NotFound("This session does not exist.")
-    record(
-        session,
-        "session.ended",
-        actor=principal.id,
-        subject=f"session:{session_id}",
-        ip_address=principal.ip_address,
-    )
+    record(session, principal.actor, "session.ended", f"session:{session_id}")
 
 
 def _token_out(row: ApiToken) -> ApiTokenOut:
@@ -235,14 +210,7 @@ async def create_api_token(
         expires_at=moment + timedelta(days=days),
     )
     session.add(row)
-    record(
-        session,
-        "api_token.created",
-        actor=principal.id,
-        subject=f"api_token:{row.id}",
-        ip_address=principal.ip_address,
-        scopes=row.scopes,
-    )
+    record(session, principal.actor, "api_token.created", f"api_token:{row.id}", scopes=row.scopes)
     return token, row
 
 
@@ -255,10 +223,4 @@ async def revoke_api_token(session: AsyncSession, principal: Principal, token_id
     )
     if ended.one_or_none() is None:
         raise NotFound("This API token does not exist.")
-    record(
-        session,
-        "api_token.revoked",
-        actor=principal.id,
-        subject=f"api_token:{token_id}",
-        ip_address=principal.ip_address,
-    )
+    record(session, principal.actor, "api_token.revoked", f"api_token:{token_id}")

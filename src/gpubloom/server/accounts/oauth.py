@@ -47,7 +47,7 @@ from gpubloom.server.accounts.second_factors import factors_of
 from gpubloom.server.accounts.second_step import finish_first_step
 from gpubloom.server.accounts.sessions import set_cookie
 from gpubloom.server.accounts.tables import LinkedAccount, User
-from gpubloom.server.audit import record, record_apart
+from gpubloom.server.audit import Actor, record, record_apart
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession, WriteSession
 from gpubloom.server.problems import Conflict, NotFound, NotSignedIn
@@ -166,10 +166,9 @@ async def come_back(
     except OAuthFailed as failure:
         await record_apart(
             database,
+            Actor(None, client_address(request)),
             "user.sign_in_failed",
-            actor=None,
-            subject="user:unknown",
-            ip_address=client_address(request),
+            "user:unknown",
             provider=known.name,
             reason=failure.code,
         )
@@ -213,7 +212,7 @@ async def _user_of(
         user = User(id=uuid4(), name=profile.name, email=profile.email, email_verified=now())
         session.add(user)
         await session.flush()
-        record(session, "user.signed_up", actor=None, subject=f"user:{user.id}", ip_address=address)
+        record(session, Actor(None, address), "user.signed_up", f"user:{user.id}")
     elif user.disabled:
         raise OAuthFailed("oauth_failed")
     elif user.email_verified is not None:
@@ -248,14 +247,7 @@ def _add_link(
             email=profile.email,
         )
     )
-    record(
-        session,
-        "user.account_linked",
-        actor=user_id,
-        subject=f"user:{user_id}",
-        ip_address=address,
-        provider=provider,
-    )
+    record(session, Actor(user_id, address), "user.account_linked", f"user:{user_id}", provider=provider)
 
 
 async def _link(
@@ -337,12 +329,7 @@ async def unlink_account(
         )
     await session.delete(unwanted)
     record(
-        session,
-        "user.account_unlinked",
-        actor=principal.id,
-        subject=f"user:{principal.id}",
-        ip_address=principal.ip_address,
-        provider=unwanted.provider,
+        session, principal.actor, "user.account_unlinked", f"user:{principal.id}", provider=unwanted.provider
     )
 
 

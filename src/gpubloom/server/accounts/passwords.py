@@ -27,7 +27,7 @@ from gpubloom.server.accounts.registration import (
 )
 from gpubloom.server.accounts.sessions import end_all_sessions
 from gpubloom.server.accounts.tables import ApiToken, OneTimeLink, User
-from gpubloom.server.audit import record, record_apart
+from gpubloom.server.audit import Actor, record, record_apart
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.problems import Forbidden, InvalidInput, NotSignedIn, TooManyRequests
@@ -100,10 +100,9 @@ async def check_credentials(
 async def _record_refusal(database: Database, user: User | None, ip_address: str | None, reason: str) -> None:
     await record_apart(
         database,
+        Actor(user.id if user else None, ip_address),
         "user.sign_in_failed",
-        actor=user.id if user else None,
-        subject=f"user:{user.id}" if user else "user:unknown",
-        ip_address=ip_address,
+        f"user:{user.id}" if user else "user:unknown",
         reason=reason,
     )
 
@@ -145,10 +144,9 @@ async def reset_password(
     revoked = await _end_access(session, user, session_id=None, device=None, keep_tokens=keep_tokens)
     record(
         session,
+        Actor(user.id, ip_address),
         "user.password_reset",
-        actor=user.id,
-        subject=f"user:{user.id}",
-        ip_address=ip_address,
+        f"user:{user.id}",
         api_tokens_revoked=revoked,
     )
     return mail.password_changed(settings.address, user.email, user.name, tokens_revoked=revoked > 0)
@@ -202,10 +200,9 @@ async def change_password(
         )
         record(
             session,
+            Actor(user.id, ip_address),
             "user.password_changed",
-            actor=user.id,
-            subject=f"user:{user.id}",
-            ip_address=ip_address,
+            f"user:{user.id}",
             api_tokens_revoked=revoked,
         )
     return mail.password_changed(settings.address, user.email, user.name, tokens_revoked=revoked > 0)

@@ -19,6 +19,7 @@ from sqlalchemy import Select, select, update
 from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.sessions import find_session, read_session_cookie, set_session_cookie
 from gpubloom.server.accounts.tables import ApiToken, BrowserSession, User
+from gpubloom.server.audit import Actor
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database, database_of
 from gpubloom.server.problems import Forbidden, NotSignedIn
@@ -45,6 +46,11 @@ class Principal:
     @property
     def id(self) -> UUID:
         return self.user.id
+
+    @property
+    def actor(self) -> Actor:
+        """This person, for the audit trail."""
+        return Actor(self.id, self.ip_address)
 
 
 def client_address(request: Request) -> str | None:

@@ -84,7 +84,7 @@ async def confirm(database: Database, settings: Settings, principal: Principal, 
         method = await _check(database, settings, principal, body)
     except (InvalidInput, Forbidden):
         async with database.write() as session:
-            _record(session, principal, "session.confirm_failed")
+            record(session, principal.actor, "session.confirm_failed", f"session:{principal.session_id}")
         raise
     async with database.write() as session:
         await session.execute(
@@ -92,7 +92,9 @@ async def confirm(database: Database, settings: Settings, principal: Principal, 
             .where(BrowserSession.id == principal.session_id)
             .values(authenticated_at=now())
         )
-        _record(session, principal, "session.confirmed", method=method)
+        record(
+            session, principal.actor, "session.confirmed", f"session:{principal.session_id}", method=method
+        )
     await _TRIES.forget(database, str(principal.session_id))
 
 
@@ -130,16 +132,4 @@ async def _check(database: Database, settings: Settings, principal: Principal, b
         principal.id,
         body.code.get_secret_value(),
         principal.ip_address,
-    )
-
-
-def _record(session: AsyncSession, principal: Principal, action: str, **details: str) -> None:
-    record(
-        session,
-        action,
-        actor=principal.id,
-        subject=f"session:{principal.session_id}",
-        ip_address=principal.ip_address,
-        project=None,
-        **details,
     )

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.server.accounts import mail
 from gpubloom.server.accounts.mail import Email
 from gpubloom.server.accounts.tables import LinkPurpose, OneTimeLink, Role, User
-from gpubloom.server.audit import record
+from gpubloom.server.audit import Actor, record
 from gpubloom.server.clock import now
 from gpubloom.server.problems import Conflict, Forbidden, Problem
 from gpubloom.server.security.secrets import fingerprint, new_secret
@@ -152,7 +152,7 @@ async def create_first_admin(
     )
     session.add(user)
     await session.flush()
-    record(session, "user.first_admin", actor=user.id, subject=f"user:{user.id}", ip_address=ip_address)
+    record(session, Actor(user.id, ip_address), "user.first_admin", f"user:{user.id}")
     return user
 
 
@@ -198,7 +198,7 @@ async def sign_up(
     )
     session.add(user)
     await session.flush()
-    record(session, "user.signed_up", actor=user.id, subject=f"user:{user.id}", ip_address=ip_address)
+    record(session, Actor(user.id, ip_address), "user.signed_up", f"user:{user.id}")
     if link is not None:
         return SignUpResult(False, None)
     secret, _ = await issue_link(session, "verify", email)
@@ -233,5 +233,5 @@ async def verify_email(session: AsyncSession, token: str, ip_address: str | None
         raise LinkRefused("The account of this link is no longer active.", code="account_disabled")
     user.email_verified = user.email_verified or now()
     await revoke_links(session, "verify", user.email)
-    record(session, "user.email_verified", actor=user.id, subject=f"user:{user.id}", ip_address=ip_address)
+    record(session, Actor(user.id, ip_address), "user.email_verified", f"user:{user.id}")
     return user

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import passkeys, recovery_codes, totp
 from gpubloom.server.accounts.devices import is_known_device
-from gpubloom.server.audit import record
+from gpubloom.server.audit import Actor, record
 from gpubloom.server.db.database import Database
 from gpubloom.server.problems import InvalidInput, TooManyRequests
 from gpubloom.server.security.rates import Rate
@@ -88,14 +88,7 @@ async def check_code(
             right = await recovery_codes.use_code(session, user_id, code)
         action = _AUDITED.get((factor, right))
         if action is not None:
-            record(
-                session,
-                action,
-                actor=user_id,
-                subject=f"user:{user_id}",
-                ip_address=ip_address,
-                factor=factor,
-            )
+            record(session, Actor(user_id, ip_address), action, f"user:{user_id}", factor=factor)
     if not right:
         raise wrong_code()
     return factor

@@ -7,7 +7,6 @@ holds the challenge.
 """
 
 from datetime import timedelta
-from urllib.parse import urlencode
 from uuid import uuid4
 
 from fastapi import Request
@@ -20,7 +19,7 @@ from gpubloom.server.accounts.schemas import SecondStep, SignedIn, UserOut
 from gpubloom.server.accounts.second_factors import Factor, factors_of
 from gpubloom.server.accounts.sessions import set_cookie
 from gpubloom.server.accounts.tables import PendingSignIn, User
-from gpubloom.server.audit import record
+from gpubloom.server.audit import Actor, record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.problems import Gone
@@ -73,11 +72,6 @@ async def find_pending(database: Database, request: Request) -> PendingSignIn | 
         )
 
 
-def second_step_page(destination: str) -> str:
-    """The page of the web app that asks for the second factor, and goes on to `destination`."""
-    return f"/auth/second-factor?{urlencode({'next': destination})}"
-
-
 def expired() -> Gone:
     """For a browser without a pending sign-in."""
     return Gone("This sign-in has expired. Start again.", code="sign_in_expired")
@@ -104,11 +98,9 @@ async def _sign_in(
     details = {"provider": provider, "second_factor": factor}
     record(
         session,
+        Actor(user.id, address),
         "user.signed_in",
-        actor=user.id,
-        subject=f"user:{user.id}",
-        ip_address=address,
-        project=None,
+        f"user:{user.id}",
         **{name: value for name, value in details.items() if value is not None},
     )
     return SignedIn(user=UserOut.model_validate(user), csrf_token=opened.row.csrf_token)

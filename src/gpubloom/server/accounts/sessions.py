@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpubloom.server.accounts.tables import BrowserSession, PendingSignIn, User
-from gpubloom.server.audit import record
+from gpubloom.server.audit import Actor, record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.security.secrets import fingerprint, new_secret
@@ -145,13 +145,7 @@ async def _keep_fresh(database: Database, row: BrowserSession, presented: str) -
 async def _end_stolen(database: Database, row: BrowserSession) -> None:
     async with database.write() as session:
         await session.execute(delete(BrowserSession).where(BrowserSession.id == row.id))
-        record(
-            session,
-            "session.reused_secret",
-            actor=row.user_id,
-            subject=f"session:{row.id}",
-            ip_address=row.ip_address,
-        )
+        record(session, Actor(row.user_id, row.ip_address), "session.reused_secret", f"session:{row.id}")
 
 
 async def list_sessions(session: AsyncSession, user_id: UUID) -> list[BrowserSession]:

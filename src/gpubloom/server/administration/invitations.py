@@ -98,14 +98,7 @@ async def invite(
         )
     secret, link = await issue_link(session, "invite", body.email, role=body.role, inviter_id=principal.id)
     await session.flush()
-    record(
-        session,
-        "user.invited",
-        actor=principal.id,
-        subject=f"email:{body.email}",
-        ip_address=principal.ip_address,
-        role=body.role,
-    )
+    record(session, principal.actor, "user.invited", f"email:{body.email}", role=body.role)
     email = mail.invitation(settings.address, body.email, principal.user.name, secret)
     assert email.link is not None
     after.add_task(mailer.send, email)
@@ -124,7 +117,7 @@ async def revoke_invitation(invitation_id: UUID, principal: AdminPrincipal, sess
     )
     if email is None:
         raise NotFound("This invitation does not exist. It may have been used or revoked.")
-    _record_revoked(session, principal, email)
+    record(session, principal.actor, "user.invitation_revoked", f"email:{email}")
 
 
 async def void_invitations(session: AsyncSession, principal: Principal, inviter_id: UUID) -> None:
@@ -139,14 +132,4 @@ async def void_invitations(session: AsyncSession, principal: Principal, inviter_
         .returning(OneTimeLink.identifier)
     )
     for email in emails.all():
-        _record_revoked(session, principal, email)
-
-
-def _record_revoked(session: AsyncSession, principal: Principal, email: str) -> None:
-    record(
-        session,
-        "user.invitation_revoked",
-        actor=principal.id,
-        subject=f"email:{email}",
-        ip_address=principal.ip_address,
-    )
+        record(session, principal.actor, "user.invitation_revoked", f"email:{email}")

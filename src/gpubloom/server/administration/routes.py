@@ -104,9 +104,7 @@ async def export_audit_events(
     principal: AdminPrincipal, database: CurrentDatabase, wanted: FilterQuery
 ) -> StreamingResponse:
     """Download the audit trail as JSON lines, oldest event first, with the hash of every event."""
-    await record_apart(
-        database, "audit.exported", actor=principal.id, subject="audit", ip_address=principal.ip_address
-    )
+    await record_apart(database, principal.actor, "audit.exported", "audit")
     return StreamingResponse(
         export(database, wanted),
         media_type="application/x-ndjson",

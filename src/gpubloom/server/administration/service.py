@@ -59,13 +59,7 @@ async def change_person(
         await void_invitations(session, principal, user.id)
     await session.flush()
     record(
-        session,
-        "user.changed",
-        actor=principal.id,
-        subject=f"user:{user.id}",
-        ip_address=principal.ip_address,
-        role=user.role,
-        disabled=user.disabled,
+        session, principal.actor, "user.changed", f"user:{user.id}", role=user.role, disabled=user.disabled
     )
     return user
 

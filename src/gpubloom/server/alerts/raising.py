@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.alerts.rules import Raised, alerts_of, rules_of
 from gpubloom.server.alerts.tables import AlertChannel, AlertDelivery
-from gpubloom.server.audit import record
+from gpubloom.server.audit import SYSTEM, record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce, lock_job
@@ -171,11 +171,10 @@ class Raiser:
                 locked.end_time = now()
             record(
                 session,
+                SYSTEM,
                 "training_job.stopped_by_rule",
-                actor=None,
-                subject=f"training_job:{locked.id}",
-                ip_address=None,
-                project=locked.project_id,
+                f"training_job:{locked.id}",
+                locked.project_id,
                 rule=raised.alert.rule,
             )
             await announce(session, locked)

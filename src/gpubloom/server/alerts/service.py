@@ -182,11 +182,10 @@ def _host(kind: str, address: str | None) -> str:
 def _record(session: AsyncSession, principal: Principal, action: str, channel: AlertChannel) -> None:
     record(
         session,
+        principal.actor,
         action,
-        actor=principal.id,
-        subject=f"alert_channel:{channel.id}",
-        ip_address=principal.ip_address,
-        project=channel.project_id,
+        f"alert_channel:{channel.id}",
+        channel.project_id,
         kind=channel.kind,
         host=channel.host,
     )

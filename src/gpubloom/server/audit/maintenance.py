@@ -14,7 +14,7 @@ from fastapi import Depends, Query
 from pydantic import AwareDatetime, Field
 from sqlalchemy import ColumnElement, func, or_, select
 
-from gpubloom.server.audit import chain
+from gpubloom.server.audit import SYSTEM, chain
 from gpubloom.server.audit.recording import record
 from gpubloom.server.audit.tables import AuditEvent
 from gpubloom.server.db.database import Database
@@ -139,7 +139,7 @@ async def accept(database: Database, home: Path) -> chain.Head:
     vault = await anyio.to_thread.run_sync(Vault.of, home)
     async with database.write() as session:
         await session.run_sync(chain.sign, vault)
-        record(session, "audit.accepted", actor=None, subject="audit", ip_address=None)
+        record(session, SYSTEM, "audit.accepted", "audit")
     async with database.read() as session:
         return await session.run_sync(chain.last_entry)
 

@@ -1,5 +1,6 @@
 """Writing to the audit log inside of the transaction of what an entry records."""
 
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,14 +17,25 @@ from gpubloom.server.security.secrets import Vault
 _WAITING = "audit_events"
 
 
+@dataclass(frozen=True)
+class Actor:
+    """Who did something, and from which address; without an id, somebody who is not signed in."""
+
+    id: UUID | None
+    ip_address: str | None
+
+
+# The server, or its operator at a terminal.
+SYSTEM = Actor(None, None)
+
+
 def record(
     session: AsyncSession,
+    actor: Actor,
     action: str,
-    *,
-    actor: UUID | None,
     subject: str,
-    ip_address: str | None,
     project: UUID | None = None,
+    /,
     **details: str | int | bool | None,
 ) -> None:
     """Record that `actor` did `action` to `subject`. Never pass a secret."""
@@ -31,11 +43,11 @@ def record(
         id=uuid4(),
         at=now(),
         action=action,
-        actor_id=actor,
+        actor_id=actor.id,
         subject=subject,
         project_id=project,
-        ip_address=ip_address,
-        details=dict(details),
+        ip_address=actor.ip_address,
+        details=details,
     )
     session.add(entry)
     session.info.setdefault(_WAITING, []).append(entry)
@@ -43,25 +55,16 @@ def record(
 
 async def record_apart(
     database: Database,
+    actor: Actor,
     action: str,
-    *,
-    actor: UUID | None,
     subject: str,
-    ip_address: str | None,
     project: UUID | None = None,
+    /,
     **details: str | int | bool | None,
 ) -> None:
     """As `record`, in a transaction of its own: for what changes nothing, such as a download."""
     async with database.write() as session:
-        record(
-            session,
-            action,
-            actor=actor,
-            subject=subject,
-            ip_address=ip_address,
-            project=project,
-            **details,
-        )
+        record(session, actor, action, subject, project, **details)
 
 
 @event.listens_for(Session, "before_commit")

@@ -9,10 +9,9 @@ from fastapi import APIRouter, Query
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.datasets import reading, service
 from gpubloom.server.datasets.files import documents_file
-from gpubloom.server.datasets.routes import create_once, shown
+from gpubloom.server.datasets.routes import CurrentDatasetCreation, shown
 from gpubloom.server.datasets.schemas import CutAgain, DatasetOut, DocumentOut, Documents, NewDocuments
-from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
-from gpubloom.server.idempotency import CurrentCreation
+from gpubloom.server.db.database import ReadSession, WriteSession
 
 router = APIRouter(prefix="/datasets", tags=["datasets"])
 
@@ -20,22 +19,13 @@ router = APIRouter(prefix="/datasets", tags=["datasets"])
 @router.post("/from-documents", status_code=201)
 async def announce_documents(
     body: NewDocuments,
-    principal: CurrentPrincipal,
-    database: CurrentDatabase,
-    settings: CurrentSettings,
-    creation: CurrentCreation,
+    creation: CurrentDatasetCreation,
 ) -> DatasetOut:
     """Create a dataset from documents. Upload the document or the .zip to /content, in pieces.
 
     After the last byte, the documents are parsed in a sandbox and cut to passages, one row each.
     """
-    return await create_once(
-        database,
-        settings,
-        principal,
-        creation,
-        lambda session: service.create_from_documents(session, principal, settings, body),
-    )
+    return await creation.create_once(service.create_from_documents, body)
 
 
 @router.get("/{dataset_id}/documents")

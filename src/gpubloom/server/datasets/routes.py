@@ -1,15 +1,15 @@
 """The HTTP routes of datasets."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Annotated
 from uuid import UUID
 
 import anyio.to_thread
-from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
+from fastapi import APIRouter, BackgroundTasks, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.accounts.shares import HOLDS_DOWNLOAD
 from gpubloom.server.audit import record_apart
 from gpubloom.server.datasets import reading, service
@@ -26,9 +26,9 @@ from gpubloom.server.datasets.schemas import (
     RowProblems,
 )
 from gpubloom.server.datasets.tables import Dataset
-from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession, WriteSession
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.db.pages import PageQuery
-from gpubloom.server.idempotency import Creation, CurrentCreation
+from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.models.service import folder_to_read
 from gpubloom.server.problems import Conflict
 from gpubloom.server.settings import Settings
@@ -53,6 +53,31 @@ async def shown(settings: Settings, dataset: Dataset) -> DatasetOut:
     )
 
 
+@dataclass(frozen=True)
+class DatasetCreation:
+    """A request that creates a dataset. A repeated request returns the dataset that the first one created."""
+
+    principal: CurrentPrincipal
+    database: CurrentDatabase
+    settings: CurrentSettings
+    creation: CurrentCreation
+
+    async def create_once(self, create: Callable[..., Awaitable[Dataset]], *arguments: object) -> DatasetOut:
+        """Create a dataset with `create(session, principal, settings, *arguments)`, and its folder."""
+        async with self.database.write() as session:
+            if (made_id := await self.creation.find_made(session)) is not None:
+                return await shown(self.settings, await service.get_dataset(session, self.principal, made_id))
+            dataset = await create(session, self.principal, self.settings, *arguments)
+            await self.creation.remember(session, dataset.id)
+        # Only here: an upload to a dataset that was deleted must not bring its folder back.
+        folder = dataset_folder(self.settings, dataset.id)
+        await anyio.to_thread.run_sync(lambda: folder.mkdir(parents=True, exist_ok=True, mode=0o700))
+        return await shown(self.settings, dataset)
+
+
+CurrentDatasetCreation = Annotated[DatasetCreation, Depends()]
+
+
 @router.get("")
 async def list_datasets(
     principal: CurrentPrincipal,
@@ -68,56 +93,19 @@ async def list_datasets(
 @router.post("", status_code=201)
 async def announce_dataset(
     body: NewDataset,
-    principal: CurrentPrincipal,
-    database: CurrentDatabase,
-    settings: CurrentSettings,
-    creation: CurrentCreation,
+    creation: CurrentDatasetCreation,
 ) -> DatasetOut:
     """Create a dataset for a file. Upload the bytes of the file to /content, in pieces."""
-    return await create_once(
-        database,
-        settings,
-        principal,
-        creation,
-        lambda session: service.create_dataset(session, principal, settings, body),
-    )
+    return await creation.create_once(service.create_dataset, body)
 
 
 @router.post("/from-hub", status_code=201)
 async def fetch_dataset(
     body: DatasetFromHub,
-    principal: CurrentPrincipal,
-    database: CurrentDatabase,
-    settings: CurrentSettings,
-    creation: CurrentCreation,
+    creation: CurrentDatasetCreation,
 ) -> DatasetOut:
     """Download a dataset from the Hugging Face Hub, by its id."""
-    return await create_once(
-        database,
-        settings,
-        principal,
-        creation,
-        lambda session: service.create_from_hub(session, principal, settings, body),
-    )
-
-
-async def create_once(
-    database: Database,
-    settings: Settings,
-    principal: Principal,
-    creation: Creation,
-    create: Callable[[AsyncSession], Awaitable[Dataset]],
-) -> DatasetOut:
-    """Create a dataset and its folder. A repeated request returns the dataset that the first one created."""
-    async with database.write() as session:
-        if (made_id := await creation.find_made(session)) is not None:
-            return await shown(settings, await service.get_dataset(session, principal, made_id))
-        dataset = await create(session)
-        await creation.remember(session, dataset.id)
-    # Only here: an upload to a dataset that was deleted must not bring its folder back.
-    folder = dataset_folder(settings, dataset.id)
-    await anyio.to_thread.run_sync(lambda: folder.mkdir(parents=True, exist_ok=True, mode=0o700))
-    return await shown(settings, dataset)
+    return await creation.create_once(service.create_from_hub, body)
 
 
 @router.get("/{dataset_id}")
@@ -267,12 +255,7 @@ async def download_converted(
     async with database.read() as session:
         dataset = await service.get_ready_dataset(session, principal, dataset_id)
     await record_apart(
-        database,
-        "dataset.downloaded",
-        actor=principal.id,
-        subject=f"dataset:{dataset.id}",
-        ip_address=principal.ip_address,
-        name=dataset.name,
+        database, principal.actor, "dataset.downloaded", f"dataset:{dataset.id}", name=dataset.name
     )
     return StreamingResponse(
         reading.converted(settings, dataset),

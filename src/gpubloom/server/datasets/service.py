@@ -1,6 +1,6 @@
 """Operations on datasets. Every query filters by the owner."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID, uuid4
 
 from sqlalchemy import Select, case, delete, select, update
@@ -62,10 +62,7 @@ def is_here(dataset: Dataset) -> bool:
     return dataset.status in {"inspecting", "ready"} or 0 < dataset.size == dataset.received
 
 
-async def create_dataset(
-    session: AsyncSession, principal: Principal, settings: Settings, body: NewDataset
-) -> Dataset:
-    """A dataset that waits for its content."""
+def _checked_filename(body: NewDataset | NewDocuments, suffix_of: Callable[[str], str]) -> str:
     try:
         suffix_of(body.filename)
     except ValueError as problem:
@@ -73,6 +70,14 @@ async def create_dataset(
     filename = shown_name(body.filename)
     if body.size == 0:
         raise InvalidInput.for_field("size", f"{filename} is empty.", code="data_empty")
+    return filename
+
+
+async def create_dataset(
+    session: AsyncSession, principal: Principal, settings: Settings, body: NewDataset
+) -> Dataset:
+    """A dataset that waits for its content."""
+    filename = _checked_filename(body, suffix_of)
     await require_room(session, principal, settings, body.size)
     dataset = Dataset(
         id=uuid4(),
@@ -88,7 +93,7 @@ async def create_dataset(
     )
     session.add(dataset)
     await session.flush()
-    _record(session, principal, "dataset.created", dataset, size=body.size)
+    record_change(session, principal, "dataset.created", dataset, size=body.size)
     return dataset
 
 
@@ -109,7 +114,7 @@ async def create_from_hub(
     )
     session.add(dataset)
     await session.flush()
-    _record(session, principal, "dataset.fetched", dataset, repository=body.repository)
+    record_change(session, principal, "dataset.fetched", dataset, repository=body.repository)
     return dataset
 
 
@@ -117,13 +122,7 @@ async def create_from_documents(
     session: AsyncSession, principal: Principal, settings: Settings, body: NewDocuments
 ) -> Dataset:
     """A dataset that waits for its documents."""
-    try:
-        document_suffix(body.filename)
-    except ValueError as problem:
-        raise InvalidInput.for_field("filename", str(problem), code=code_of(problem)) from problem
-    filename = shown_name(body.filename)
-    if body.size == 0:
-        raise InvalidInput.for_field("size", f"{filename} is empty.", code="data_empty")
+    filename = _checked_filename(body, document_suffix)
     await require_room(session, principal, settings, body.size)
     stem = filename.rpartition(".")[0]
     dataset = Dataset(
@@ -144,7 +143,7 @@ async def create_from_documents(
     )
     session.add(dataset)
     await session.flush()
-    _record(session, principal, "dataset.created", dataset, size=body.size)
+    record_change(session, principal, "dataset.created", dataset, size=body.size)
     return dataset
 
 
@@ -160,7 +159,7 @@ async def cut_again(
     dataset.documents = {**dataset.documents, "passage_characters": passage_characters}
     restart(dataset, "parsing")
     await session.flush()
-    _record(session, principal, "dataset.changed", dataset)
+    record_change(session, principal, "dataset.changed", dataset)
     return dataset
 
 
@@ -203,7 +202,7 @@ async def change_dataset(
         if is_here(dataset):
             restart(dataset, "inspecting")
     await session.flush()
-    _record(session, principal, "dataset.changed", dataset)
+    record_change(session, principal, "dataset.changed", dataset)
     return dataset
 
 
@@ -214,20 +213,12 @@ async def delete_dataset(
     dataset = await get_dataset(session, principal, dataset_id)
     await require_unused(session, uses, "dataset", dataset.id)
     await session.execute(delete(Dataset).where(Dataset.id == dataset.id))
-    _record(session, principal, "dataset.deleted", dataset)
+    record_change(session, principal, "dataset.deleted", dataset)
     return dataset
 
 
-def _record(
+def record_change(
     session: AsyncSession, principal: Principal, action: str, dataset: Dataset, **details: str | int
 ) -> None:
-    record(
-        session,
-        action,
-        actor=principal.id,
-        subject=f"dataset:{dataset.id}",
-        ip_address=principal.ip_address,
-        name=dataset.name,
-        project=None,
-        **details,
-    )
+    """Record a change of a dataset in the audit trail."""
+    record(session, principal.actor, action, f"dataset:{dataset.id}", name=dataset.name, **details)

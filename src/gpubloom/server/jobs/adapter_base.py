@@ -23,7 +23,7 @@ from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untruste
 _FILE = "adapter_config.json"
 _BASE = "base_model_name_or_path"
 _MOST_BYTES = 1 << 20
-# Where `gpubloom.hub` puts what it fetched.
+# The folder of a model that `gpubloom.hub` downloaded.
 _HUB_FOLDER = re.compile(r".*/hub/models/([^/]+?)--([^/]+)/[0-9a-f]{40}/?")
 
 
@@ -36,7 +36,7 @@ class _Rewritten(FoundFile):
 
 
 async def with_named_base(database: Database, user_id: UUID, files: list[FoundFile]) -> list[FoundFile]:
-    """The files of a person's model, without the folder of its base."""
+    """The files of a person's model; `adapter_config.json` no longer names a folder of the server."""
     return [
         await _rewritten(database, user_id, file)
         if file.name.rpartition("/")[2] == _FILE and file.size <= _MOST_BYTES
@@ -78,7 +78,7 @@ async def _public_name(database: Database, user_id: UUID, base: PurePosixPath) -
     if match := _HUB_FOLDER.fullmatch(str(base)):
         return f"{match[1]}/{match[2]}"
     if model_id := _model_id(base.name):
-        # A job writes into this file what it likes: only models of the same person are looked up.
+        # The job can write any id into this file: only models of the same person are looked up.
         async with database.read() as session:
             statement = select(Model).where(Model.id == model_id, Model.user_id == user_id)
             if (model := await session.scalar(statement)) is not None:

@@ -152,9 +152,9 @@ async def branch(
         dataset_id=first.dataset_id,
         eval_dataset_id=first.eval_dataset_id,
         model_id=first.model_id,
-        # Data with an address is fetched with them.
+        # Data at a remote address may need these secrets.
         secrets=first.secrets,
-        # The checkpoint lies there and nowhere else.
+        # Only this machine has the checkpoint.
         machine=first.machine,
         gpu_type=first.gpu_type if first.target == "local" else None,
         gpus=first.gpus,
@@ -202,7 +202,7 @@ class _Removal:
 
     def _take(self, names: list[str]) -> None:
         for name in names:
-            # What a run says about paths is not believed; what is gone already need not go.
+            # A path that a run reported is not trusted. A folder that is already gone is fine.
             with suppress(FileNotFoundError, ValueError):
                 move_beneath(self._run_dir, f"checkpoints/{name}", f"{self._aside}/{name}")
                 self._taken.append(name)
@@ -219,7 +219,7 @@ class _Removal:
 
 @asynccontextmanager
 async def _removal(settings: Settings, job_id: UUID) -> AsyncIterator[_Removal]:
-    """Around the transaction: the folders are deleted once it is committed, and back if it was not."""
+    """Wraps the transaction: deletes the folders after a commit, restores them otherwise."""
     removal = _Removal(run_directory(settings, job_id))
     try:
         yield removal

@@ -68,7 +68,7 @@ def _shown(
     dataset_name: str | None,
     model_name: str | None,
 ) -> CheckpointOfJob:
-    # A run may say anything about itself, also that it has NaN parameters.
+    # The report of a run is not trusted: the number of parameters may be NaN.
     summary = read_summary(job.summary)
     parameters = summary.facts.get("parameters")
     speed = summary.values.get("train/tokens_per_second")

@@ -36,7 +36,7 @@ _PIECE = 1 << 18
 
 @dataclass(frozen=True)
 class _Part:
-    """Some bytes of the archive: given ones, or a file's."""
+    """A part of the archive: a header in memory, or a file."""
 
     size: int
     content: bytes | None = None
@@ -112,11 +112,10 @@ async def _record_download(
         job, project = await get_job(session, principal, job_id)
         record(
             session,
+            principal.actor,
             "training_job.downloaded",
-            actor=principal.id,
-            subject=f"training_job:{job.id}",
-            ip_address=principal.ip_address,
-            project=project.id,
+            f"training_job:{job.id}",
+            project.id,
             name=job.name,
             file=request.url.path.partition(str(job_id))[2].lstrip("/"),
         )
@@ -240,7 +239,7 @@ def _part_of(
 
 
 def _range(header: str | None, size: int) -> tuple[int, int, bool]:
-    """One range; anything else asks for the whole, as the standard allows."""
+    """Parse one range. Other forms get the whole file, as RFC 9110 allows."""
     found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header or "")
     if found is None or not (found[1] or found[2]):
         return 0, size, False

@@ -28,10 +28,10 @@ from gpubloom.server.jobs.summary import (
 from gpubloom.server.jobs.tables import JobEvent, MetricSeries, TrainingJob
 from gpubloom.server.schema import MetricNumber, Schema
 
-# How many changes a browser may miss and still catch up; at a few a second, some twenty minutes.
+# A browser that missed more changes loads the job again; at a few per second, about 20 minutes.
 KEPT = 5_000
 _PRUNE_EVERY = 500
-# More than a browser should be sent at once: it is told to load the charts anew instead.
+# A browser that missed more points is told to load the charts again.
 MOST_LIVE_POINTS = 5_000
 
 
@@ -60,7 +60,7 @@ async def lock_job(session: AsyncSession, job_id: UUID) -> TrainingJob | None:
 
 
 def _without_defaults(schema: dict[str, Any]) -> None:
-    # What is left out has not changed: no default stands for it.
+    # A field that is left out has not changed; it does not have its default.
     for field in schema["properties"].values():
         field.pop("default", None)
 
@@ -129,7 +129,7 @@ class JobUpdate(Schema):
 
 
 def encode(update: JobUpdate) -> str:
-    """As JSON: what was not set is left out, everything below that is whole."""
+    """Encode as JSON. Fields of the update, the job and its summary that were not set are left out."""
     included: dict[str, Any] = dict.fromkeys(update.model_fields_set, True)
     if update.job is not None:
         included["job"] = dict.fromkeys(update.job.model_fields_set, True)
@@ -156,7 +156,7 @@ _TOLD = (
 
 
 class JobState:
-    """What viewers are told of a job, as it is at a position."""
+    """The state of a job at a position, as viewers see it."""
 
     def __init__(self, job: TrainingJob) -> None:
         report = read_run_report(job.summary)
@@ -186,7 +186,7 @@ class JobState:
         return JobDelta(**self.fields, summary=SummaryDelta.model_validate(self.summary))
 
     def changes_since(self, before: "JobState") -> JobDelta | None:
-        """The fields that are not as they were."""
+        """The fields that differ from an earlier state."""
         changed = _changed(before.fields, self.fields)
         now, then = self.summary, before.summary
         summary = _changed(then, now)
@@ -212,7 +212,7 @@ async def read_state(session: AsyncSession, job_id: UUID) -> JobState | None:
 
 
 class Pruned(Exception):
-    """Changes that are asked for are no longer kept."""
+    """The requested changes were already pruned."""
 
 
 async def read_update(session: AsyncSession, job_id: UUID, after: int, until: int) -> JobUpdate:

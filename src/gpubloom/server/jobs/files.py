@@ -27,7 +27,7 @@ MOST_ARTIFACTS = 5_000
 # A model of a trillion parameters has some hundreds.
 MOST_MODEL_FILES = 20_000
 _BROUGHT_FILE = "brought.json"
-# Made anew by every run, and read by nobody.
+# Not a result of the script: the bytecode cache of Python, and a folder of the file system.
 _NOT_SHOWN = {"__pycache__", "lost+found"}
 # Path to size and time of change, as they were when the job was made.
 Brought = Mapping[str, tuple[int, int]]
@@ -103,7 +103,7 @@ def remove_run(run_dir: Path) -> None:
 
 
 def write_files(run_dir: Path, files: Mapping[str, bytes]) -> None:
-    """Puts the files of a new job where its attempts will run, and writes down what they were."""
+    """Write the files of a new job into its work folder, and record their sizes and times."""
     work = run_dir / WORK_FOLDER
     work.mkdir(parents=True)
     written = []
@@ -116,7 +116,7 @@ def write_files(run_dir: Path, files: Mapping[str, bytes]) -> None:
 
 
 def note_brought(run_dir: Path, paths: Iterable[Path]) -> None:
-    """Writes down how files are that no script made."""
+    """Record size and time of the files that the owner uploaded."""
     brought = dict(read_brought(run_dir))
     for path in paths:
         facts = path.lstat()
@@ -125,7 +125,7 @@ def note_brought(run_dir: Path, paths: Iterable[Path]) -> None:
 
 
 def read_brought(run_dir: Path) -> Brought:
-    """Empty where nothing is written down."""
+    """Read the record of uploaded files; empty if there is none."""
     try:
         content = read_json_beneath(run_dir, _BROUGHT_FILE) or {}
         return {name: (int(facts[0]), int(facts[1])) for name, facts in content.items()}
@@ -134,7 +134,7 @@ def read_brought(run_dir: Path) -> Brought:
 
 
 def was_brought(brought: Brought, run_dir: Path, path: Path) -> bool:
-    """Whether a file is still as its owner brought it."""
+    """Whether a file is unchanged since its owner uploaded it."""
     name = path.relative_to(run_dir / WORK_FOLDER).as_posix()
     if name not in brought:
         return False

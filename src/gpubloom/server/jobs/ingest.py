@@ -93,7 +93,7 @@ class Batch:
             try:
                 number = float(value)
             except OverflowError:
-                # An integer that no chart can hold.
+                # An integer that is too large for a float.
                 continue
             key = (name, rank)
             points = self.points.get(key)
@@ -193,7 +193,7 @@ async def _write(
 ) -> None:
     """One statement for all rows: SQLite runs it once for each, PostgreSQL takes them as columns."""
     connection = await session.connection()
-    # The text has only names of our own.
+    # The statement contains only table and column names of this module.
     into = f"INSERT INTO {table} ({', '.join(types)})"
     if connection.dialect.name == "sqlite":
         values = f"VALUES ({', '.join('?' * len(types))})"
@@ -260,7 +260,7 @@ async def _store_checkpoint(session: AsyncSession, job: TrainingJob, event: RunE
     row.step = event.step or 0
     row.size = size if type(size) is int and 0 <= size < 1 << 63 else None
     row.metrics = metrics if isinstance(metrics, dict) else {}
-    # A script may say anything of a checkpoint; what is known is kept, and is small.
+    # The metadata of a checkpoint is not trusted: only known, small fields are stored.
     row.details = CheckpointDetails.of(event.fields.get("metadata")).model_dump(mode="json")
     row.best = best
     row.saved_at = datetime.fromtimestamp(event.t, UTC)

@@ -38,7 +38,7 @@ class MixedInput:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What was given by id; nothing, when paths were named instead."""
+    """The dataset and the model that a request names by id; empty if it names paths."""
 
     dataset: Dataset | None = None
     dataset_path: str | None = None
@@ -145,7 +145,7 @@ def _with_path(part: Any, name: str, field: str, path: Any, by_id: str | None = 
     if part is None:
         part = {}
     if not isinstance(part, dict):
-        # Not ours to say: validating the config names what is wrong with it.
+        # Invalid: the validation of the config reports it.
         return part
     if part.get(field):
         raise InvalidInput.for_field(

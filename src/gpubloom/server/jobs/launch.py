@@ -65,7 +65,7 @@ from gpubloom.server.settings import Settings
 
 WORKER_SEEN_WITHIN = timedelta(seconds=60)
 _GIGABYTE = 1_000_000_000
-# Of the memory that a machine or a GPU is sold with, what a program can use.
+# The share of the advertised memory of a machine or GPU that a program can use.
 _USABLE = 0.93
 
 
@@ -100,7 +100,7 @@ class CannotRun(InvalidInput):
 
 @dataclass(frozen=True)
 class ProjectDefaults:
-    """What a project says about its jobs where their configs say nothing."""
+    """Defaults of a project for fields that the config of a job does not set."""
 
     data_path: str | None = None
     dataset_id: UUID | None = None
@@ -213,7 +213,7 @@ async def fill_in(config: TrainConfig) -> TrainConfig:
         try:
             positions = (await anyio.to_thread.run_sync(read_decoder, Path(model.path))).max_positions
         except (ValueError, OSError):
-            # What is wrong with the folder is said where it is planned.
+            # The plan reports what is wrong with the folder.
             return config.model_copy(update=update)
         update["model"] = model.model_copy(update={"context_length": folder_context_length(positions)})
     return config.model_copy(update=update)
@@ -321,7 +321,7 @@ async def decide(
 ) -> Launch:
     """Where the job can run; raises CannotRun with the reason when nowhere. `home` may hold measurements;
     `counted` is what a pre-flight counted, in place of an estimate by file sizes."""
-    # A worker registers a moment after the server starts; until then this machine is what there is.
+    # A worker registers a moment after the server starts; until then, plan for this machine.
     candidates = machines or [await anyio.to_thread.run_sync(detect_hardware)]
     if gpu_type is not None:
         candidates = _with_gpu(candidates, gpu_type)
@@ -388,7 +388,7 @@ def predict_on_requested(
 def _launch(config: TrainConfig, machine: Hardware, tokens: EpochData) -> Launch:
     processes = processes_on(machine, config)
     if config.device != "cpu":
-        # Said in the config like the device: as many GPUs are kept for the job as it will use.
+        # Set in the config like the device, so that the job reserves as many GPUs as it uses.
         config = config.model_copy(update={"processes": processes})
     expected = plan_on(machine, config, tokens_per_epoch=tokens)
     return Launch(config, expected, machine.name, gpus=0 if expected.device == "cpu" else processes)
@@ -415,7 +415,7 @@ def _with_gpu(machines: list[Hardware], gpu_type: str) -> list[Hardware]:
 def _data_file(config: TrainConfig, machine: Hardware, gpu_type: str | None) -> TrainConfig:
     if config.device != "auto":
         return config
-    # Said in the config, so that the run does not decide differently when it starts.
+    # Set in the config, so that the run does not choose another one when it starts.
     return config.model_copy(update={"device": "cuda" if machine.gpus or gpu_type else "cpu"})
 
 
@@ -425,7 +425,7 @@ _SPREAD = {"low": 0.7, "likely": 1.0, "high": 1.6}
 
 
 class TakesOffers(Protocol):
-    """Something that can rent machines."""
+    """The interface of `rentals.offer_service`, which this package must not import."""
 
     async def take(
         self, session: AsyncSession, principal: Principal, offer: OfferTaken, *, starts: bool = True
@@ -473,7 +473,7 @@ def hardware_of(offer: dict[str, Any]) -> Hardware:
 
 
 def with_estimate(offer: dict[str, Any], seconds: float | None) -> dict[str, Any]:
-    """What a training that is planned to take so long would cost there."""
+    """The offer with the estimated cost of a training of this duration."""
     if seconds is None:
         return offer
     hours = seconds / 3600 + offer["start_up_seconds"] / 3600
@@ -482,7 +482,7 @@ def with_estimate(offer: dict[str, Any], seconds: float | None) -> dict[str, Any
 
 
 def limits_for(offer: Mapping[str, Any]) -> RentalLimits:
-    """What a job that takes this offer may cost and take, unless its owner says otherwise."""
+    """The default budget and time limit of a job that takes this offer."""
     estimate = offer.get("estimate") or {}
     return default_limits(float(offer.get("hourly") or 0.0), estimate.get("likely"))
 

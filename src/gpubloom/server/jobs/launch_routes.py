@@ -204,7 +204,7 @@ async def _decide(
     config, machines, inputs = await configure(
         body, principal, database, settings, name=name, project=project, offer=offer
     )
-    # What was measured here says nothing about a machine that is rented.
+    # Measurements of this machine do not apply to a rented one.
     home = settings.home if offer is None else None
     return await decide(
         machines,
@@ -312,7 +312,7 @@ async def create_job(
             principal,
             project,
             launch,
-            # Once more: planning took a while, and they may be gone by now.
+            # Checked again: they may have been deleted while the job was planned.
             await _inputs(session, body, defaults, principal, settings),
             name=name,
             gpu_type=body.gpu_type,

@@ -78,7 +78,7 @@ def waiting_for(claimant: Claimant, free_slots: FreeSlots) -> list[ColumnElement
     return [
         TrainingJob.status == "queued",
         TrainingJob.target == "local",
-        # One that ran before goes on where its checkpoints are.
+        # A job that ran before continues on the machine that has its checkpoints.
         or_(TrainingJob.machine.is_(None), TrainingJob.machine == claimant.machine),
         or_(*fits),
     ]
@@ -115,11 +115,11 @@ async def _claim(
     *conditions: ColumnElement[bool],
     same_sort: ColumnElement[bool] = true(),  # noqa: B008 - a constant of SQL
 ) -> TrainingJob | None:
-    # A machine that was called gone lost its jobs: it claims none before it has stopped what it ran of them.
+    # A machine that was declared gone claims nothing until it has stopped the runs that it lost.
     is_gone = exists().where(Machine.name == claimant.machine, Machine.gone_at.is_not(None))
     active = (
         select(TrainingJob.user_id, func.count().label("jobs"))
-        # A run that was sent here needs no machine of anybody.
+        # A run that a Reporter sends here needs no machine.
         .where(TrainingJob.status.in_(ACTIVE), TrainingJob.kind != "run", same_sort)
         .group_by(TrainingJob.user_id)
         .subquery()
@@ -214,7 +214,7 @@ async def holding(session: AsyncSession, job_id: UUID, token: UUID) -> TrainingJ
 
 
 def release(job: TrainingJob) -> None:
-    """Give the lease up, with the end of an attempt."""
+    """Release the lease at the end of an attempt."""
     job.lease_token = None
     job.lease_expires = None
     job.worker = None

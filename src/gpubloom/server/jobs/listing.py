@@ -107,7 +107,7 @@ def _columns() -> list[ColumnElement[Any]]:
     columns: list[Any] = [getattr(TrainingJob, name) for name in own]
     columns += [Project.name.label("project_name"), Dataset.name.label("dataset_name")]
     for name, path in {**_NUMBERS, **_TEXTS}.items():
-        # As text: what a person's own script reports may have any type.
+        # As text: a value that a script reports may have any type.
         columns.append(TrainingJob.summary[path].as_string().label(name))
     columns.append(TrainingJob.offer["provider"].as_string().label("provider"))
     columns.append(TrainingJob.config["form"].as_string().label("export_form"))

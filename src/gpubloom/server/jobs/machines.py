@@ -24,7 +24,7 @@ GONE = "machine_gone"
 
 
 async def note_machine(session: AsyncSession, name: str) -> None:
-    """A machine's sign of life."""
+    """Store that a machine has reported now."""
     insert = sqlite_insert if session.get_bind().dialect.name == "sqlite" else postgresql_insert
     await session.execute(
         insert(Machine)
@@ -74,7 +74,7 @@ def let_go(job: TrainingJob) -> None:
 
 
 def gone_sentence(machine: Machine) -> str:
-    """Which machine, and since when."""
+    """A sentence that names the machine and when it last reported."""
     return (
         f"Machine {machine.name} is gone. The server last heard from it at {_minute(machine.last_seen_at)}."
     )

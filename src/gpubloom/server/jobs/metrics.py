@@ -39,11 +39,6 @@ class NewPoint(NamedTuple):
 Sample = tuple[float, float, float, float, int]
 
 
-def bucket_of(level: int, x: int) -> int:
-    """The bucket that x falls into."""
-    return x // WIDTHS[level]
-
-
 def level_for(span: int, points: int) -> int:
     """The coarsest level that still gives half as many buckets as points are wanted; 0: single points."""
     chosen = 0
@@ -388,7 +383,7 @@ async def _first_of_buckets(session: AsyncSession, series_id: int) -> list[tuple
     for _, group in groupby(buckets, key=itemgetter(0)):
         own = list(group)
         chosen += [(*own[0], ""), (*own[-1], " DESC")]
-    # One statement, made of names and numbers of our own.
+    # The statement contains only names and numbers of this module.
     one = (
         "SELECT attempt, x, time FROM (SELECT attempt, x, time FROM training_metrics "
         "WHERE series_id = {} AND attempt = {} AND x >= {} AND x < {} ORDER BY x{} LIMIT 1) AS point"

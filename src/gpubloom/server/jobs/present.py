@@ -21,7 +21,7 @@ from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
 
-# Codes with which a run ends that cannot use its data.
+# Error codes of a run that cannot use its data.
 _DATA_CODES = frozenset(
     {
         "all_held_out",
@@ -47,7 +47,7 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, project: Project) -> JobOut:
-    """What its owner sees of a job."""
+    """A job as its owner sees it."""
     dataset = None if job.dataset_id is None else await session.get(Dataset, job.dataset_id)
     held = None if job.eval_dataset_id is None else await session.get(Dataset, job.eval_dataset_id)
     model = None if job.model_id is None else await session.get(Model, job.model_id)
@@ -110,7 +110,7 @@ async def _mix(session: AsyncSession, config: TrainConfig | None) -> list[MixedD
         try:
             dataset_id = UUID(PurePath(each.path).parent.name)
         except ValueError:
-            # A path that somebody named, which belongs to no dataset.
+            # A path of the config that belongs to no dataset.
             continue
         dataset = await session.get(Dataset, dataset_id)
         found.append(
@@ -138,7 +138,7 @@ def _with_name(message: str | None, config: TrainConfig | None, dataset: Dataset
 
 
 def training_of(job: TrainingJob) -> CamelJob:
-    """A training as the product's first description shows it."""
+    """A training job for `/training-jobs`."""
     return CamelJob(
         id=job.id,
         project_id=job.project_id,

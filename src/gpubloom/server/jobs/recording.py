@@ -45,7 +45,7 @@ def read_piece(reader: Reader, run_dir: Path) -> Piece | None:
 
 
 def read_latest(run_dir: Path) -> dict[str, Any] | None:
-    """latest.json repeats what the events say: one that cannot be read says nothing."""
+    """Read latest.json; None if it cannot be read. It only repeats what the events contain."""
     try:
         return load_latest(run_dir)
     except ValueError:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit import record
+from gpubloom.server.audit import SYSTEM, record
 from gpubloom.server.clock import now
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
@@ -65,10 +65,9 @@ async def forget_machine(
         await announce(session, job)
     record(
         session,
+        SYSTEM,
         "machine.gone",
-        actor=None,
-        subject=f"machine:{name}",
-        ip_address=None,
+        f"machine:{name}",
         jobs=len(released),
         by="timeout" if silent_for is not None else "operator",
     )
@@ -81,7 +80,7 @@ async def lost_jobs(session: AsyncSession, machine: str) -> list[TrainingJob]:
         select(TrainingJob)
         .join(Machine, Machine.name == TrainingJob.machine)
         .where(Machine.gone_at.is_not(None), Machine.name != machine, lease_ran_out())
-        # A rented instance runs on: its job is not queued again.
+        # A rented instance keeps running: its job is not queued again.
         .where(
             (TrainingJob.status == "queued")
             | (TrainingJob.status.in_(ACTIVE) & (TrainingJob.target != "local"))
@@ -101,7 +100,7 @@ async def take_over(
     if machine is None and job.status != "queued":
         job.status = after("stop" if job.status == "pausing" else "retry", job.status)
     if anew:
-        # Its events lie where nobody can read them; those of the next attempt are a file of their own.
+        # The events of this attempt cannot be read any longer; the next attempt writes files of its own.
         job.cursor = {}
     job.machine = machine
     job.summary = with_waiting(job.summary, None)
@@ -178,11 +177,10 @@ async def cancel_of_disabled(database: Database) -> int:
                 job.end_time = now()
             record(
                 session,
+                SYSTEM,
                 "training_job.cancel",
-                actor=None,
-                subject=f"training_job:{job.id}",
-                ip_address=None,
-                project=job.project_id,
+                f"training_job:{job.id}",
+                job.project_id,
                 name=job.name,
                 kind=job.kind,
                 reason=job.error_code,

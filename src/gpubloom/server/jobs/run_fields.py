@@ -11,7 +11,7 @@ from gpubloom.plan.comparison import config_as_it_acts, flat_fields
 from gpubloom.runs.table import fields_of_facts
 from gpubloom.traincard.number_encoding import plain
 
-# A script may describe anything.
+# Limits, because a script may report any number of fields of any length.
 _MOST_FIELDS = 300
 _LONGEST_VALUE = 300
 _FIGURES = ("step", "total_steps", "eta_seconds", "updated_at")

@@ -27,7 +27,7 @@ from gpubloom.traincard.snapshot import elapsed_seconds, rank_section
 from gpubloom.traincard.system_series import nodes
 
 LOOK_EVERY_SECONDS = 5.0
-# A job's page shows so many; the run directory holds all.
+# The limit of a job's page; the run directory has all of them.
 _MOST_RANKS = 128
 _MOST_NODES = 32
 _OF_ENDED_RUNS = OF_DATA | {
@@ -120,7 +120,7 @@ class RunWatch:
     def look(self, *, ended: bool = False) -> tuple[list[Finding], Processes]:
         """The findings now, and the ranks of the run."""
         self._looked = time.monotonic()
-        # Also a run that says nothing any more has a history.
+        # A run that no longer reports still has a history.
         self.take_in([])
         self._reading.note_processes(self._processes)
         return findings_of(self._reading, ended=ended), processes_of(self._reading)
@@ -158,7 +158,7 @@ class RunReadings:
             return use(cached.reading)
 
     def look(self, run_dir: Path, *, ended: bool) -> RunLook:
-        """What there is to say about a run now."""
+        """The current findings and processes of a run."""
         return self.read(run_dir, lambda reading: look_at(reading, ended=ended))
 
 

@@ -96,6 +96,20 @@ class FailoverPreference(Schema):
 
 Dollars = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 Hours = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]
+Failover = Annotated[
+    Annotated[list[OfferTaken], Field(max_length=5)] | None,
+    Field(
+        description="Offers to take, in this order, when the chosen one has no machine. If empty: the same "
+        "GPU at other connected providers, by `failover_by`. An empty list: none. One budget covers all."
+    ),
+]
+SecretNames = Annotated[
+    Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] | None,
+    Field(
+        description="Names of the secrets that the job gets as environment variables. If empty: all "
+        "secrets of the user and the project."
+    ),
+]
 
 
 class NewJob(PlanRequest):
@@ -123,17 +137,9 @@ class NewJob(PlanRequest):
         description="The job is paused after this number of billed hours. If empty, a job on a rented "
         "machine gets twice the estimated time.",
     )
-    failover: Annotated[list[OfferTaken], Field(max_length=5)] | None = Field(
-        None,
-        description="Offers to take, in this order, when the chosen one has no machine. If empty: the same "
-        "GPU at other connected providers, by `failover_by`. An empty list: none. One budget covers all.",
-    )
+    failover: Failover = None
     failover_by: FailoverPreference = FailoverPreference()
-    secrets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] | None = Field(
-        None,
-        description="Names of the secrets that the job gets as environment variables. If empty: all "
-        "secrets of the user and the project.",
-    )
+    secrets: SecretNames = None
 
 
 class MachinePlan(Schema):

@@ -152,11 +152,10 @@ async def record_change(session: AsyncSession, principal: Principal, job: Traini
     """Record a change in the audit trail, and notify the viewers of the job."""
     record(
         session,
+        principal.actor,
         action,
-        actor=principal.id,
-        subject=f"training_job:{job.id}",
-        ip_address=principal.ip_address,
-        project=job.project_id,
+        f"training_job:{job.id}",
+        job.project_id,
         name=job.name,
         kind=job.kind,
     )
@@ -201,14 +200,14 @@ def _change_lost(job: TrainingJob, action: Action) -> None:
 
 
 def queue_again(job: TrainingJob) -> None:
-    """It waits for its next attempt; what ended the last one is no longer the case."""
+    """Queue the job for its next attempt, and clear the error of the last one."""
     job.queued_at = now()
     job.end_time = None
     job.error_code = None
     job.error_message = None
     job.attempts_without_progress = 0
     if job.offer is not None and (hourly := job.offer.get("new_hourly")) is not None:
-        # Whoever resumes a job whose price rose was told the new price.
+        # The owner saw the new price before resuming.
         kept = {name: value for name, value in job.offer.items() if name != "new_hourly"}
         job.offer = {**kept, "hourly": hourly}
 
@@ -320,11 +319,10 @@ async def delete_job(
             )
     record(
         session,
+        principal.actor,
         "training_job.deleted",
-        actor=principal.id,
-        subject=f"training_job:{job.id}",
-        ip_address=principal.ip_address,
-        project=job.project_id,
+        f"training_job:{job.id}",
+        job.project_id,
         name=job.name,
     )
     await session.execute(delete(TrainingJob).where(TrainingJob.id == job.id))

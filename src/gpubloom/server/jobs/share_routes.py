@@ -19,7 +19,7 @@ from gpubloom.plan.data_config import DataConfig
 from gpubloom.server.accounts.mail import page_link
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, client_address
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit import record, record_apart
+from gpubloom.server.audit import Actor, record, record_apart
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.metrics import read_clock, read_curves
@@ -87,14 +87,7 @@ def _record(
     session: AsyncSession, principal: CurrentPrincipal, action: str, job: TrainingJob, share_id: UUID
 ) -> None:
     record(
-        session,
-        action,
-        actor=principal.id,
-        subject=f"share:{share_id}",
-        ip_address=principal.ip_address,
-        project=job.project_id,
-        name=job.name,
-        job=str(job.id),
+        session, principal.actor, action, f"share:{share_id}", job.project_id, name=job.name, job=str(job.id)
     )
 
 
@@ -110,7 +103,7 @@ async def _shared_job(
                 .join(JobShare, JobShare.job_id == TrainingJob.id)
                 .join(Project, Project.id == TrainingJob.project_id)
                 .join(User, User.id == TrainingJob.user_id)
-                # A link speaks for its owner: it works no longer than the account does.
+                # A link has the rights of its owner: it ends with the account.
                 .where(JobShare.fingerprint == fingerprint(x_share_token), User.disabled.is_(False))
             )
         ).one_or_none()
@@ -122,11 +115,10 @@ async def _shared_job(
         await _RECORDED.count(database, str(share_id), ip_address or "unknown")
         await record_apart(
             database,
+            Actor(None, ip_address),
             "share.opened",
-            actor=None,
-            subject=f"share:{share_id}",
-            ip_address=ip_address,
-            project=project.id,
+            f"share:{share_id}",
+            project.id,
             name=job.name,
             job=str(job.id),
         )

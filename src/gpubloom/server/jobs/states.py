@@ -21,7 +21,7 @@ Action = Literal[
     "pause", "resume", "cancel", "extend", "reopen", "start", "complete", "fail", "stop", "retry"
 ]
 
-# A worker must be following these.
+# States in which a worker follows the job.
 ACTIVE: tuple[Status, ...] = ("provisioning", "running", "pausing", "cancelling")
 ENDED: tuple[Status, ...] = ("completed", "failed", "cancelled")
 
@@ -48,7 +48,7 @@ _MOVES: dict[Action, dict[Status, Status]] = {
     "complete": dict.fromkeys(ACTIVE, "completed"),
     # A job that waits fails when its files lie on a machine that is gone.
     "fail": {**dict.fromkeys(ACTIVE, "failed"), "queued": "failed"},
-    # The end that was asked for.
+    # Transitions that complete a request.
     "stop": {"pausing": "paused", "cancelling": "cancelled"},
     "retry": {"provisioning": "queued", "running": "queued"},
 }
@@ -66,11 +66,11 @@ _DONE: dict[Action, str] = {
     "retry": "retried",
 }
 Kind = Literal["train", "find_learning_rate", "evaluate", "export", "serve", "script", "run"]
-# What people come to see; the others are tasks about one of these, or about a model.
+# Kinds with a page of their own; the other kinds are tasks for one of these, or for a model.
 TOP_LEVEL_KINDS: tuple[Kind, ...] = ("train", "script", "run")
-# They read a model that is there; on a machine without GPUs they do not stand in a training's way.
+# Tasks that only read a model. On a machine without GPUs they run beside a training.
 MODEL_TASK_KINDS: tuple[Kind, ...] = ("evaluate", "export", "serve")
-# How often a task is begun anew when something from outside ended it.
+# How often a task that was interrupted is started again.
 MAX_ATTEMPTS: dict[Kind, int] = {"evaluate": 3, "export": 3, "serve": 2}
 _NAMES: dict[Kind, str] = {
     "train": "training",
@@ -82,7 +82,7 @@ _NAMES: dict[Kind, str] = {
     # Of a Reporter on any machine, which sends it here (`server/runs/receiving.py`). No worker follows it.
     "run": "sent run",
 }
-# A task has no checkpoints: it can be stopped and begun anew, not interrupted.
+# A task has no checkpoints: it can be cancelled and started again, not paused.
 _ONLY_OF_TRAININGS: dict[str, str] = {
     "pause": "paused; cancel it instead",
     "extend": "extended",
@@ -122,7 +122,7 @@ def check_action_allowed(
     if kind == "train" or what not in _ONLY_OF_TRAININGS:
         return
     if kind == "script" and what == "pause":
-        # It gets a signal; what it saved before is all that it can go on from.
+        # The script gets a signal, and resumes from what it had saved.
         if config.get("resumes"):
             return
         raise Conflict(

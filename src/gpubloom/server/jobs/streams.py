@@ -61,7 +61,7 @@ class _Tailer:
         self._database = database
         self._job_id = job_id
         self._state: JobState | None = None
-        # What viewers that come back are sent first, by the position that they saw last.
+        # The first event for viewers that reconnect, by the last position that they saw.
         self._first: dict[int | None, StreamEvent] = {}
         self._lock = asyncio.Lock()
         self.viewers: set[Queue] = set()
@@ -74,14 +74,14 @@ class _Tailer:
                 async with self._lock:
                     is_there = await self._advance()
             except SQLAlchemyError as error:
-                # The database is away for a moment; browsers wait.
+                # The database does not answer at the moment; viewers wait.
                 log.warning(
                     "could not read the changes of a job", job=str(self._job_id), reason=type(error).__name__
                 )
                 await asyncio.sleep(1)
                 continue
             if not is_there:
-                # Who asks again is told that there is no such job.
+                # A request for a deleted job gets 404.
                 self.push(None)
 
     async def first_event(self, after: int | None) -> StreamEvent | None:
@@ -212,7 +212,7 @@ def _push(queue: Queue, event: StreamEvent | None) -> None:
     try:
         queue.put_nowait(event)
     except asyncio.QueueFull:
-        # Too slow: forget what waits and end the stream; the browser comes back by itself.
+        # The viewer is too slow: drop its queue and end the stream. The browser reconnects.
         while not queue.empty():
             queue.get_nowait()
         queue.put_nowait(None)

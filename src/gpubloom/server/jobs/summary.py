@@ -32,7 +32,7 @@ MOST_WARNINGS = 20
 _LONGEST_WARNING = 1_000
 _LONGEST_NAME = 200
 _MOST_REDACTED = 20_000
-# A loop that raises an alert in every step fills nobody's mailbox.
+# Limits the emails of a loop that raises an alert in every step.
 MOST_ALERTS = 50
 ALERT_LEVELS = ("info", "warning", "error")
 _MOST_OPTIMIZATIONS = 20
@@ -202,7 +202,7 @@ def _only_texts(value: Any) -> Any:
 
 
 class CheckpointDetails(Tolerant):
-    """What a run said of a checkpoint. Older runs and most scripts say nothing."""
+    """What a run reported about a checkpoint. Older runs and most scripts report nothing."""
 
     training_seconds: Number | None = Field(
         None, description="Training time up to this checkpoint, in seconds, without pauses."
@@ -347,7 +347,7 @@ class StoredSummary(RunSummary):
         return not has_no_best(finding.kind for finding in self.findings)
 
     def dump(self) -> dict[str, Any]:
-        """As the column holds it: what is not said is left out, what is said is whole."""
+        """The JSON of the column. Fields that have their default are left out."""
         fields = type(self).model_fields.items()
         said = {name for name, field in fields if getattr(self, name) != field.default}
         return self.model_dump(mode="json", include=said)
@@ -462,7 +462,7 @@ def add_alerts(summary: StoredSummary, events: Sequence[RunEvent], moment: float
 
 
 def _alert_text(said: str, most: int) -> str:
-    # Shortened first: a run may say megabytes, and everybody waits for this transaction.
+    # Shortened first: an alert may have megabytes, and other writers wait for this transaction.
     return storable(redact(said[:_MOST_REDACTED]))[:most]
 
 

@@ -84,24 +84,24 @@ class TrainingJob(Identified, Table):
     gpus: Mapped[int] = mapped_column(default=0)
     host_memory: Mapped[int | None]
 
-    # What is asked of the run; `control_version` grows with every change.
+    # The requested state of the run; `control_version` grows with every change.
     want: Mapped[Want] = mapped_column(String(8), default="run")
     settings: Mapped[dict[str, Any]] = mapped_column(default=dict)
     saves: Mapped[int] = mapped_column(default=0)
     control_version: Mapped[int] = mapped_column(default=0)
 
-    # Who follows it, and how often it was started.
+    # The lease of the worker that follows the job, and the number of attempts.
     lease_token: Mapped[UUID | None]
     lease_expires: Mapped[datetime | None]
     worker: Mapped[str | None]
-    # Where its run directory lies; nobody else can go on with it.
+    # The machine that has the run directory; only workers there can continue the job.
     machine: Mapped[str | None]
     attempt: Mapped[int] = mapped_column(default=0)
     max_attempts: Mapped[int] = mapped_column(default=5)
     attempts_without_progress: Mapped[int] = mapped_column(default=0)
     newest_checkpoint: Mapped[int | None] = mapped_column(BigInteger)
 
-    # What it said: the file cursor moves in the same transaction as everything read up to it.
+    # The file cursor is stored in one transaction with the events that were read up to it.
     cursor: Mapped[dict[str, Any]] = mapped_column(default=dict)
     # A StoredSummary.
     summary: Mapped[dict[str, Any]] = mapped_column(default=dict)
@@ -248,7 +248,7 @@ class Checkpoint(Identified, Table):
     path: Mapped[str]
     size: Mapped[int | None] = mapped_column(BigInteger)
     metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    # The event's `metadata`, a name that the mapping keeps for itself. None: saved by an earlier version.
+    # `metadata` of the event; SQLAlchemy reserves that name. None: saved by an earlier version.
     details: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     best: Mapped[bool] = mapped_column(default=False)
     saved_at: Mapped[datetime]
@@ -256,7 +256,7 @@ class Checkpoint(Identified, Table):
 
 
 class Worker(Identified, Table):
-    """A worker that was seen, and the machine it sits on."""
+    """A worker that has announced itself, and its machine."""
 
     __tablename__ = "workers"
 

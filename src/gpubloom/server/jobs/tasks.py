@@ -180,7 +180,7 @@ async def create_task(
         checkpoint_id=subject.checkpoint_id,
         dataset_id=None if subject.parent is None else subject.parent.dataset_id,
         model_id=subject.model_id if subject.parent is None else subject.parent.model_id,
-        # Its files lie there and nowhere else.
+        # Only this machine has the files.
         machine=None if subject.parent is None else subject.parent.machine,
         gpus=gpus,
         secrets=secrets,
@@ -198,7 +198,7 @@ def read_task(fields: dict[str, Any]) -> Task:
 
 
 async def _gpus_for(session: AsyncSession, subject: Subject) -> int:
-    """A GPU where there are any; where there may be none, the side slot of the CPU."""
+    """1 if the training used a GPU or all machines have GPUs; else 0: the side slot of the CPU."""
     if subject.parent is not None and subject.parent.gpus > 0:
         return 1
     machines = [hardware for hardware, _ in await live_machines(session)]

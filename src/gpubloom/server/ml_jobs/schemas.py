@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import AliasChoices, Field, model_validator
 
-from gpubloom.server.jobs.schemas import FailoverPreference, OfferTaken
+from gpubloom.server.jobs.schemas import Failover, FailoverPreference, OfferTaken, SecretNames
 from gpubloom.server.jobs.states import Status
 from gpubloom.server.offers import Preferences
 from gpubloom.server.rentals.schemas import CapabilityOut, LimitsOut
@@ -94,17 +94,9 @@ class NewMlJob(Schema):
     max_hours: _Hours | None = Field(
         None, description="Time limit in hours. If empty, a rented machine gets twice the estimated time."
     )
-    failover: Annotated[list[OfferTaken], Field(max_length=5)] | None = Field(
-        None,
-        description="Offers to take, in this order, when the chosen one has no machine. If empty: the same "
-        "GPU at other connected providers, by `failover_by`. An empty list: none. One budget covers all.",
-    )
+    failover: Failover = None
     failover_by: FailoverPreference = FailoverPreference()
-    secrets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] | None = Field(
-        None,
-        description="Names of the secrets that the job gets as environment variables. If empty: all "
-        "secrets of the user and the project.",
-    )
+    secrets: SecretNames = None
     network: Flag = Field(False, description="Network access on the server's machine. Admins only.")
     confirmed: Flag = Field(
         False,

@@ -186,11 +186,10 @@ async def create(
     if sandbox_choice.confirmed or task.network:
         record(
             session,
+            principal.actor,
             "script.confirmed",
-            actor=principal.id,
-            subject=f"training_job:{job.id}",
-            ip_address=principal.ip_address,
-            project=job.project_id,
+            f"training_job:{job.id}",
+            job.project_id,
             sandboxed=task.sandboxed,
             network=task.network,
         )

@@ -167,13 +167,4 @@ def require_allowed(refusal: DataPathRefused) -> InvalidInput:
 
 
 def _record(session: AsyncSession, principal: Principal, action: str, model: Model, **details: str) -> None:
-    record(
-        session,
-        action,
-        actor=principal.id,
-        subject=f"model:{model.id}",
-        ip_address=principal.ip_address,
-        name=model.name,
-        project=None,
-        **details,
-    )
+    record(session, principal.actor, action, f"model:{model.id}", name=model.name, **details)

@@ -62,13 +62,7 @@ async def change_picture(
         assert user is not None
         await service.keep(session, user, picture)
         await session.flush()
-        record(
-            session,
-            "user.picture_changed",
-            actor=principal.id,
-            subject=f"user:{principal.id}",
-            ip_address=principal.ip_address,
-        )
+        record(session, principal.actor, "user.picture_changed", f"user:{principal.id}")
         return UserOut.model_validate(user)
 
 
@@ -79,13 +73,7 @@ async def remove_picture(principal: SessionPrincipal, session: WriteSession) -> 
     assert user is not None
     await service.remove(session, user)
     await session.flush()
-    record(
-        session,
-        "user.picture_removed",
-        actor=principal.id,
-        subject=f"user:{principal.id}",
-        ip_address=principal.ip_address,
-    )
+    record(session, principal.actor, "user.picture_removed", f"user:{principal.id}")
     return UserOut.model_validate(user)
 
 

@@ -50,15 +50,7 @@ def _fields(body: ProjectIn, settings: Settings) -> dict[str, object]:
 
 
 def _record(session: AsyncSession, principal: Principal, action: str, project: Project) -> None:
-    record(
-        session,
-        action,
-        actor=principal.id,
-        subject=f"project:{project.id}",
-        ip_address=principal.ip_address,
-        project=project.id,
-        name=project.name,
-    )
+    record(session, principal.actor, action, f"project:{project.id}", project.id, name=project.name)
 
 
 async def create_project(

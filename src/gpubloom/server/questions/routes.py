@@ -10,11 +10,10 @@ from pydantic import Field
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.datasets.files import rejected_file
 from gpubloom.server.datasets.reading import read_problems
-from gpubloom.server.datasets.routes import create_once, shown
+from gpubloom.server.datasets.routes import CurrentDatasetCreation, shown
 from gpubloom.server.datasets.schemas import DatasetOut
 from gpubloom.server.datasets.service import get_dataset
-from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
-from gpubloom.server.idempotency import CurrentCreation
+from gpubloom.server.db.database import ReadSession, WriteSession
 from gpubloom.server.questions import service
 from gpubloom.server.questions.schemas import (
     NewQuestions,
@@ -46,22 +45,13 @@ async def estimate_questions(
 async def order_questions(
     dataset_id: UUID,
     body: NewQuestions,
-    principal: CurrentPrincipal,
-    database: CurrentDatabase,
-    settings: CurrentSettings,
-    creation: CurrentCreation,
+    creation: CurrentDatasetCreation,
 ) -> DatasetOut:
     """Have a model write question-answer pairs about the passages of documents, as a new dataset.
 
     A worker sends each passage to the endpoint. Answers that are not the asked JSON are rejected.
     """
-    return await create_once(
-        database,
-        settings,
-        principal,
-        creation,
-        lambda session: service.create_questions(session, principal, settings, dataset_id, body),
-    )
+    return await creation.create_once(service.create_questions, dataset_id, body)
 
 
 @router.post("/{dataset_id}/questions/stop")

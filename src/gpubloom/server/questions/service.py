@@ -14,8 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.datasets.documents.questions import request_tokens
 from gpubloom.egress import EgressRefused, Policy
 from gpubloom.server.accounts.principal import Principal
-from gpubloom.server.audit import record
-from gpubloom.server.datasets.service import get_dataset, get_ready_dataset, restart
+from gpubloom.server.datasets.service import get_dataset, get_ready_dataset, record_change, restart
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.playground.openai_routes import find_loaded, open_served
 from gpubloom.server.problems import Conflict, InvalidInput
@@ -60,7 +59,7 @@ async def create_questions(
     )
     session.add(dataset)
     await session.flush()
-    _record(session, principal, "dataset.questions_ordered", dataset, host=_host(order.endpoint))
+    record_change(session, principal, "dataset.questions_ordered", dataset, host=_host(order.endpoint))
     return dataset
 
 
@@ -72,7 +71,7 @@ async def stop(session: AsyncSession, principal: Principal, dataset_id: UUID) ->
     dataset.questions = {**(dataset.questions or {}), "stopping": True}
     restart(dataset, "generating")
     await session.flush()
-    _record(session, principal, "dataset.questions_stopped", dataset)
+    record_change(session, principal, "dataset.questions_stopped", dataset)
     return dataset
 
 
@@ -96,7 +95,7 @@ async def resume(
     dataset.questions = {**said, "stopping": False, "end_reason": None}
     restart(dataset, "generating")
     await session.flush()
-    _record(session, principal, "dataset.questions_ordered", dataset, host=_host(order.endpoint))
+    record_change(session, principal, "dataset.questions_ordered", dataset, host=_host(order.endpoint))
     return dataset
 
 
@@ -167,18 +166,3 @@ async def _playground(
 
 def _host(endpoint: str | None) -> str:
     return "playground" if endpoint is None else str(urlsplit(endpoint).hostname)
-
-
-def _record(
-    session: AsyncSession, principal: Principal, action: str, dataset: Dataset, **details: str
-) -> None:
-    record(
-        session,
-        action,
-        actor=principal.id,
-        subject=f"dataset:{dataset.id}",
-        ip_address=principal.ip_address,
-        name=dataset.name,
-        project=None,
-        **details,
-    )

@@ -16,7 +16,7 @@ from gpubloom.providers import registry
 from gpubloom.providers.cloud import Fault
 from gpubloom.server.accounts.mail import Mailer, machines_still_billed
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit import record
+from gpubloom.server.audit import SYSTEM, record
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.states import ACTIVE
@@ -93,10 +93,9 @@ class StillBilled:
             )
             record(
                 session,
+                SYSTEM,
                 "rental.not_terminated",
-                actor=None,
-                subject=f"rental:{rental.key}",
-                ip_address=None,
+                f"rental:{rental.key}",
                 provider=self._provider,
                 reason=reason,
             )

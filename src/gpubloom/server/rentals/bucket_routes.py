@@ -146,14 +146,7 @@ async def set_storage_bucket(
                 set_at=now(),
             )
         )
-        record(
-            session,
-            "storage_bucket.stored",
-            actor=principal.id,
-            subject="storage_bucket",
-            ip_address=principal.ip_address,
-            bucket=body.bucket,
-        )
+        record(session, principal.actor, "storage_bucket.stored", "storage_bucket", bucket=body.bucket)
     return test
 
 
@@ -181,13 +174,7 @@ async def remove_storage_bucket(
         raise NotFound("No storage bucket is set up.", code="no_store")
     await _require_unused(session)
     await session.delete(row)
-    record(
-        session,
-        "storage_bucket.deleted",
-        actor=principal.id,
-        subject="storage_bucket",
-        ip_address=principal.ip_address,
-    )
+    record(session, principal.actor, "storage_bucket.deleted", "storage_bucket")
 
 
 def _require_free(settings: Settings) -> None:

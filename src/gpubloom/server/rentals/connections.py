@@ -108,7 +108,7 @@ async def store(
             created_at=now(),
         )
     )
-    _record(session, principal, provider, "provider_credential.stored")
+    record(session, principal.actor, "provider_credential.stored", f"provider:{provider}")
     return credential
 
 
@@ -136,14 +136,4 @@ async def forget(session: AsyncSession, principal: Principal, provider: str) -> 
             ProviderCredential.user_id == principal.id, ProviderCredential.provider == provider
         )
     )
-    _record(session, principal, provider, "provider_credential.deleted")
-
-
-def _record(session: AsyncSession, principal: Principal, provider: str, action: str) -> None:
-    record(
-        session,
-        action,
-        actor=principal.id,
-        subject=f"provider:{provider}",
-        ip_address=principal.ip_address,
-    )
+    record(session, principal.actor, "provider_credential.deleted", f"provider:{provider}")

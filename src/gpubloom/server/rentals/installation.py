@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.errors import CodedError
-from gpubloom.server.audit import record
+from gpubloom.server.audit import SYSTEM, record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.lease import release
@@ -89,7 +89,7 @@ async def become_another(database: Database) -> int:
             job.error_code = "copied"
             job.error_message = _GOES_ON_THERE
             release(job)
-        record(session, "installation.copied", actor=None, subject="installation", ip_address=None)
+        record(session, SYSTEM, "installation.copied", "installation")
         return len(jobs)
 
 

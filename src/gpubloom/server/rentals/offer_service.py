@@ -7,7 +7,7 @@ from typing import Any
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.offers import Span, in_force
+from gpubloom.offers import in_force
 from gpubloom.providers import registry
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
@@ -29,13 +29,7 @@ class OfferService:
         self._settings, self._book = settings, prices
 
     async def take(
-        self,
-        session: AsyncSession,
-        principal: Principal,
-        offer: OfferTaken,
-        *,
-        estimate: Span | None = None,
-        starts: bool = True,
+        self, session: AsyncSession, principal: Principal, offer: OfferTaken, *, starts: bool = True
     ) -> dict[str, Any]:
         """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why.
 
@@ -74,9 +68,8 @@ class OfferService:
             "minimum_seconds": 0.0,
             "store": None if store is None else store.name,
             "start_up_seconds": facts.start_up_seconds.likely,
-            "estimate": None
-            if estimate is None
-            else {"low": estimate.low, "likely": estimate.likely, "high": estimate.high},
+            # Known when the job is planned.
+            "estimate": None,
         }
 
     async def alternatives(

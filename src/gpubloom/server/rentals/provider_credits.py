@@ -62,7 +62,7 @@ async def state_credit(
             stated_at=_moment(stated.as_of, at),
         )
     )
-    _record(session, principal, provider, "provider_credit.stated")
+    record(session, principal.actor, "provider_credit.stated", f"provider:{provider}")
     return await _credit_out(session, row, titles, at)
 
 
@@ -74,7 +74,7 @@ async def remove_credit(session: AsyncSession, principal: Principal, provider: s
     )
     if removed is None:
         raise NotFound("No credit is stated for this provider.", code="no_credit")
-    _record(session, principal, provider, "provider_credit.removed")
+    record(session, principal.actor, "provider_credit.removed", f"provider:{provider}")
 
 
 def _moment(as_of: date | None, at: datetime) -> datetime:
@@ -113,10 +113,4 @@ async def _credit_out(
         stated_at=row.stated_at,
         spent=spent,
         remaining=max(0.0, row.amount - spent),
-    )
-
-
-def _record(session: AsyncSession, principal: Principal, provider: str, action: str) -> None:
-    record(
-        session, action, actor=principal.id, subject=f"provider:{provider}", ip_address=principal.ip_address
     )

@@ -115,12 +115,7 @@ async def reconcile_providers(
     await _RECONCILES.count(database, str(principal.id))
     ended, unseen = await reconcile_accounts(database, settings, user_id=principal.id)
     await record_apart(
-        database,
-        "provider.reconciled",
-        actor=principal.id,
-        subject=f"user:{principal.id}",
-        ip_address=principal.ip_address,
-        ended=len(ended),
+        database, principal.actor, "provider.reconciled", f"user:{principal.id}", ended=len(ended)
     )
     return Reconciled(
         ended=[EndedMachine.model_validate(each) for each in ended],

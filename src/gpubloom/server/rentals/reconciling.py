@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import BillReader, CloudProvider, Fault, Instance, StoreLister
-from gpubloom.server.audit import record
+from gpubloom.server.audit import SYSTEM, record
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.states import ENDED
@@ -231,11 +231,4 @@ class _Account:
             elif rental is not None:
                 end_rental(rental, at, "No machine was rented.")
             if was_ended:
-                record(
-                    session,
-                    "rental.orphan_ended",
-                    actor=None,
-                    subject=f"rental:{key}",
-                    ip_address=None,
-                    provider=self._provider,
-                )
+                record(session, SYSTEM, "rental.orphan_ended", f"rental:{key}", provider=self._provider)

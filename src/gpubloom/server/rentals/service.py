@@ -219,9 +219,8 @@ def _record(
 ) -> None:
     record(
         session,
+        principal.actor,
         action,
-        actor=principal.id,
-        subject=f"budget:{scope}:{subject or principal.id}",
-        ip_address=principal.ip_address,
-        project=subject if scope == "project" else None,
+        f"budget:{scope}:{subject or principal.id}",
+        subject if scope == "project" else None,
     )

@@ -18,7 +18,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
-from gpubloom.server.audit import record
+from gpubloom.server.audit import SYSTEM, record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database, ReadSession, WriteSession
 from gpubloom.server.jobs.files import MOST_ARTIFACTS, FoundFile, artifacts, model_files, run_directory
@@ -123,11 +123,10 @@ async def create_address(
     [address] = store.addresses("GET", [name], body.life_seconds)
     record(
         session,
+        principal.actor,
         "artifact.address_created",
-        actor=principal.id,
-        subject=f"training_job:{job.id}",
-        ip_address=principal.ip_address,
-        project=project.id,
+        f"training_job:{job.id}",
+        project.id,
         file=row.path,
         life_seconds=int(body.life_seconds),
     )
@@ -207,14 +206,7 @@ async def remove_expired(database: Database, settings: Settings) -> int:
         )
         jobs = [job_id for (job_id,) in gone]
         for job_id in dict.fromkeys(jobs):
-            record(
-                session,
-                "artifacts.expired",
-                actor=None,
-                subject=f"training_job:{job_id}",
-                ip_address=None,
-                files=jobs.count(job_id),
-            )
+            record(session, SYSTEM, "artifacts.expired", f"training_job:{job_id}", files=jobs.count(job_id))
     log.info("removed expired artifacts from the bucket", files=len(jobs))
     return len(jobs)
 

@@ -85,7 +85,7 @@ async def store_secret(
         session.add(row)
     row.sealed = vault.seal(value, _context(principal.id, project_id, name))
     row.updated_at = now()
-    _record(session, principal, "secret.stored", project_id, name)
+    record(session, principal.actor, "secret.stored", f"secret:{name}", project_id)
     await session.flush()
     return row
 
@@ -99,7 +99,7 @@ async def delete_secret(
     if row is None:
         raise NotFound("This secret does not exist.")
     await session.delete(row)
-    _record(session, principal, "secret.deleted", project_id, name)
+    record(session, principal.actor, "secret.deleted", f"secret:{name}", project_id)
 
 
 async def names_for(
@@ -195,16 +195,3 @@ def _of_project(project_id: UUID | None) -> ColumnElement[bool]:
 def _missing(names: Sequence[str]) -> str:
     what = f"The secret {names[0]} does" if len(names) == 1 else f"The secrets {', '.join(names)} do"
     return f"{what} not exist (any more). Store it under Settings, Tokens, or start the job without it."
-
-
-def _record(
-    session: AsyncSession, principal: Principal, action: str, project_id: UUID | None, name: str
-) -> None:
-    record(
-        session,
-        action,
-        actor=principal.id,
-        subject=f"secret:{name}",
-        ip_address=principal.ip_address,
-        project=project_id,
-    )

@@ -26,6 +26,7 @@ from gpubloom.traincard.safe_paths import (
 )
 from gpubloom.traincard.sync.accepted import AcceptedPaths, Entry, Limits, RefusedEntryError, is_accepted
 from gpubloom.traincard.sync.files import is_checkpoint_folder, is_valid_name
+from gpubloom.traincard.sync.upload_batch import UploadBatch
 
 ARRIVING = ".arriving"
 _MOST_LEFT_OUT = 100
@@ -75,8 +76,25 @@ class RunFolder:
         """Writes a note of the receiver beside what is not complete yet."""
         replace_beneath(self._run_dir, _staged(name), text)
 
-    def is_wanted(self, entry: Entry) -> bool:
-        """Whether the sender may do this, before anything is done. RefusedEntryError: no agent does."""
+    def checked(self, batch: UploadBatch) -> list[tuple[Entry, bytes]]:
+        """The entries with their bytes. RefusedEntryError, before anything is stored: one is not valid."""
+        if len(batch.entries) > self._limits.entries:
+            raise RefusedEntryError(f"the batch has more than {self._limits.entries} entries")
+        checked, offset = [], 0
+        for given in batch.entries:
+            entry = Entry.parse(given)
+            content = batch.body[offset : offset + entry.size]
+            if len(content) != entry.size:
+                raise RefusedEntryError("the entries and the content do not match")
+            offset += entry.size
+            self._is_wanted(entry)
+            checked.append((entry, content))
+        if offset != len(batch.body):
+            raise RefusedEntryError("the entries and the content do not match")
+        return checked
+
+    def _is_wanted(self, entry: Entry) -> bool:
+        """Whether the sender may write these names; others are noted in `left_out`, or refused."""
         unlisted = [name for name in entry.names if not is_accepted(name, self._accepted)]
         if len(self.left_out) < _MOST_LEFT_OUT:
             self.left_out.update(unlisted)
@@ -84,7 +102,7 @@ class RunFolder:
 
     def apply(self, entry: Entry, content: bytes) -> None:
         """RefusedEntryError when it cannot be; OSError when the disk cannot."""
-        if not self.is_wanted(entry):
+        if not self._is_wanted(entry):
             return
         self._make_room(entry, len(content))
         try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpubloom.traincard.safe_paths import open_beneath, read_json_beneath
-from gpubloom.traincard.sync.accepted import AcceptedPaths, Entry, Limits, RefusedEntryError
+from gpubloom.traincard.sync.accepted import AcceptedPaths, Limits, RefusedEntryError
 from gpubloom.traincard.sync.apply import ARRIVING, RunFolder
 from gpubloom.traincard.sync.upload_batch import UploadBatch
 
@@ -56,7 +56,7 @@ def receive(run_dir: Path, batch: UploadBatch, accepted: AcceptedPaths, limits: 
         if batch.number > number:
             raise EarlyBatchError(number)
         folder = RunFolder(run_dir, accepted, limits)
-        for index, (entry, content) in enumerate(_checked(batch, folder, limits)):
+        for index, (entry, content) in enumerate(folder.checked(batch)):
             if index < done:
                 continue
             # Every byte that is read back was sent: a short entry cannot make this machine read for hours.
@@ -70,23 +70,6 @@ def receive(run_dir: Path, batch: UploadBatch, accepted: AcceptedPaths, limits: 
 
 
 _FIRST = (("next", 1), ("entries", 0), ("unread", 0))
-
-
-def _checked(batch: UploadBatch, folder: RunFolder, limits: Limits) -> list[tuple[Entry, bytes]]:
-    if len(batch.entries) > limits.entries:
-        raise RefusedEntryError(f"the batch has more than {limits.entries} entries")
-    checked, offset = [], 0
-    for given in batch.entries:
-        entry = Entry.parse(given)
-        content = batch.body[offset : offset + entry.size]
-        if len(content) != entry.size:
-            raise RefusedEntryError("the entries and the content do not match")
-        offset += entry.size
-        folder.is_wanted(entry)
-        checked.append((entry, content))
-    if offset != len(batch.body):
-        raise RefusedEntryError("the entries and the content do not match")
-    return checked
 
 
 @contextmanager

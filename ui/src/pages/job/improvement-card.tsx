@@ -12,7 +12,7 @@ import { Card } from "@/components/card";
 import { Badge } from "@/components/notice";
 import { countText, metricText } from "@/text/numbers";
 
-export type Improvement = NonNullable<JobImprovement["improvement"]>;
+type Improvement = NonNullable<JobImprovement["improvement"]>;
 
 const TEXT_COLOURS = { yes: "text-success-soft", no: "text-danger-soft", unclear: "text-dim" } as const;
 

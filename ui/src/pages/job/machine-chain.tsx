@@ -9,7 +9,7 @@ import { durationText, moneyText } from "@/text/numbers";
 const TONES: Record<Rental["state"], "good" | "teal" | "bad" | "neutral"> = { submitting: "teal", starting: "teal", running: "good", ended: "neutral", lost: "bad" };
 
 /** "$1.20 billed, $1.31 estimated" once the provider's own bill is known. */
-export const costText = ({ cost, bill }: Pick<Rental, "cost" | "bill">) => (bill === null ? moneyText(cost) : `${moneyText(bill)} billed, ${moneyText(cost)} metered`);
+const costText = ({ cost, bill }: Pick<Rental, "cost" | "bill">) => (bill === null ? moneyText(cost) : `${moneyText(bill)} billed, ${moneyText(cost)} metered`);
 
 export function MachineChain({ job }: { job: Pick<Job, "id" | "failover" | "error_message"> }) {
   const rentals = useQuery(jobRentalsQuery(job.id));

@@ -76,7 +76,7 @@ function useBound(field: ConfigField) {
 }
 
 /** What a closed heading says of one field, from the text of its value. */
-export type SummaryPart = readonly [path: ConfigPath, say: (value: string) => string];
+type SummaryPart = readonly [path: ConfigPath, say: (value: string) => string];
 
 /** The present values of some fields, typed or by default; what does not apply is left out. */
 function useSummary(parts: readonly SummaryPart[]): string {

@@ -49,7 +49,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class CompileJob:
-    """All that is to be compiled. `tables`: by kind of layer, those of a real step."""
+    """The programs to compile. `tables`: by kind of layer, the inputs of a real step."""
 
     model: BlockModel
     layers: frozenset[_Block]
@@ -82,7 +82,7 @@ class CompileJob:
 
 
 class BackgroundCompile:
-    """One order on its way."""
+    """A process that compiles the layers while training runs uncompiled."""
 
     def __init__(self, order: CompileJob) -> None:
         self._started = time.perf_counter()
@@ -105,7 +105,7 @@ class BackgroundCompile:
         return self.is_over and self._process.returncode != 0
 
     def wait(self) -> float | str:
-        """Once: the seconds from order to answer, or why nothing was compiled."""
+        """Wait for the process. Returns the seconds that it took, or why nothing was compiled."""
         assert self._process.stdout is not None
         with self._process.stdout as pipe:
             said = pipe.read().decode(errors="replace").strip()
@@ -114,7 +114,7 @@ class BackgroundCompile:
         return said or f"the compiler process ended with exit status {self._process.returncode}"
 
     def close(self) -> None:
-        """The run is over; nobody needs it any more."""
+        """End the process that compiles, when the run ends before it is done."""
         self._process.kill()
         self._process.wait()
         if self._process.stdout is not None:
@@ -122,14 +122,14 @@ class BackgroundCompile:
 
 
 def main() -> None:
-    """The other process."""
+    """The entry point of the process that compiles."""
     # Only what the training process writes comes here.
     order = pickle.load(sys.stdin.buffer)  # noqa: S301
     # Programs are made for a number of threads.
     torch.set_num_threads(order.threads)
     try:
         _compile(order)
-    except Exception as problem:  # noqa: BLE001 - training goes on without, and says why
+    except Exception as problem:  # noqa: BLE001 - training continues uncompiled and logs the reason
         said = str(problem).strip().splitlines() or [type(problem).__name__]
         sys.stdout.write(said[0])
         sys.exit(1)

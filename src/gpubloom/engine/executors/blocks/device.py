@@ -100,7 +100,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Span:
-    """Something that happened, in seconds from the beginning of the recording."""
+    """One recorded operation, in seconds since the recording began."""
 
     lane: str
     what: str
@@ -119,7 +119,7 @@ class _Open:
 
 
 class Timeline:
-    """One executor's clock."""
+    """Measures what the lanes of one executor do, and how long computing waits."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

@@ -266,7 +266,7 @@ class BlockExecutor:
         grad_ABTD, self.gradients.measured_only = again.grad_ABTD, frozenset()
         for index in reversed(self._twice):
             if index + PASSING_GRADIENTS in self._twice:
-                # Its gradient is in the memory that this one needs.
+                # Layers share these buffers in turn: this one needs the buffer of that layer.
                 self._updates.wait(index + PASSING_GRADIENTS)
             grad_ABTD = self._backward(index, grad_ABTD, again.tables[index], {}, again=True)
             order(index)
@@ -338,11 +338,11 @@ class BlockExecutor:
             return self._head_functions.logits(bound, x_1TD[:, length - 1])
 
     def settle(self) -> None:
-        """Until every update that was ordered is done and at home, so that the state can be read."""
+        """Wait until all updates are done and copied back, so that the state can be read."""
         self._updates.settle()
 
     def snapshot(self, buffer_bytes: int, streams: Sequence[Sequence[Part]] = (WEIGHTS, MOMENTS)) -> Snapshot:
-        """The state of this moment, to be taken by other threads while training goes on."""
+        """A snapshot of the current state, which other threads read while training continues."""
         self.weights.send_home()
         snapshot = Snapshot(
             self.stores, self.device, self._updates.so_far(), buffer_bytes=buffer_bytes, streams=streams
@@ -355,26 +355,26 @@ class BlockExecutor:
         return self._scale.state()
 
     def continue_from(self, updates: int, loss_scale: dict[str, float]) -> None:
-        """After somebody wrote a saved state into the stores: takes up the counts that belong to it."""
+        """Continue from a state that was loaded into the stores: restores its counters."""
         self.updates = updates
         self._scale.restore(loss_scale)
         self.weights_changed()
 
     def close(self) -> None:
-        """Ends the thread that updates host memory, after its last update; the executor is of no use then."""
+        """End the thread that updates host memory, after its last update. The executor is then unusable."""
         if self._background_compile is not None:
             self._background_compile.close()
         self._updates.settle()
         self._updates.close()
 
     def weights_changed(self) -> None:
-        """After somebody wrote into the masters: brings every copy up to date."""
+        """Update all copies of the weights after the masters were written."""
         for store in self.stores:
             store.copy_master()
         self.weights.forget()
 
     def _end_step(self) -> None:
-        """Puts aside what the step measured. What was measured between steps belongs to none."""
+        """Keep the measurements of the step. What was measured between steps is dropped."""
         waits, flow, gradients = self.timeline.end_step(), self.weights, self.gradients
         # Marks of a step are all reached when the next step's loss is.
         if self._stepping:
@@ -434,7 +434,7 @@ class BlockExecutor:
         return StepInputs(*rows_of(batch, self.model, self.device.torch), draws)
 
     def _may_be_recorded(self) -> bool:
-        """Whether a step runs on the device alone, and asks nothing of it before it is over."""
+        """Whether a step runs on the device alone, without a synchronization with the host."""
         return (
             self.device.is_gpu
             and self.placement.cuda_graph

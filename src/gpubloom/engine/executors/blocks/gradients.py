@@ -18,7 +18,7 @@ _BUFFERS = 2
 
 
 class Sum:
-    """The gradient of one block, as it comes in."""
+    """The accumulated gradient of one block."""
 
     def __init__(self, flow: "GradientFlow", index: int, total: Tensor) -> None:
         self._flow = flow
@@ -36,7 +36,7 @@ class Sum:
         self._empty = False
 
     def close(self) -> None:
-        """No more will come: measures the sum and sends it off."""
+        """The gradient is complete: measure its norm and pass it on to the optimizer."""
         self._flow.finish(self._index, self._total)
 
 

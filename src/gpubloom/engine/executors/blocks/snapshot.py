@@ -32,7 +32,7 @@ _SMALLEST_PIECE, _LARGEST_PIECE = 4 << 10, 32 << 20
 
 
 class SnapshotAbandoned(RuntimeError):
-    """The snapshot was given up before all of it was taken."""
+    """The snapshot was abandoned before it was read completely."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Snapshot:
         return self._memory.peak
 
     def wait_for(self, block: int) -> None:
-        """Until a block may be changed."""
+        """Wait until a block may be changed."""
         self._copied[block].wait()
 
     def pieces(self, part: Part) -> Iterator[Piece]:
@@ -101,7 +101,7 @@ class Snapshot:
             raise SnapshotAbandoned("The snapshot was abandoned.")
 
     def abandon(self) -> None:
-        """Gives up: memory is freed, nobody waits any longer, takers get an error."""
+        """Abandon the snapshot: free its memory, release waiting threads, raise in threads that read it."""
         self._abandoned = True
         self._memory.close()
         for copied in self._copied:
@@ -197,7 +197,7 @@ class _Memory:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """No more will be asked for: nothing that comes back is kept."""
+        """Keep no returned buffer from here on."""
         with self._changed:
             self._closed = True
             self._spare.clear()

@@ -39,7 +39,7 @@ class StepGraph:
         return "forward and backward pass" in self._parts
 
     def forget(self) -> None:
-        """What is recorded does not hold any more. The next steps are not recorded: they may compile."""
+        """Drop the recording. The next steps are not recorded: they may compile."""
         self._steps = 0
         self._parts.clear()
         self._pool = None

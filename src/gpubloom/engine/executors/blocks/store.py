@@ -273,7 +273,7 @@ def make_stores(
         )
         needed = store.trained.length + store.frozen.length
         if staging is None or len(staging) < needed:
-            # Let go of first: both at once may be more than there is room for.
+            # Freed first: there may be no room for both at once.
             staging = None
             staging = device.empty(needed, torch.float32)
         store.fill(source, staging)

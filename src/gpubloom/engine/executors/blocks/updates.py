@@ -35,7 +35,7 @@ class _PendingUpdate:
     scale_on_host: Tensor
     scale_ready: Mark
     arrived: Mark
-    # Asked before a block is changed: returns once nobody needs its present state any more.
+    # Called before a block is changed: returns once no snapshot needs its present state.
     may_change: Callable[[int], None]
 
 
@@ -66,7 +66,7 @@ class HostQueue:
             self._changed.notify()
 
     def close(self) -> None:
-        """Who takes gets what is left, and then None."""
+        """Close the queue: `take` returns what is left, and then None."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -85,7 +85,7 @@ class HostQueue:
 
 
 class _Staging:
-    """Room on the device for the state of one block, of any of `stores`, on its way through."""
+    """A device buffer for the state of one block at a time, of any of `stores`."""
 
     def __init__(self, device: Device, stores: Sequence[BlockStore]) -> None:
         self._tensors = [
@@ -174,7 +174,7 @@ class Updates:
         )
 
     def _update_all_on_device(self, step: AdamWStep, scale: Tensor) -> None:
-        """Nobody else needs to know the scale, and nothing is waited for."""
+        """Update all blocks on the device, without waiting for the scale."""
         self.wait_until_unneeded()
         with self._optimizer.together():
             for index, store in enumerate(self._stores):
@@ -182,7 +182,7 @@ class Updates:
                     self._update_on_device(index, step, scale)
 
     def wait_until_unneeded(self) -> None:
-        """Until nobody needs the present state of any block."""
+        """Wait until no snapshot needs the present state of any block."""
         for index in range(len(self._stores)):
             self.may_change(index)
 
@@ -198,7 +198,7 @@ class Updates:
             case "host" if self._queue is None:
                 self._update_on_host(index, order)
             case "host":
-                # A new one: who waits for the update before must not be made to wait for this one.
+                # A new event: threads that wait for the previous update must not wait for this one.
                 self._done[index] = threading.Event()
                 self._queue.put(HostUpdate(index, order, self._done[index], is_urgent))
 
@@ -207,7 +207,7 @@ class Updates:
         return self._done[index].is_set()
 
     def wait(self, index: int) -> None:
-        """Until a block's weights in host memory are those of the last update."""
+        """Wait until a block's weights in host memory are those of the last update."""
         self._done[index].wait()
         self._raise_problem()
 
@@ -229,7 +229,7 @@ class Updates:
         return wait
 
     def waiting_for_device(self) -> list[int]:
-        """Blocks that will be updated when they are next sent."""
+        """Blocks that are updated on the device when they are next sent there."""
         return list(self._through_device)
 
     def written(self, index: int) -> Mark | None:
@@ -266,7 +266,7 @@ class Updates:
         return True
 
     def settle(self) -> None:
-        """Until every block is updated and at home."""
+        """Wait until every block is updated and copied back."""
         for index, store in enumerate(self._stores):
             if index in self._through_device:
                 spare = self._device.empty(store.streamed_bytes, torch.uint8)

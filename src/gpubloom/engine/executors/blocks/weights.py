@@ -82,12 +82,12 @@ class WeightFlow:
         self._send_ahead()
 
     def send_home(self) -> None:
-        """Sends blocks that are updated on their way now, instead of when they are next used."""
+        """Send the blocks that wait for their update on the device now, not when they are next used."""
         for index in self._updates.waiting_for_device():
             self._send(index, self._own.get(index) or self._spare(()))
 
     def forget(self) -> None:
-        """After an update was ordered: whatever was sent is old."""
+        """Mark the sent weights as outdated after an update; frozen ones (with adapters) stay valid."""
         for index, slot in self._own.items():
             if not self._stores[index].has_adapters:
                 slot.block = None
@@ -147,7 +147,7 @@ class WeightFlow:
                 self.bytes_sent += store.streamed_bytes
         slot.block, slot.filled = index, lane.mark()
         if slot in self._shared:
-            # Last in line to be used again: by then its present use is long over.
+            # Reused last: by then its present use is over.
             self._shared.remove(slot)
             self._shared.append(slot)
 

@@ -199,7 +199,7 @@ class ShardedExecutor:
         return self._scale.state()
 
     def continue_from(self, updates: int, loss_scale: dict[str, float]) -> None:
-        """After somebody wrote a saved state into `tensors`: takes up the counts that belong to it."""
+        """Continue from a state that was loaded into `tensors`: restores its counters."""
         self.updates = updates
         self._scale.restore(loss_scale)
 
