@@ -209,6 +209,8 @@ def test_jobs_of_others_are_not_found(server: Server, ada: Browser, admin: User)
             "duplicate_file",
         ),
         ({"files": [{"path": "a", "text": ""}, {"path": "a/b.py", "text": ""}]}, "files", "duplicate_file"),
+        ({"files": [{"path": "a", "text": ""}, {"path": "a/b/c.py", "text": ""}]}, "files", "duplicate_file"),
+        ({"files": [{"path": "x" * 253 + ".py", "text": ""}]}, "files.0.path", "invalid_file_name"),
         (
             {"files": [{"path": "a.py", "text": ""}, {"path": "b.py", "text": ""}]},
             "entry",
