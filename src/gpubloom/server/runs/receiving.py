@@ -25,7 +25,6 @@ from gpubloom.errors import CodedError
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
 from gpubloom.server.accounts.shares import HOLDS_RUN
 from gpubloom.server.clock import now
-from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database, WriteSession, database_of
 from gpubloom.server.jobs.events import announce, lock_job
 from gpubloom.server.jobs.files import run_directory
@@ -45,8 +44,8 @@ from gpubloom.server.settings import Settings
 from gpubloom.server.storage.service import (
     GIGABYTE,
     SPARE_BYTES,
-    JobStorage,
     NoRoom,
+    count_files,
     free_bytes,
     quota_exceeded,
     read_usage,
@@ -301,12 +300,7 @@ def _size_of(run_dir: Path) -> int:
 
 async def _measure(session: AsyncSession, job: TrainingJob, size: int) -> None:
     """No worker measures what a machine elsewhere has sent."""
-    moment = await read_database_time(session)
-    stored = await session.get(JobStorage, job.id)
-    if stored is None:
-        stored = JobStorage(job_id=job.id, user_id=job.user_id, checkpoint_bytes=0, model_bytes=0)
-        session.add(stored)
-    stored.run_bytes, stored.measured_at = size + _config_bytes(job.config), moment
+    await count_files(session, job.id, job.user_id, size + _config_bytes(job.config))
 
 
 async def _fail(database: Database, run_id: UUID, sentence: str, size: int) -> None:
