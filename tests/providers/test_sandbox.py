@@ -44,6 +44,8 @@ class Inside:
     network: bool = False
     gpus: tuple[str, ...] = ()
     hidden: Path | None = None
+    # Instead of the sandbox of a script.
+    made: Options | None = None
     environment: dict[str, str] = field(default_factory=dict)
     # By this name its processes are found among all others.
     script: str = field(default_factory=lambda: f"script_{uuid4().hex}.py")
@@ -58,6 +60,8 @@ class Inside:
 
     @property
     def options(self) -> Options:
+        if self.made is not None:
+            return self.made
         hidden = self.hidden or self.server
         sandbox = Sandbox(self.run_dir, hidden, "me", self.limits, network=self.network, gpus=self.gpus)
         options = sandbox.of_a_script(self.work, self.run_dir / "home", self.environment)
@@ -151,6 +155,29 @@ def test_a_server_home_inside_of_the_python_environment_is_covered(inside: Insid
     finally:
         (shown / "secret.key").unlink()
         shown.rmdir()
+
+
+def test_a_server_home_inside_of_a_folder_of_data_is_covered_but_for_inputs(inside: Inside) -> None:
+    server = inside.server
+    (server.parent / "corpus.txt").write_text("data")
+    (server / "datasets").mkdir()
+    (server / "datasets" / "mine.jsonl").write_text("mine")
+    inside.work.mkdir(parents=True)
+    sandbox = Sandbox(inside.run_dir, server, "me", SMALL)
+    options = sandbox.of_a_training(
+        [server.parent, server / "datasets" / "mine.jsonl"],
+        server / "cache",
+        noun="training",
+        python=sys.executable,
+    )
+    options = replace(options, folder=str(inside.work))
+    inside.made = options if inside.bubblewrap else replace(options, bubblewrap=None)
+    found = f"sorted(os.path.relpath(os.path.join(top, name), {str(server.parent)!r})"
+    found += (
+        f" for top, _, names in os.walk({str(server.parent)!r}) for name in names if '/mine/' not in top)"
+    )
+    assert inside.say(found) == ["bloom/datasets/mine.jsonl", "corpus.txt"]
+    assert inside.say(f"os.listdir({str(server / 'runs')!r})") == ["mine"]
 
 
 def test_nothing_can_be_written_but_work_home_and_temporary_files(inside: Inside) -> None:

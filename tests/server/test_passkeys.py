@@ -288,3 +288,19 @@ def test_a_server_at_an_ip_address_says_why_it_has_no_passkeys(
             server.browser().post("/api/auth/passkey/options"),
         ]
     assert {outcome(answer) for answer in answers} == {(409, "passkeys_unavailable")}
+
+
+def test_without_recovery_codes_left_a_password_alone_confirms_nothing(
+    server: Server, installation: Installation, member: User
+) -> None:
+    authenticator, _ = add_passkey(server.signed_in(member))
+    for code in installation.all(RecoveryCode):
+        installation.change(code, used_at=now())
+    browser = server.signed_in(member)
+    methods = browser.get("/api/me/confirm").json()
+    assert methods == {"password": False, "code": False, "passkey": True, "providers": []}
+    refused = browser.post("/api/me/confirm", json={"password": PASSWORD})
+    assert outcome(refused) == (403, "sign_in_again")
+    options = browser.post("/api/me/confirm/passkey-options").json()["options"]
+    confirmed = browser.post("/api/me/confirm", json={"credential": authenticator.sign(options)})
+    assert confirmed.status_code == 204

@@ -2,6 +2,9 @@
 
 from datetime import timedelta
 
+import pytest
+
+from gpubloom.server.accounts import passwords
 from gpubloom.server.accounts.tables import BrowserSession, User
 from gpubloom.server.audit import AuditEvent
 from gpubloom.server.clock import now
@@ -127,3 +130,34 @@ def test_somebody_elses_api_tokens_and_links_stay(
     assert program.get("/api/me").status_code == 200
     reset = {"token": token, "password": NEW}
     assert server.stranger.post("/api/auth/password/reset", json=reset).status_code == 204
+
+
+def test_a_new_password_ends_links_that_confirm_the_address_and_sign_in(
+    server: Server, installation: Installation, member: User
+) -> None:
+    token = installation.add_link("reset", member.email)
+    confirming = installation.add_link("verify", member.email)
+    body = {"token": token, "password": NEW}
+    assert server.stranger.post("/api/auth/password/reset", json=body).status_code == 204
+    assert server.stranger.post("/api/auth/verify", json={"token": confirming}).status_code == 410
+
+
+@pytest.mark.parametrize("fresh_hash", [None, "a hash of the old password"])
+def test_a_password_that_changes_while_it_is_checked_signs_nobody_in(
+    server: Server,
+    installation: Installation,
+    member: User,
+    monkeypatch: pytest.MonkeyPatch,
+    fresh_hash: str | None,
+) -> None:
+    async def checked(_password: str, _stored: str | None) -> tuple[bool, str | None]:
+        # Its owner chooses a new one at this moment.
+        installation.change(member, password_hash="the new hash")
+        return True, fresh_hash
+
+    monkeypatch.setattr(passwords, "check_password", checked)
+    body = {"email": member.email, "password": PASSWORD}
+    refused = server.stranger.post("/api/auth/sign-in", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (401, "wrong_credentials")
+    assert installation.all(BrowserSession) == []
+    assert installation.get(User, member.id).password_hash == "the new hash"

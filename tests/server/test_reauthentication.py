@@ -94,6 +94,16 @@ def test_using_a_session_does_not_make_it_fresh(
     assert browser.post("/api/me/tokens", json={"name": "x", "scopes": ["read"]}).status_code == 403
 
 
+def test_a_sign_in_of_the_future_is_not_fresh(
+    server: Server, installation: Installation, member: User
+) -> None:
+    """The clock was ahead at the sign-in, and was set right since."""
+    secret, row = installation.add_session(member, authenticated_at=now() + timedelta(days=1))
+    browser = server.browser().signed_in_as(secret, row.csrf_token)
+    answer = _send(browser, "API token", member)
+    assert (answer.status_code, answer.json()["code"]) == (403, "fresh_sign_in_required")
+
+
 def test_a_session_of_unknown_age_is_not_fresh(
     server: Server, installation: Installation, member: User
 ) -> None:

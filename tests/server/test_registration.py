@@ -103,6 +103,29 @@ def test_an_existing_account_is_told_by_email_that_it_exists(
     assert len(installation.all(User)) == 2
 
 
+def test_a_password_of_a_stranger_opens_no_account_that_its_owner_confirms(
+    open_server: Server, installation: Installation
+) -> None:
+    """Somebody signs up with another's address first, and waits until its owner signs up, too."""
+    stranger = {**NEW, "password": "the long password of a stranger"}
+    open_server.browser().post("/api/auth/sign-up", json=stranger)
+    owner = open_server.browser()
+    assert owner.post("/api/auth/sign-up", json=NEW).status_code == 202
+    owner.post("/api/auth/verify/resend", json={"email": NEW["email"]})
+    mails = installation.sent_emails()
+    confirmed = owner.post("/api/auth/verify", json={"token": link_secret(mails[-1])})
+    assert confirmed.status_code == 200
+    for password in (stranger["password"], NEW["password"]):
+        body = {"email": NEW["email"], "password": password}
+        refused = open_server.browser().post("/api/auth/sign-in", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (401, "wrong_credentials")
+    assert mails[1]["Subject"] == "Choose a password for GPU Bloom"
+    body = {"token": link_secret(mails[1]), "password": NEW["password"]}
+    assert owner.post("/api/auth/password/reset", json=body).status_code == 204
+    signed_in = owner.post("/api/auth/sign-in", json={"email": NEW["email"], "password": NEW["password"]})
+    assert signed_in.status_code == 200
+
+
 def test_a_confirmation_link_works_once(open_server: Server, installation: Installation) -> None:
     open_server.stranger.post("/api/auth/sign-up", json=NEW)
     body = {"token": link_secret(installation.sent_emails()[-1])}

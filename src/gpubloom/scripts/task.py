@@ -20,6 +20,8 @@ NEWEST_CHECKPOINT = "PATH"
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_PATH = 400
+# Of one part of a path, by the usual file systems.
+_LONGEST_NAME = 255
 
 
 def checked_path(path: str) -> str:
@@ -37,7 +39,12 @@ def checked_path(path: str) -> str:
             "hidden_file",
             f"{path!r} is hidden ({hidden}): hidden files cannot be part of a job, so rename it.",
         )
-    if len(path.encode("utf-8", "replace")) > _LONGEST_PATH or not path.isprintable():
+    longest = max(len(part.encode("utf-8", "replace")) for part in parts)
+    if (
+        len(path.encode("utf-8", "replace")) > _LONGEST_PATH
+        or longest > _LONGEST_NAME
+        or not path.isprintable()
+    ):
         raise InputError(
             "invalid_file_name",
             f"The file name {path[:60]!r}… is too long or contains characters that cannot be printed.",

@@ -103,6 +103,7 @@ def create_app(settings: Settings) -> FastAPI:
         await anyio.to_thread.run_sync(upgrade, settings.database)
         app.state.database = Database(settings.database, settings.home)
         await sign_migrated(app.state.database, settings.home, before)
+        await checkpoint_actions.finish_removals(app.state.database, settings)
         app.state.streams = JobStreams(app.state.database)
         app.state.shares = Shares(settings)
         app.state.script_processes = ScriptProcesses(settings.sandbox_mode)

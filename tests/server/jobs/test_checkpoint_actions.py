@@ -114,6 +114,24 @@ def test_files_are_deleted_outside_of_the_transaction_and_come_back_if_it_fails(
     assert [path.name for path in _run_dir(installation, job).iterdir()] == ["checkpoints"]
 
 
+def test_a_server_that_was_killed_while_it_removed_checkpoints_finishes_at_its_next_start(
+    installation: Installation, member: User
+) -> None:
+    job = add_job(installation, member, status="paused")
+    _add_checkpoints(installation, job, 10, 20)
+    removed = installation.all(Checkpoint)[0]
+    installation.change(removed, removed=True)
+    # One deletion was committed, the other was not; both folders were taken away before the kill.
+    run_dir = _run_dir(installation, job)
+    for aside, name in (("a", "step-00000010"), ("b", "step-00000020")):
+        (run_dir / f".removed-{aside}").mkdir()
+        (run_dir / "checkpoints" / name).rename(run_dir / f".removed-{aside}" / name)
+    with installation.serve() as server:
+        assert [path.name for path in run_dir.iterdir()] == ["checkpoints"]
+        assert [path.name for path in (run_dir / "checkpoints").iterdir()] == ["step-00000020"]
+        assert _steps(server.signed_in(member), job) == [20]
+
+
 @pytest.mark.parametrize("status", ["running", "queued"])
 def test_a_job_that_runs_keeps_its_checkpoints_itself(
     installation: Installation, member: User, ada: Browser, status: str

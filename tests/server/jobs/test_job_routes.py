@@ -419,6 +419,7 @@ def test_a_share_link_tells_nothing_of_the_server(
             "processes": {"ranks": [{"rank": 0, "host": "/home/ada"}]},
         },
         config={"data": {"train_path": "/nowhere"}, "model": {"path": "/home/ada/models/llama"}},
+        budget=12.5,
     )
     secret = ada.post(f"/api/jobs/{job.id}/shares").json()["link"].partition("#token=")[2]
     shown = server.browser().get("/api/shared/job", headers={"X-Share-Token": secret})
@@ -426,6 +427,7 @@ def test_a_share_link_tells_nothing_of_the_server(
     assert "/nowhere" not in shown.text
     assert "TOKEN" not in shown.text
     assert shown.json()["config"]["model"]["path"] == "llama"
+    assert shown.json()["budget"] is None
     summary = shown.json()["summary"]
     assert (summary["cost"]["so_far"], [mark["kind"] for mark in summary["marks"]]) == (1.5, ["resumed"])
 

@@ -17,6 +17,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.ml_jobs import service
 from gpubloom.server.projects.tables import Project
+from gpubloom.server.storage import service as storage
 from gpubloom.traincard.safe_paths import open_beneath
 from tests.server.installation import Browser, Installation, Server
 
@@ -209,6 +210,8 @@ def test_jobs_of_others_are_not_found(server: Server, ada: Browser, admin: User)
             "duplicate_file",
         ),
         ({"files": [{"path": "a", "text": ""}, {"path": "a/b.py", "text": ""}]}, "files", "duplicate_file"),
+        ({"files": [{"path": "a", "text": ""}, {"path": "a/b/c.py", "text": ""}]}, "files", "duplicate_file"),
+        ({"files": [{"path": "x" * 253 + ".py", "text": ""}]}, "files.0.path", "invalid_file_name"),
         (
             {"files": [{"path": "a.py", "text": ""}, {"path": "b.py", "text": ""}]},
             "entry",
@@ -247,6 +250,20 @@ def test_a_folder_may_have_megabytes_but_not_any_number(ada: Browser, server: Se
     assert ada.post("/api/ml-jobs", content=b"{nonsense").status_code == 400
     # Strangers are turned away before a body is read.
     assert server.stranger.post("/api/ml-jobs", content=b"#" * (20 << 20)).status_code in {401, 403}
+
+
+@on_sqlite
+def test_the_files_of_scripts_count_towards_the_quota_at_once(
+    installation: Installation, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with installation.serve(user_quota_gb=0.000_1) as small:
+        ada = small.signed_in(member)
+        files = [{"path": "train.py", "text": "x = 1"}, {"path": "data.txt", "text": "x" * 60_000}]
+        submit(ada, files=files)
+        assert refused(ada, 413, files=files)["code"] == "quota_exceeded"
+        monkeypatch.setattr(storage, "free_bytes", lambda folder: storage.SPARE_BYTES)
+        assert refused(ada, 413, code="x = 1")["code"] == "disk_full"
+    assert len(list((installation.home / "runs").glob("*"))) == 1
 
 
 @on_sqlite

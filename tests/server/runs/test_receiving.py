@@ -142,6 +142,26 @@ def test_a_run_counts_towards_the_quota_of_its_owner(
     assert stored.run_bytes >= 5_000
 
 
+def test_the_config_of_a_run_counts_towards_the_quota(installation: Installation, member: User) -> None:
+    with installation.serve(user_quota_gb=0.000_1) as small:
+        ada = small.signed_in(member)
+        large = {"notes": "x" * 60_000}
+        first = str(uuid4())
+        assert _announce(ada, first, config=large).status_code == 200
+        (stored,) = installation.all(JobStorage)
+        assert stored.run_bytes >= 60_000
+        refused = _announce(ada, str(uuid4()), config=large)
+        assert (refused.status_code, refused.json()["code"]) == (413, "quota_exceeded")
+        assert _announce(ada, first, config=large).status_code == 200, "nothing new is stored"
+        larger = _announce(ada, first, config={"notes": "x" * 120_000})
+        assert (larger.status_code, larger.json()["code"]) == (413, "quota_exceeded")
+        content = b"x" * 1_000
+        batch = UploadBatch(first, 1, 1, 2.0, [_whole("logs/a.log", content)], content)
+        assert _post(ada, batch).status_code == 200
+        (stored,) = installation.all(JobStorage)
+        assert stored.run_bytes >= 61_000
+
+
 def test_a_run_that_cannot_be_read_counts_towards_the_quota_too(
     ada: Browser, installation: Installation, tmp_path: Path
 ) -> None:
@@ -300,3 +320,30 @@ def test_a_sent_run_that_falls_silent_is_found_out(
     ada.portal.call(watch_once, state.database, state.settings, state.run_readings)
     found = ada.get(f"/api/jobs/{run_id}").json()["summary"]["findings"]
     assert [finding["severity"] for finding in found] != []
+
+
+def test_many_runs_of_one_person_do_not_keep_others_from_being_watched(
+    ada: Browser,
+    server: Server,
+    installation: Installation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receiving, "_MOST_WATCHED", 3)
+    run_id = str(uuid4())
+    _announce(ada, run_id)
+    bob = server.signed_in(installation.add_user("Bob"))
+    for _ in range(5):
+        assert _announce(bob, str(uuid4())).status_code == 200
+    state, watched = server.app.state, []
+    look = receiving._look
+
+    async def looked(readings: Any, run_dir: Path, *, ended: bool) -> Any:
+        watched.append(run_dir.name)
+        return await look(readings, run_dir, ended=ended)
+
+    monkeypatch.setattr(receiving, "_look", looked)
+    assert ada.portal is not None
+    ada.portal.call(watch_once, state.database, state.settings, state.run_readings)
+    assert run_id in watched
+    assert len(watched) == 3

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -108,7 +108,7 @@ class Sandbox:
             *self._common(python),
             *(Mount("bind", folder, folder) for folder in _toolchains()),
             Mount("tmpfs", HOME_INSIDE, writable=True, size=self._temporary),
-            *(Mount("bind", path, path, owned=True) for path in _outermost(inputs)),
+            *self._inputs(inputs),
             Mount("bind", str(cache), str(cache.resolve()), writable=True, owned=True),
             Mount("bind", str(self.run_dir), str(run_dir), writable=True, owned=True),
             Mount("bind", str(self.run_dir / "logs"), str(logs), owned=True),
@@ -172,12 +172,22 @@ class Sandbox:
             *devices,
         )
 
+    def _inputs(self, inputs: Sequence[Path]) -> Iterator[Mount]:
+        """A folder of the operator's data may hold the server's home, of which only inputs are shown."""
+        home = self.hidden.resolve()
+        shown = [Mount("bind", path, path, owned=True) for path in _outermost(inputs)]
+        yield from shown
+        if any(home.is_relative_to(Path(each.source).resolve()) for each in shown):
+            yield _cover(home)
+            for path in _outermost([path for path in inputs if path.resolve().is_relative_to(home)]):
+                yield Mount("bind", path, path, owned=True)
+
     def _covers(self, python: str) -> tuple[Mount, ...]:
         """The server's own files may lie inside of something that is shown."""
         shown = [Path("/usr"), *(Path(path) for path in _python_folders(python))]
         home = self.hidden.resolve()
         is_shown = any(home.is_relative_to(folder) for folder in shown)
-        return (Mount("tmpfs", str(home)),) if is_shown else ()
+        return (_cover(home),) if is_shown else ()
 
 
 def why_no_sandbox() -> str | None:
@@ -249,6 +259,11 @@ def gpu_nodes(gpus: Sequence[str]) -> tuple[str, ...]:
             return tuple(f"nvidia{nvml.nvmlDeviceGetMinorNumber(handle)}" for handle in handles)
         except nvml.NVMLError:
             return every
+
+
+def _cover(folder: Path) -> Mount:
+    """Nothing in place of a folder. Writable: what the job may see of it is mounted in it later."""
+    return Mount("tmpfs", str(folder), writable=True, size=1 << 20)
 
 
 def _system() -> tuple[Mount, ...]:

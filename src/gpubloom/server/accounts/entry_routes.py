@@ -184,6 +184,7 @@ async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> 
         device=read_device_cookie(request),
     )
     async with database.write() as session:
+        await passwords.require_unchanged(session, user)
         answer = await finish_first_step(session, request, user)
     return _first_step(answer)
 

@@ -159,6 +159,18 @@ def already_registered(address: str, to: str) -> Email:
     )
 
 
+def signed_up_again(address: str, to: str, secret: str) -> Email:
+    link = page_link(address, "/auth/reset", "token", secret)
+    return Email(
+        to=to,
+        subject="Choose a password for GPU Bloom",
+        text="Hello,\n\nSomeone signed up more than once with this email address, so the passwords of these "
+        "sign-ups do not count. If it was you, open this link within one hour to choose your password:\n\n"
+        f"{link}\n\nIf you did not sign up, ignore this email and the others. Nobody can use the account.\n",
+        link=link,
+    )
+
+
 def password_reset(address: str, to: str, name: str, secret: str) -> Email:
     link = page_link(address, "/auth/reset", "token", secret)
     return Email(

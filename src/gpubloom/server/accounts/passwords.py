@@ -83,18 +83,31 @@ async def check_credentials(
     right, fresh_hash = await check_password(password, user.password_hash if user else None)
     if user is None or not right or user.disabled:
         await _record_refusal(database, user, ip_address, "disabled" if right else "wrong_credentials")
-        raise NotSignedIn("The email address or the password is wrong.", code="wrong_credentials")
+        raise _wrong_credentials()
     if user.email_verified is None:
         await _record_refusal(database, user, ip_address, "email_not_verified")
         raise Forbidden(
             "Confirm your email address first. Open the link that we sent to it.", code="email_not_verified"
         )
     if fresh_hash is not None:
+        unchanged = (User.id == user.id, User.password_hash == user.password_hash)
         async with database.write() as session:
-            await session.execute(update(User).where(User.id == user.id).values(password_hash=fresh_hash))
+            await session.execute(update(User).where(*unchanged).values(password_hash=fresh_hash))
+        user.password_hash = fresh_hash
     # Whoever knows the password was not guessing.
     await rate.forget(database, *key)
     return user
+
+
+async def require_unchanged(session: AsyncSession, user: User) -> None:
+    """Before a session is opened: a password that was changed while it was checked opens none any more."""
+    stored = select(User.password_hash).where(User.id == user.id, User.disabled.is_(False))
+    if await session.scalar(stored.with_for_update()) != user.password_hash:
+        raise _wrong_credentials()
+
+
+def _wrong_credentials() -> NotSignedIn:
+    return NotSignedIn("The email address or the password is wrong.", code="wrong_credentials")
 
 
 async def _record_refusal(database: Database, user: User | None, ip_address: str | None, reason: str) -> None:
@@ -159,6 +172,8 @@ async def _end_access(
     await end_all_sessions(session, user.id, but=session_id)
     await forget_devices(session, user.id, but=device)
     await revoke_links(session, "reset", user.email)
+    # They sign in as well.
+    await revoke_links(session, "verify", user.email)
     if keep_tokens:
         return 0
     revoked = await session.scalars(

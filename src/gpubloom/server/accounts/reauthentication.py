@@ -40,7 +40,8 @@ async def check_fresh(principal: Principal, database: Database) -> None:
         authenticated_at = await session.scalar(
             select(BrowserSession.authenticated_at).where(BrowserSession.id == principal.session_id)
         )
-    if authenticated_at is None or authenticated_at + FRESH_FOR < now():
+    # A moment that lies ahead is no recent one: the clock was wrong then, or is now.
+    if authenticated_at is None or abs(now() - authenticated_at) > FRESH_FOR:
         raise Forbidden(
             "Your last sign-in is more than 10 minutes ago. Confirm that it is you, then try again.",
             code="fresh_sign_in_required",
@@ -68,9 +69,11 @@ async def confirm_methods(session: AsyncSession, user: User) -> ConfirmMethods:
         .where(LinkedAccount.user_id == user.id)
         .order_by(LinkedAccount.provider)
     )
+    code = "totp" in factors or "recovery_code" in factors
     return ConfirmMethods(
-        password=user.password_hash is not None,
-        code="totp" in factors or "recovery_code" in factors,
+        # Never alone where a sign-in asks for more: a passkey without codes leaves the passkey only.
+        password=user.password_hash is not None and (code or not factors),
+        code=code,
         passkey="passkey" in factors,
         providers=sorted(set(providers)),
     )
@@ -113,6 +116,8 @@ async def _check(database: Database, settings: Settings, principal: Principal, b
     async with database.read() as session:
         methods = await confirm_methods(session, principal.user)
     if not methods.password and not methods.code:
+        if methods.passkey:
+            raise Forbidden("Confirm with a passkey, or sign out and sign in again.", code="sign_in_again")
         raise Forbidden(
             "Your account has no password. Sign out, and sign in again with your sign-in provider.",
             code="sign_in_again",

@@ -184,10 +184,17 @@ async def sign_up(
             code="setup_required",
         )
     await one_at_a_time(session, email)
-    if await find_by_email(session, email) is not None:
+    known = await find_by_email(session, email)
+    if known is not None:
         if link is not None:
             raise Conflict("You already have an account. Sign in instead.", code="already_registered")
-        return SignUpResult(True, mail.already_registered(settings.address, email))
+        if known.email_verified is not None or known.disabled:
+            return SignUpResult(True, mail.already_registered(settings.address, email))
+        # The first sign-up may be a stranger's, whose password must not open what the owner confirms. Only
+        # the mailbox tells them apart: it chooses the password.
+        known.password_hash = None
+        secret, _ = await issue_link(session, "reset", email)
+        return SignUpResult(True, mail.signed_up_again(settings.address, email, secret))
     user = User(
         id=uuid4(),
         name=name,

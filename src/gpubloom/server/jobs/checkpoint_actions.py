@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 import anyio
 import anyio.to_thread
+import structlog
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from pydantic import Field
@@ -21,11 +22,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.plan import TrainConfig, limits
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.accounts.shares import HOLDS_DOWNLOAD
-from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
+from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession, WriteSession
 from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.adapter_base import with_named_base
 from gpubloom.server.jobs.download_routes import RECORDED, Range, archive_of
+from gpubloom.server.jobs.events import lock_job
 from gpubloom.server.jobs.files import folder_files, run_directory
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import JobOut
@@ -35,9 +37,13 @@ from gpubloom.server.jobs.tasks import subject_of
 from gpubloom.server.problems import Conflict
 from gpubloom.server.schema import Line, Number, Schema, Whole
 from gpubloom.server.settings import Settings
-from gpubloom.traincard.safe_paths import move_beneath, remove_beneath
+from gpubloom.traincard.safe_paths import look_beneath, move_beneath, remove_beneath
 
 router = APIRouter(prefix="/jobs/{job_id}/checkpoints/{checkpoint_id}", tags=["jobs"])
+log = structlog.get_logger("bloom")
+
+# How the folder begins into which a removal takes checkpoints.
+_ASIDE = ".removed-"
 
 
 class NewBranch(Schema):
@@ -190,7 +196,7 @@ class _Removal:
     deleted after it. Deleting gigabytes takes longer than anybody else should wait for the database."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._run_dir, self._aside = run_dir, f".removed-{uuid4().hex}"
+        self._run_dir, self._aside = run_dir, f"{_ASIDE}{uuid4().hex}"
         self._taken: list[str] = []
 
     async def of(self, session: AsyncSession, gone: list[Checkpoint]) -> None:
@@ -228,3 +234,35 @@ async def _removal(settings: Settings, job_id: UUID) -> AsyncIterator[_Removal]:
             await anyio.to_thread.run_sync(removal.put_back)
         raise
     await anyio.to_thread.run_sync(removal.finish)
+
+
+async def finish_removals(database: Database, settings: Settings) -> None:
+    """Finish what a server was killed in: checkpoints come back if their removal was not committed."""
+    for run_dir in await anyio.to_thread.run_sync(_with_leftovers, settings.home / "runs"):
+        try:
+            async with database.write() as session:
+                # Another server that is removing checkpoints of this job right now has it locked.
+                if await lock_job(session, UUID(run_dir.name)) is None:
+                    continue
+                rows = await service.list_checkpoints(session, UUID(run_dir.name))
+                kept = {Path(row.path).name for row in rows}
+                await anyio.to_thread.run_sync(_put_back_kept, run_dir, kept)
+            await anyio.to_thread.run_sync(_delete_leftovers, run_dir)
+        except (OSError, ValueError) as problem:
+            log.warning("could not finish removing checkpoints", run=run_dir.name, reason=str(problem))
+
+
+def _with_leftovers(runs: Path) -> list[Path]:
+    return sorted({path.parent for path in runs.glob(f"*/{_ASIDE}*")})
+
+
+def _put_back_kept(run_dir: Path, kept: set[str]) -> None:
+    for path in run_dir.glob(f"{_ASIDE}*/*"):
+        at = f"checkpoints/{path.name}"
+        if path.name in kept and look_beneath(run_dir, at) is None:
+            move_beneath(run_dir, f"{path.parent.name}/{path.name}", at)
+
+
+def _delete_leftovers(run_dir: Path) -> None:
+    for path in run_dir.glob(f"{_ASIDE}*"):
+        remove_beneath(run_dir, path.name, folder=True)

@@ -163,6 +163,8 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
             "mix": [],
             "model_id": None,
             "error_message": None,
+            "budget": None,
+            "failover": [],
         }
     )
 

@@ -4,6 +4,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from gpubloom.errors import code_of
 from gpubloom.scripts import Requirements, ScriptProblem, is_notebook
@@ -113,8 +114,7 @@ def _decoded(body: NewMlJob) -> dict[str, bytes]:
                 field, f"The base64 content of {path} cannot be decoded.", code="not_base64"
             ) from None
     for path in files:
-        parent = path.rpartition("/")[0]
-        if parent in files:
+        if parent := next((str(each) for each in PurePosixPath(path).parents if str(each) in files), None):
             raise InvalidInput.for_field(
                 "files", f"{parent} is used both as a file and as a folder.", code="duplicate_file"
             )

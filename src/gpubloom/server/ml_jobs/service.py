@@ -30,6 +30,7 @@ from gpubloom.server.projects.service import get_project, visible_to
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.secrets.service import names_for
 from gpubloom.server.settings import Settings
+from gpubloom.server.storage.service import count_files, require_room
 
 _PROJECT = "Scripts"
 
@@ -177,9 +178,13 @@ async def create(
         ),
     )
     run_dir = run_directory(settings, job.id)
+    size = sum(map(len, folder.files.values()))
+    await require_room(session, principal, settings, size)
     try:
         await anyio.to_thread.run_sync(write_files, run_dir, folder.files)
         await jobs.queue_job(session, principal, job, settings)
+        # Counted from now on; a worker measures later what the job makes of it.
+        await count_files(session, job.id, principal.id, size)
     except BaseException:
         shutil.rmtree(run_dir, ignore_errors=True)
         raise

@@ -6,6 +6,7 @@ like that of a job, so every page and every command reads it the same way.
 """
 
 import asyncio
+import json
 import stat
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +25,6 @@ from gpubloom.errors import CodedError
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
 from gpubloom.server.accounts.shares import HOLDS_RUN
 from gpubloom.server.clock import now
-from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database, WriteSession, database_of
 from gpubloom.server.jobs.events import announce, lock_job
 from gpubloom.server.jobs.files import run_directory
@@ -42,9 +42,10 @@ from gpubloom.server.projects.tables import Project
 from gpubloom.server.runs.schemas import SentRun, SentRunIn
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.service import (
+    GIGABYTE,
     SPARE_BYTES,
-    JobStorage,
     NoRoom,
+    count_files,
     free_bytes,
     quota_exceeded,
     read_usage,
@@ -63,11 +64,11 @@ LARGEST_BATCH = 8 << 20
 BODIES = {"/api/sent-runs/batches": LARGEST_BATCH}
 # Reports of the longest runs: a hundred million points have some gigabytes.
 _RUN_BYTES = 10 * 10**9
-# In an hour: each is a row, with a config, that no quota counts.
+# In an hour: each is a row, which no quota counts.
 _MOST_NEW_RUNS = 3_000
 _LIMITS = Limits(entries=5_000, batch_bytes=LARGEST_BATCH, run_files=20_000)
 _WATCH_SECONDS = 20.0
-# The newest: a run whose machine was lost stays running for ever.
+# Those that changed last: a run whose machine was lost stays running for ever.
 _MOST_WATCHED = 50
 
 
@@ -84,7 +85,12 @@ async def announce_run(
     else:
         job.worker = body.host or job.worker
         if body.config is not None and job.config.get("config") != body.config:
-            job.config = {**job.config, "config": body.config}
+            before = _config_bytes(job.config)
+            changed = {**job.config, "config": body.config}
+            await _require_room(session, principal.id, settings, _config_bytes(changed) - before)
+            job.config = changed
+            size = await anyio.to_thread.run_sync(_size_of, run_directory(settings, job.id))
+            await _measure(session, job, size)
         await session.flush()
     expected = await anyio.to_thread.run_sync(expected_number, run_directory(settings, job.id))
     return SentRun(id=job.id, project_id=job.project_id, next=expected)
@@ -93,8 +99,8 @@ async def announce_run(
 async def _create(
     session: AsyncSession, principal: Principal, body: SentRunIn, settings: Settings
 ) -> TrainingJob:
-    if (usage := await read_usage(session, principal.id)).total >= settings.user_quota_gb * 10**9:
-        raise quota_exceeded(usage.total, settings, "a run needs room for its reports")
+    config = {} if body.config is None else {"config": body.config}
+    await _require_room(session, principal.id, settings, _config_bytes(config))
     moment = now()
     recent = TrainingJob.created_at > moment - timedelta(hours=1)
     own = (TrainingJob.user_id == principal.id, TrainingJob.kind == "run")
@@ -115,7 +121,7 @@ async def _create(
         name=body.name,
         kind="run",
         status="running",
-        config={} if body.config is None else {"config": body.config},
+        config=config,
         target="sent",
         worker=body.host or None,
         position=0,
@@ -126,8 +132,20 @@ async def _create(
         await session.flush()
     except IntegrityError as problem:
         raise Conflict("This run is being announced right now. Try again.", code="run_exists") from problem
+    await _measure(session, job, 0)
     await record_change(session, principal, job, "training_job.created")
     return job
+
+
+async def _require_room(session: AsyncSession, user_id: UUID, settings: Settings, more: int) -> None:
+    used = (await read_usage(session, user_id)).total
+    if used + max(1, more) > settings.user_quota_gb * GIGABYTE:
+        raise quota_exceeded(used, settings, "a run needs room for its config and its reports")
+
+
+def _config_bytes(config: dict[str, Any]) -> int:
+    """What a config takes in the database."""
+    return len(json.dumps(config))
 
 
 @router.post("/sent-runs/batches", dependencies=[HOLDS_RUN])
@@ -164,7 +182,7 @@ async def receive_batch(
         entries=_LIMITS.entries,
         batch_bytes=_LIMITS.batch_bytes,
         run_files=_LIMITS.run_files,
-        run_bytes=min(_RUN_BYTES, room),
+        run_bytes=min(_RUN_BYTES, max(0, room - _config_bytes(job.config))),
     )
     try:
         received = await anyio.to_thread.run_sync(receive, run_dir, batch, SENT_RUN_PATHS, limits)
@@ -247,11 +265,12 @@ async def keep_watching(database: Database, settings: Settings, readings: RunRea
 
 
 async def watch_once(database: Database, settings: Settings, readings: RunReadings) -> None:
-    """One look at every sent run that says that it is running."""
+    """One look at the sent runs that say that they are running: the newest of each person, in turns."""
+    newest_first = TrainingJob.updated_at.desc()
+    turn = func.row_number().over(partition_by=TrainingJob.user_id, order_by=newest_first)
+    running = select(TrainingJob.id).where(TrainingJob.kind == "run", TrainingJob.status == "running")
     async with database.read() as session:
-        running = select(TrainingJob.id).where(TrainingJob.kind == "run", TrainingJob.status == "running")
-        newest = running.order_by(TrainingJob.updated_at.desc()).limit(_MOST_WATCHED)
-        ids = list(await session.scalars(newest))
+        ids = list(await session.scalars(running.order_by(turn, newest_first).limit(_MOST_WATCHED)))
     for run_id in ids:
         looked = await _look(readings, run_directory(settings, run_id), ended=False)
         async with database.read() as session:
@@ -281,12 +300,7 @@ def _size_of(run_dir: Path) -> int:
 
 async def _measure(session: AsyncSession, job: TrainingJob, size: int) -> None:
     """No worker measures what a machine elsewhere has sent."""
-    moment = await read_database_time(session)
-    stored = await session.get(JobStorage, job.id)
-    if stored is None:
-        stored = JobStorage(job_id=job.id, user_id=job.user_id, checkpoint_bytes=0, model_bytes=0)
-        session.add(stored)
-    stored.run_bytes, stored.measured_at = size, moment
+    await count_files(session, job.id, job.user_id, size + _config_bytes(job.config))
 
 
 async def _fail(database: Database, run_id: UUID, sentence: str, size: int) -> None:

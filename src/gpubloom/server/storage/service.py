@@ -28,6 +28,7 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, Principal
 from gpubloom.server.accounts.shares import CurrentShares
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
+from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.problems import Conflict, Problem, TooLarge
 from gpubloom.server.settings import Settings
 
@@ -135,6 +136,16 @@ def quota_exceeded(used: int, settings: Settings, need: str) -> TooLarge:
         "model or a job, or ask the operator to raise BLOOM_USER_QUOTA_GB.",
         code="quota_exceeded",
     )
+
+
+async def count_files(session: AsyncSession, job_id: UUID, user_id: UUID, size: int) -> None:
+    """Count `size` bytes of a job's run directory, besides its checkpoints and models."""
+    moment = await read_database_time(session)
+    stored = await session.get(JobStorage, job_id)
+    if stored is None:
+        stored = JobStorage(job_id=job_id, user_id=user_id, checkpoint_bytes=0, model_bytes=0)
+        session.add(stored)
+    stored.run_bytes, stored.measured_at = size, moment
 
 
 async def room_left(session: AsyncSession, settings: Settings, user_id: UUID) -> int:
