@@ -90,6 +90,17 @@ def test_convert_writes_messages_and_an_eval_split(tmp_path: Path) -> None:
     assert bloom_datasets("convert", source, target, "--eval-fraction", 0.5).exit_code == 2
 
 
+def test_convert_overwrites_no_file(tmp_path: Path) -> None:
+    source = alpaca(tmp_path)
+    before = source.read_bytes()
+    done = bloom_datasets("convert", source, source)
+    assert (done.exit_code, printed(done.stderr)) == (2, ["file_exists"])
+    done = bloom_datasets("convert", source, tmp_path / "new.jsonl", "--eval", source, "--eval-fraction", 0.5)
+    assert (done.exit_code, printed(done.stderr)) == (2, ["file_exists"])
+    assert source.read_bytes() == before
+    assert not (tmp_path / "new.jsonl").exists()
+
+
 def test_a_table_without_rows_is_said_to_have_none_and_asks_for_no_mapping(tmp_path: Path) -> None:
     head = tmp_path / "head.csv"
     head.write_text("prompt,completion\n")

@@ -130,6 +130,9 @@ def convert(
             raise InputError(
                 "invalid_option", "--eval requires --eval-fraction, such as --eval-fraction 0.05."
             )
+        for new in filter(None, (target, eval_target)):
+            if new.is_file():
+                raise InputError("file_exists", f"{new} already exists: choose a new file.")
         source = _open(file, encoding)
         chosen = _mapping(mapping) or _detected(source)
         done = write(source, chosen, target, eval_target=eval_target, split=Split(eval_fraction, seed))
