@@ -77,6 +77,10 @@ def train(
             rich_help_panel=SETTINGS,
         ),
     ] = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(help="End the run after this many optimizer steps.", rich_help_panel=SETTINGS),
+    ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option(
@@ -142,6 +146,7 @@ def train(
         "data.train_path": train_path if data is None else data,
         "data.eval_path": eval_path,
         "epochs": epochs,
+        "max_steps": max_steps,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "device": None if gpu is None else f"cuda:{gpu}",
