@@ -52,10 +52,10 @@ def test_an_uncertain_format_asks_for_a_mapping_and_takes_it(tmp_path: Path) -> 
     path.write_text("frage,antwort\nHi,Ho\n")
     unsure = bloom_datasets("inspect", path)
     assert unsure.exit_code == 1
-    assert "--map FIELD=COLUMN" in unsure.stdout
+    assert "--map prompt=frage --map completion=antwort" in unsure.stdout
     assert bloom_datasets("preview", path).exit_code == 2
     mapped = ("--map", "prompt=frage", "--map", "completion=antwort")
-    assert "1 examples" in bloom_datasets("inspect", path, *mapped).stdout
+    assert "1 example can be used" in bloom_datasets("inspect", path, *mapped).stdout
     assert "assistant: ⟦Ho" in bloom_datasets("preview", path, *mapped).stdout
     assert bloom_datasets("inspect", path, "--map", "prompt").exit_code == 2
 
