@@ -52,10 +52,10 @@ def test_an_uncertain_format_asks_for_a_mapping_and_takes_it(tmp_path: Path) -> 
     path.write_text("frage,antwort\nHi,Ho\n")
     unsure = bloom_datasets("inspect", path)
     assert unsure.exit_code == 1
-    assert "--map FIELD=COLUMN" in unsure.stdout
+    assert "--map prompt=frage --map completion=antwort" in unsure.stdout
     assert bloom_datasets("preview", path).exit_code == 2
     mapped = ("--map", "prompt=frage", "--map", "completion=antwort")
-    assert "1 examples" in bloom_datasets("inspect", path, *mapped).stdout
+    assert "1 example can be used" in bloom_datasets("inspect", path, *mapped).stdout
     assert "assistant: ⟦Ho" in bloom_datasets("preview", path, *mapped).stdout
     assert bloom_datasets("inspect", path, "--map", "prompt").exit_code == 2
 
@@ -88,6 +88,17 @@ def test_convert_writes_messages_and_an_eval_split(tmp_path: Path) -> None:
     assert {"role": "assistant", "content": "3!"} in [json.loads(line)["messages"][1] for line in lines]
     assert bloom_datasets("convert", source, target, "--eval", held_out).exit_code == 2
     assert bloom_datasets("convert", source, target, "--eval-fraction", 0.5).exit_code == 2
+
+
+def test_convert_overwrites_no_file(tmp_path: Path) -> None:
+    source = alpaca(tmp_path)
+    before = source.read_bytes()
+    done = bloom_datasets("convert", source, source)
+    assert (done.exit_code, printed(done.stderr)) == (2, ["file_exists"])
+    done = bloom_datasets("convert", source, tmp_path / "new.jsonl", "--eval", source, "--eval-fraction", 0.5)
+    assert (done.exit_code, printed(done.stderr)) == (2, ["file_exists"])
+    assert source.read_bytes() == before
+    assert not (tmp_path / "new.jsonl").exists()
 
 
 def test_a_table_without_rows_is_said_to_have_none_and_asks_for_no_mapping(tmp_path: Path) -> None:

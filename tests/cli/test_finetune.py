@@ -128,12 +128,26 @@ def test_columns_are_mapped_as_in_the_commands_for_datasets(
     command = ["finetune", str(model), "odd.csv", "--preflight", "--json", "--set", "data.eval_fraction=0"]
     refused = CliRunner().invoke(app, command)
     assert (refused.exit_code, printed(refused.stderr)) == (2, ["format_uncertain"])
-    assert "--map prompt=" in refused.stderr
+    assert "--map prompt=first --map completion=second" in refused.stderr
     done = CliRunner().invoke(app, [*command, "--map", "prompt=first", "--map", "completion=second"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["train"]["examples"] == 2
     wrong = CliRunner().invoke(app, [*command, "--map", "prompt"])
     assert (wrong.exit_code, printed(wrong.stderr)) == (2, ["invalid_option"])
+
+
+def test_a_table_without_rows_is_refused_for_having_none(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "head.csv").write_text("prompt,completion\n")
+    refused = CliRunner().invoke(app, ["finetune", str(model), str(tmp_path / "head.csv"), "--preflight"])
+    assert (refused.exit_code, printed(refused.stderr)) == (2, ["no_examples"])
+    assert "--map" not in refused.stderr
+
+
+def test_max_steps_is_an_option(model: Path, data: Path) -> None:
+    command = ["finetune", str(model), str(data), "--preflight", "--json"]
+    found = CliRunner().invoke(app, [*command, "--max-steps", "1"])
+    assert found.output == CliRunner().invoke(app, [*command, "--set", "max_steps=1"]).output
+    assert found.output != CliRunner().invoke(app, command).output
 
 
 def test_a_pre_flight_says_when_max_steps_ends_the_run(model: Path, data: Path) -> None:

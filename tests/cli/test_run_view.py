@@ -1,11 +1,15 @@
 """Commands that take a run say whether the folder is missing or is something else."""
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
+from gpubloom.cli.run_view import RunView, _bar
+from gpubloom.traincard import Reporter
 from tests.errors import printed
 
 COMMANDS = [
@@ -38,3 +42,17 @@ def test_a_folder_that_is_no_run_is_told_what_it_lacks(command: tuple[str, ...],
     said = bloom(command, tmp_path)
     assert printed(said) == ["run_not_found"]
     assert str(tmp_path) in said
+
+
+@pytest.mark.parametrize(("width", "has_bar"), [(60, False), (120, True)])
+def test_a_narrow_terminal_shows_the_status_in_place_of_a_bar(
+    tmp_path: Path, width: int, has_bar: bool
+) -> None:
+    with Reporter(tmp_path, telemetry_seconds=0, capture=False) as reporter:
+        reporter.progress(step=277, total_steps=5_180, epoch=0.54, epochs=10)
+    view = RunView(tmp_path)
+    view.look()
+    shown = StringIO()
+    Console(width=width, file=shown).print(_bar(view, width))
+    assert "step 277/5,180 · epoch 0.54/10" in shown.getvalue()
+    assert ("━" in shown.getvalue()) == has_bar

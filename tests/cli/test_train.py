@@ -133,6 +133,73 @@ def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path) -> None:
     assert "Done." in done.stdout
 
 
+@pytest.mark.long
+def test_a_run_whose_output_is_closed_saves_and_stops(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    process = start("train", "text.txt", *SMALL, "--set", "epochs=500", "--run-dir", "run", folder=tmp_path)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    while not process.stdout.readline().startswith("step 1/"):
+        assert process.poll() is None
+    process.stdout.close()
+    assert process.wait(timeout=120) == 130
+    with process:
+        assert "Continue with: bloom train --resume run" in process.stderr.read()
+    assert RunLock.holder(tmp_path / "run") is None
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
+
+
+def test_an_output_that_nobody_reads_leaves_no_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    read, write_end = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "gpubloom.cli", "train", "text.txt", *SMALL, "--run-dir", "run"],
+        cwd=tmp_path,
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.long
+def test_ctrl_c_ends_generate_without_a_stack_trace(trained: tuple[Path, str]) -> None:
+    folder, _ = trained
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpubloom.cli", "models", "generate", "run", "--max-tokens", "1000000"],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not children.read_text():
+        assert process.poll() is None
+    # The child loads its modules now. A terminal sends Ctrl-C to the whole group.
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "")
+
+
+@pytest.mark.long
+def test_generate_ends_quietly_when_its_reader_has_enough(trained: tuple[Path, str]) -> None:
+    folder, _ = trained
+    process = start("models", "generate", "run", "9 bottles", "--max-tokens", "1000000", folder=folder)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(20)
+    process.stdout.close()
+    with process:
+        assert process.wait(timeout=60) == 128 + signal.SIGPIPE
+        assert process.stderr.read() == ""
+
+
 def nothing(folder: Path) -> None:
     """A case that needs no file."""
 

@@ -9,6 +9,7 @@ import pytest
 from gpubloom.cli.train_config import build_config, read_dotenv
 from gpubloom.plan import TrainConfig
 from tests.errors import raises
+from tests.tiny_models import make_tiny_model
 
 
 def build(folder: Path, **sources: Any) -> TrainConfig:
@@ -146,3 +147,11 @@ def test_dotenv_understands_quotes_comments_and_export(tmp_path: Path) -> None:
     path.write_text("nonsense\n")
     with raises(ValueError, code="invalid_option", match="line 1"):
         read_dotenv(path)
+
+
+def test_rows_are_no_longer_than_the_positions_of_a_short_model(tmp_path: Path) -> None:
+    make_tiny_model(tmp_path / "model", context_length=64)
+    (tmp_path / "text.txt").write_text("text")
+    flags = {"data.train_path": "text.txt", "model.path": "model"}
+    assert build(tmp_path, flags=flags).context_length == 64
+    assert build(tmp_path, flags=flags, assignments=["model.context_length=32"]).context_length == 32

@@ -150,3 +150,12 @@ def test_a_scaling_of_positions_is_said_instead_of_a_context_beyond_the_model(
     (said,) = [finding for finding in found.findings if finding.kind == "rope_scaled"]
     assert said.evidence["scaled_positions"] == 1_024
     assert "context_beyond_model" not in kinds(found)
+
+
+def test_a_guessed_encoding_is_a_warning_until_somebody_names_it(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cities.csv"
+    lines = [f"Welche Stadt ist Nummer {number}?,Köln\n" for number in range(30)]
+    path.write_bytes("".join(["prompt,completion\n", *lines]).encode("cp1252"))
+    assert kinds(count(config_of(model, path)))["encoding_guessed"] == "warning"
+    named = config_of(model, path, data={"encoding": "windows-1252"})
+    assert "encoding_guessed" not in kinds(count(named))

@@ -289,7 +289,7 @@ def generate(
 
     The model may still be in training.
     """
-    from gpubloom.cli.child_process import child_environment, must_have_torch
+    from gpubloom.cli.child_process import Stopped, child_environment, must_have_torch, stopping_signals
 
     try:
         must_have_torch()
@@ -303,12 +303,18 @@ def generate(
     command += [text for name, value in options.items() for text in (name, str(value))]
     # After "--" a prompt may begin with a dash.
     child = subprocess.Popen(
-        [*command, "--", str(run), prompt], stdin=subprocess.DEVNULL, env=child_environment()
+        [*command, "--", str(run), prompt],
+        stdin=subprocess.DEVNULL,
+        env=child_environment(),
+        # Ctrl-C reaches this command only: the child would answer it with a stack trace.
+        process_group=0,
     )
-    try:
-        code = child.wait()
-    except KeyboardInterrupt:
-        # The terminal sent Ctrl-C to the child as well, which then ends.
-        child.wait()
-        code = 130
-    raise typer.Exit(code)
+    with stopping_signals():
+        try:
+            code = child.wait()
+        except (KeyboardInterrupt, Stopped):
+            child.terminate()
+            child.wait()
+            code = STOPPED
+    # A signal ended it, such as SIGPIPE: the status that a shell gives to it.
+    raise typer.Exit(code if code >= 0 else 128 - code)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import refuse, size_text
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -59,7 +59,7 @@ def _heading(entry: Mapping[str, Any]) -> list[str]:
     if loss is not None:
         found.append(f"eval loss {loss}" if isinstance(loss, str) else f"eval loss {loss:.4g}")
     if entry.get("size") is not None:
-        found.append(f"{entry['size'] / 1e6:,.1f} MB")
+        found.append(size_text(entry["size"]))
     if entry.get("best"):
         found.append("best")
     return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import fetching, refuse
+from gpubloom.cli.output import fetching, refuse, size_text
 from gpubloom.cli.tables import print_table
 from gpubloom.errors import InputError
 
@@ -130,6 +130,9 @@ def convert(
             raise InputError(
                 "invalid_option", "--eval requires --eval-fraction, such as --eval-fraction 0.05."
             )
+        for new in filter(None, (target, eval_target)):
+            if new.is_file():
+                raise InputError("file_exists", f"{new} already exists: choose a new file.")
         source = _open(file, encoding)
         chosen = _mapping(mapping) or _detected(source)
         done = write(source, chosen, target, eval_target=eval_target, split=Split(eval_fraction, seed))
@@ -265,7 +268,7 @@ def mapped_columns(assignments: list[str] | None) -> dict[str, str]:
 
 
 def _detected(source: "Source") -> "Mapping":
-    from gpubloom.datasets import detect, sample
+    from gpubloom.datasets import detect, map_example, sample
 
     rows = sample(source)
     if not rows:
@@ -277,7 +280,7 @@ def _detected(source: "Source") -> "Mapping":
     if found.mapping is None or not found.is_sure:
         raise InputError(
             "format_uncertain",
-            f"The format is not certain. {found.reason} Set the columns with --map FIELD=COLUMN.",
+            f"The format is not certain. {found.reason} Set the columns, such as: {map_example(rows)}",
         )
     return found.mapping
 
@@ -303,7 +306,7 @@ def report_lines(report: "Report") -> "list[Text | str]":
     encoding = f", {report.encoding}" if report.encoding else ""
     count = "1 row" if report.rows == 1 else f"{report.rows:,} rows"
     lines: list[Text | str] = [
-        f"{report.name}: {count}, {report.size / 1e6:,.1f} MB{encoding}",
+        f"{report.name}: {count}, {size_text(report.size)}{encoding}",
         *report.notes,
     ]
     if report.blank_lines:
@@ -322,7 +325,8 @@ def report_lines(report: "Report") -> "list[Text | str]":
             if report.eval
             else ""
         )
-        lines.append(f"{report.examples:,} examples can be used for training{split}.")
+        examples = "1 example" if report.examples == 1 else f"{report.examples:,} examples"
+        lines.append(f"{examples} can be used for training{split}.")
     if report.lengths is not None and report.examples:
         lines += ["", *_length_lines(report.lengths)]
     if report.duplicates is not None and report.duplicates.repeated:
@@ -381,13 +385,16 @@ def _printable(text: str) -> str:
 
 
 def _format_line(report: "Report") -> str:
+    from gpubloom.datasets import map_example
+
     found = report.detection
     if report.rows == 0:
         return "The file has no rows: there is nothing to train on."
     if not report.columns:
         return "No row can be read. The reasons are listed below."
     if report.mapping is None:
-        return f"Format: not certain. {found.reason} Set the columns with --map FIELD=COLUMN."
+        example = map_example([{column.name: None for column in report.columns}])
+        return f"Format: not certain. {found.reason} Set the columns, such as: {example}"
     if found.mapping != report.mapping:
         return f"Format: {report.mapping.format}, as set with --map."
     return f"Format: {report.mapping.format} (confidence {found.confidence:.0%}). {found.reason}"

@@ -38,6 +38,10 @@ def finetune(
     epochs: Annotated[
         int | None, typer.Option(help="Number of epochs. [env EPOCHS] [default: 3]", rich_help_panel=SETTINGS)
     ] = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(help="End the run after this many optimizer steps.", rich_help_panel=SETTINGS),
+    ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option(
@@ -135,6 +139,7 @@ def finetune(
             "data.mix": [_mixed(text) for text in mix or []] or None,
             "method": method,
             "epochs": epochs,
+            "max_steps": max_steps,
             "batch_size": batch_size,
             "learning_rate": learning_rate,
             "eval.prompts": sample_prompts or None,

@@ -53,6 +53,8 @@ def _print_job(job: dict[str, Any], console: "Console") -> None:
 
 
 def _details(job: dict[str, Any]) -> list[str]:
+    from gpubloom.cli.chart import short
+
     step, total, loss, spent = (job[name] for name in ("step", "total_steps", "loss", "cost_so_far"))
     used, rows = job["rows_used"], job["rows_total"]
     found = []
@@ -60,7 +62,7 @@ def _details(job: dict[str, Any]) -> list[str]:
         found.append(f"step {step:,}" + (f" of {total:,}" if total else ""))
     if loss is not None:
         # NaN and the infinities are texts in JSON.
-        found.append(f"loss {loss}" if isinstance(loss, str) else f"loss {loss:.3f}")
+        found.append(f"loss {loss}" if isinstance(loss, str) else f"loss {short(loss)}")
     found.append((job["provider"] or "local") + ("" if spent is None else f" ${spent:,.2f}"))
     if store := (job.get("offer") or {}).get("store"):
         found.append(f"files through {store['title'].lower()}")

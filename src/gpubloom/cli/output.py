@@ -34,7 +34,9 @@ def report(code: str, sentence: str) -> None:
 
 
 def size_text(size: int) -> str:
-    """Bytes for people: "1.24 GB", "504.0 MB"."""
+    """Bytes for people: "1.24 GB", "504.0 MB", "1.1 kB", "18 bytes"."""
+    if size < 1e5:
+        return f"{size / 1e3:,.1f} kB" if size >= 1e3 else f"{size} bytes"
     return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 

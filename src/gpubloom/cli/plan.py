@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -145,11 +144,12 @@ def measured_now() -> "Hardware":
     """This machine, measured by a child process."""
     from gpubloom.cli.child_process import child_environment, must_have_torch
     from gpubloom.plan import Hardware
+    from gpubloom.plan.machine_file import measuring_command
 
     must_have_torch()
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "from gpubloom.engine.calibrate import main; main()"],
+            measuring_command(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -25,6 +25,7 @@ from gpubloom.traincard.number_encoding import decode_number
 
 _GB = 1e9
 _FOLLOW_SECONDS = 0.25
+_SHORTEST_BAR = 8
 # Steps that are trained have lines of their own, at most ten seconds apart unless a step takes longer.
 _QUIET_SECONDS, _QUIET_TRAINING_SECONDS = 10.0, 60.0
 
@@ -227,24 +228,30 @@ def follow(run_dir: Path, is_alive: Callable[[], bool], console: Console) -> Run
 
 def _follow_in_terminal(view: RunView, is_alive: Callable[[], bool], console: Console) -> None:
     view.new_lines()
-    with Live(_bar(view), console=console, auto_refresh=False, transient=False) as live:
+    with Live(_bar(view, console.width), console=console, auto_refresh=False, transient=False) as live:
         while True:
             alive = is_alive()
             view.look()
             for line in view.new_lines():
                 _print(line, live.console)
-            live.update(_bar(view), refresh=True)
+            live.update(_bar(view, console.width), refresh=True)
             if not alive:
                 return
             time.sleep(_FOLLOW_SECONDS)
 
 
-def _bar(view: RunView) -> Table:
+def _bar(view: RunView, width: int) -> Table:
     state = view.state
     grid = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=state.total_steps or None, completed=state.step or 0, width=30)
-    # Numbers are not cut: what is too long for the line wraps.
-    grid.add_row(bar, Text(status_line(view)))
+    status = Text(status_line(view))
+    # Numbers are not cut: in a narrow terminal the bar is shorter or absent, and what is too long wraps.
+    room = min(30, width - status.cell_len - 1)
+    if room >= _SHORTEST_BAR:
+        grid.add_row(
+            ProgressBar(total=state.total_steps or None, completed=state.step or 0, width=room), status
+        )
+    else:
+        grid.add_row(status)
     rows = Table.grid()
     rows.add_row(grid)
     rows.add_row(Text(numbers_line(view), style="bold"))

@@ -77,6 +77,10 @@ def train(
             rich_help_panel=SETTINGS,
         ),
     ] = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(help="End the run after this many optimizer steps.", rich_help_panel=SETTINGS),
+    ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option(
@@ -142,6 +146,7 @@ def train(
         "data.train_path": train_path if data is None else data,
         "data.eval_path": eval_path,
         "epochs": epochs,
+        "max_steps": max_steps,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "device": None if gpu is None else f"cuda:{gpu}",
@@ -211,10 +216,14 @@ def start(
     try:
         for name, text in run_files(config, expected, __version__).items():
             (run_dir / name).write_text(text, encoding="utf-8")
+        _introduce(config, expected, run_dir, console)
     except OSError as problem:
         _remove_unused(run_dir)
         raise InputError("cannot_write", _unwritable(problem)) from None
-    _introduce(config, expected, run_dir, console)
+    except BaseException:
+        # Ctrl-C, or an output that nobody reads: there is no run yet.
+        _remove_unused(run_dir)
+        raise
     _run(run_dir, [], console, server, on_refusal=lambda: _remove_unused(run_dir))
 
 
@@ -301,6 +310,17 @@ def _follow_child(
             interrupted = True
             console.print("Saving a checkpoint … (press Ctrl-C again to stop without saving)")
             child.stop()
+        except SystemExit:
+            # rich ends a command whose output nobody reads any more, as in `bloom train | head -1`.
+            child.stop()
+            on_refusal()
+            if run_dir.exists():
+                typed = shlex.quote(str(run_dir))
+                sentence = (
+                    f"The output was closed, so the run stopped. Continue with: bloom train --resume {typed}"
+                )
+                typer.echo(sentence, err=True)
+            raise typer.Exit(STOPPED) from None
     code = child.wait()
     if code == 2:
         problem = child.refusal()

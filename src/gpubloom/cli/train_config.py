@@ -4,6 +4,7 @@ In order of precedence: --set, other options, config file, environment, .env, de
 prints nothing.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from pydantic import ValidationError
 from gpubloom.errors import InputError
 from gpubloom.plan import InvalidConfig, TrainConfig, demo_fields
 from gpubloom.plan.config import read_json
+from gpubloom.plan.families import read_decoder
+from gpubloom.plan.model_config import folder_context_length
 
 Fields = dict[str, Any]
 
@@ -64,7 +67,19 @@ def build_config(
     _make_absolute((fields.get("data") or {}).get("tokenizer"), "path", folder)
     _make_absolute(fields.get("checkpoint"), "directory", folder)
     _make_absolute(fields.get("model"), "path", folder)
+    _fit_positions(fields.get("model"))
     return _validated(fields)
+
+
+def _fit_positions(model: Fields | None) -> None:
+    """Rows of a model folder are no longer than its positions, unless somebody says how long they are."""
+    if not model or not model.get("path") or model.get("context_length") or model.get("rope_scaling"):
+        return
+    # A folder that cannot be read is reported with everything else that is wrong.
+    with contextlib.suppress(ValueError, OSError):
+        positions = read_decoder(Path(model["path"])).max_positions
+        if folder_context_length(positions) != folder_context_length(None):
+            model["context_length"] = folder_context_length(positions)
 
 
 def read_dotenv(path: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ used raises RowProblem (or carries `problem`), and never stops the rows after it
 
 from gpubloom.datasets.columns import Column
 from gpubloom.datasets.conversion import Converted, Split, convert
-from gpubloom.datasets.detection import Detection, detect, sample
+from gpubloom.datasets.detection import Detection, detect, map_example, sample
 from gpubloom.datasets.example import Example, Message
 from gpubloom.datasets.example_reader import (
     ExampleFile,
@@ -78,6 +78,7 @@ __all__ = [
     "example_files",
     "index_path",
     "inspect",
+    "map_example",
     "mapping_of",
     "preflight",
     "preview",

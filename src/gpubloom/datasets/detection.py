@@ -1,6 +1,7 @@
 """Which format a file has, from its columns and a sample of its rows, with the reason and how sure it is."""
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -49,6 +50,15 @@ class Detection:
     @property
     def is_sure(self) -> bool:
         return self.mapping is not None and self.confidence >= SURE
+
+
+def map_example(rows: Iterable[dict[str, Any]]) -> str:
+    """Options of a terminal that set the columns, with columns of these rows."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    fields = ("prompt", "completion") if len(columns) > 1 else ("text",)
+    return " ".join(
+        f"--map {shlex.quote(f'{field}={column}')}" for field, column in zip(fields, columns, strict=False)
+    )
 
 
 def sample(source: Source, count: int = SAMPLE_ROWS) -> list[dict[str, Any]]:

@@ -52,6 +52,7 @@ class Encoding:
     codec: str
     mark: int = 0
     note: str | None = None
+    is_guess: bool = False
 
     @property
     def is_wide(self) -> bool:
@@ -174,4 +175,5 @@ def _utf8_or_windows(head: bytes) -> Encoding:
         codec,
         0,
         f"The file is not UTF-8, so it is read as {name}: check the accented letters in the preview.",
+        is_guess=True,
     )

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from gpubloom.datasets.columns import ColumnCounter, unused_columns
 from gpubloom.datasets.conversion import SideChooser, Split, SplitName
-from gpubloom.datasets.detection import detect, sample
+from gpubloom.datasets.detection import detect, map_example, sample
 from gpubloom.datasets.model_files import ModelFiles, Tokens
 from gpubloom.datasets.problems import Problem, ProblemLog, RowProblem
 from gpubloom.datasets.rendering import Rendered, render
@@ -183,6 +183,8 @@ class FileCounts:
     tokens_lost: int = 0
     long_row_names: list[str] = field(default_factory=list)
     unused_columns: tuple[str, ...] = ()
+    # Set if the file is not UTF-8 and nobody named its encoding.
+    guessed_encoding: str | None = None
     weight: float = 1.0
     # What an epoch trains of the file, repetitions included.
     trained_examples: int = 0
@@ -220,13 +222,17 @@ def mapping_of(source: Source, file: ExampleFile) -> Mapping:
         return Mapping.by_hand(file.columns)
     rows = sample(source)
     if file.format is None:
+        if not rows:
+            raise InputError(
+                "no_examples",
+                f"{file.title} has no row that can be read. `bloom datasets inspect` shows why.",
+            )
         found = detect(rows)
         if found.mapping is None or not found.is_sure:
             raise InputError(
                 "format_uncertain",
                 f"The format of {file.title} could not be detected. {found.reason} "
-                "Set the columns (data.columns), in a terminal with --map prompt=question "
-                "--map completion=answer.",
+                f"Set the columns (data.columns), in a terminal such as: {map_example(rows)}",
             )
         return found.mapping
     needed, optional = FIELDS[file.format]
@@ -340,6 +346,8 @@ class _Reading:
         source = file.open()
         mapping = mapping_of(source, file)
         counts, columns = FileCounts(file.title, weight=file.weight), ColumnCounter()
+        if source.encoding is not None and source.encoding.is_guess:
+            counts.guessed_encoding = source.encoding.codec
         for batch, encoded in self._encoded(self._batches(source, mapping, counts, columns)):
             for each, tokens in zip(batch, encoded, strict=True):
                 if (fitting := self._fitting(each, tokens, counts)) is not None:
@@ -446,6 +454,18 @@ def template_finding(note: str) -> Finding:
     )
 
 
+def encoding_finding(name: str, codec: str) -> Finding:
+    """That accented letters of a file may be wrong."""
+    return Finding(
+        "encoding_guessed",
+        "warning",
+        f"{name} is not UTF-8, so it is read as {codec}: accented letters may be wrong.",
+        {"encoding": codec},
+        next_step="Look at the rows in the preview of the dataset. If letters are wrong, set the encoding "
+        "(data.encoding), or save the file as UTF-8.",
+    )
+
+
 def _findings(counts: FileCounts, limit: int, *, cut: bool) -> list[Finding]:
     """What a person should know about the rows of a file that is read."""
     found = []
@@ -483,6 +503,8 @@ def _findings(counts: FileCounts, limit: int, *, cut: bool) -> list[Finding]:
                 next_step="Raise the max sequence length, or split the long rows.",
             )
         )
+    if counts.guessed_encoding is not None:
+        found.append(encoding_finding(name, counts.guessed_encoding))
     if counts.unused_columns:
         found.append(
             Finding(

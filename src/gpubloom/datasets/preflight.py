@@ -17,6 +17,7 @@ from gpubloom.datasets.example_reader import (
     PreparedExample,
     ReadExamples,
     ReadingOptions,
+    encoding_finding,
     read_examples,
     template_finding,
 )
@@ -296,6 +297,8 @@ def _file_findings(counts: FileCounts, options: ReadingOptions) -> list[Finding]
                 next_step="Raise the max sequence length, or split the long rows.",
             )
         )
+    if counts.guessed_encoding is not None:
+        found.append(encoding_finding(name, counts.guessed_encoding))
     if counts.unused_columns:
         named = ", ".join(counts.unused_columns)
         one = len(counts.unused_columns) == 1

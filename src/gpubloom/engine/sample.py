@@ -4,6 +4,7 @@ The process that `bloom models generate` starts. Wrong input ends it with one se
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,4 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    # A reader that has enough, such as `head -1`, ends this process without an error.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main()

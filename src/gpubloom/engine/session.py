@@ -6,6 +6,7 @@ What training is, it does not know; train.py and `python -m gpubloom.engine` fil
 import argparse
 import hashlib
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -255,7 +256,11 @@ def _run_directory(home: Path, into: Path | None, config: TrainConfig) -> Path:
 
 def _must_be_allowed(run_dir: Path, config: TrainConfig, *, resuming: bool) -> None:
     if (run_dir / "model").exists():
-        raise InputError("run_completed", f"The run in {run_dir} is already complete.")
+        raise InputError(
+            "run_completed",
+            f"The run in {run_dir} is already complete. To train its model further, start a new run with "
+            f"--set model.path={shlex.quote(str(run_dir / 'model'))}",
+        )
     if resuming:
         return
     checkpoints = checkpoint_folder(config, run_dir)

@@ -1,9 +1,10 @@
-"""What was measured on this machine (`bloom plan --measure`, `bloom models bench`), kept for later plans.
+"""What was measured on this machine (by `bloom plan --measure` or an idle worker), for later plans.
 
 One machine per entry in BLOOM_HOME/machines.json. A home folder may be shared by several machines, and a
 container may get other cores or GPUs at its next start: figures count only for a machine that looks the same.
 """
 
+import sys
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -46,6 +47,11 @@ class _Measured(BaseModel):
 class _File(BaseModel):
     v: int = _VERSION
     machines: list[_Measured]
+
+
+def measuring_command() -> tuple[str, ...]:
+    """Measures this machine and prints it as JSON: a process of its own, since plans know no torch."""
+    return (sys.executable, "-c", "from gpubloom.engine.calibrate import main; main()")
 
 
 def store_measured(home: Path, hardware: Hardware) -> Path:

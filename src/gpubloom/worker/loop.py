@@ -33,6 +33,7 @@ from gpubloom.server.jobs.machines import note_machine
 from gpubloom.server.jobs.states import MODEL_TASK_KINDS
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.settings import Settings
+from gpubloom.worker.calibration import calibrate_when_idle
 from gpubloom.worker.disk import PROBE_SECONDS, DiskFault, MachineDisk, fault_of
 from gpubloom.worker.follower import Follower
 from gpubloom.worker.imports import Preparations
@@ -96,6 +97,7 @@ class WorkerLoop:
             keep_measuring(self._settings, self._database, machine, stopping),
             name="measure the files of jobs",
         )
+        calibrating = asyncio.create_task(self._calibrate(), name="measure the speed of this machine")
         lost_machines = LostMachines(self._settings, self._database, self._claimant, self._hardware)
         clock = asyncio.get_running_loop().time
         shown = looked = -1e9
@@ -132,11 +134,16 @@ class WorkerLoop:
                     await asyncio.sleep(1)
                 await _wait(stopping, LOOK_SECONDS)
         finally:
-            preparing.cancel()
-            reconciling.cancel()
-            measuring.cancel()
-            await asyncio.gather(preparing, reconciling, measuring, trying, return_exceptions=True)
+            background = (preparing, reconciling, measuring, calibrating)
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, trying, return_exceptions=True)
             await self._stop()
+
+    async def _calibrate(self) -> None:
+        measured = await calibrate_when_idle(self._settings.home, lambda: not self._followed)
+        if measured is not None:
+            self._hardware = measured
 
     def _try_confinement(self) -> None:
         """Find out which sandbox this machine allows, before the first job needs it; the result is cached."""

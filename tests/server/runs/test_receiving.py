@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.shares import RUN_THREADS_PER_PERSON
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
@@ -75,6 +76,16 @@ def test_a_sent_run_has_a_project_a_page_and_a_place_in_the_list(ada: Browser, t
     assert _announce(ada, run_id).json()["next"] == 2
     assert ada.post(f"/api/jobs/{run_id}/shares").status_code == 201
     assert ada.get(f"/api/jobs/{run_id}/logs").status_code == 200
+
+
+def test_the_config_of_a_sent_training_counts_with_its_defaults(ada: Browser) -> None:
+    config = TrainConfig.model_validate({"data": {"train_path": "/text.txt"}})
+    written = config.model_dump(mode="json")
+    assert written["learning_rate"] is None
+    assert _announce(ada, str(uuid4()), config=written).status_code == 200
+    listed = ada.get("/api/runs", params={"column": ["learning_rate"]}).json()
+    (row,) = listed["sections"][0]["rows"]
+    assert row["cells"] == {"learning_rate": config.peak_learning_rate}
 
 
 def test_a_failed_run_says_why_and_a_gap_is_asked_for(ada: Browser, tmp_path: Path) -> None:

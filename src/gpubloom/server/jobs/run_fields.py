@@ -45,7 +45,8 @@ def _config_of(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "train":
         return flat_fields(config_as_it_acts(config))
     given = config.get("config") if kind == "run" else None
-    return flat_fields(given) if isinstance(given, Mapping) else {}
+    # As for a run in a folder: a config of the trainer counts with its defaults.
+    return flat_fields(config_as_it_acts(given)) if isinstance(given, Mapping) and given else {}
 
 
 def small(fields: Mapping[str, Any]) -> dict[str, Any]:
