@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime
 
 import pytest
@@ -177,13 +177,15 @@ def test_a_service_that_is_not_there_did_nothing(service: Plain) -> None:
 def test_times_of_a_service_whose_clock_is_wrong_are_told_by_ours(service: Plain) -> None:
     service.clock_ahead_seconds = 3600
 
-    async def difference() -> timedelta:
+    async def difference(zone: timezone | None) -> timedelta:
         async with opened(service.url) as http:
             await http.call("GET", "/launch")
-            said = datetime.fromtimestamp(service.now(), UTC)
+            said = datetime.fromtimestamp(service.now(), UTC).replace(tzinfo=zone)
             return http.by_our_clock(said) - datetime.now(UTC)
 
-    assert abs(asyncio.run(difference())) < timedelta(seconds=6)
+    # A moment without a time zone is in UTC.
+    for zone in (UTC, None):
+        assert abs(asyncio.run(difference(zone))) < timedelta(seconds=6)
 
 
 class Timeline:
