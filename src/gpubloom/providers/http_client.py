@@ -125,8 +125,10 @@ class ServiceHttp:
         await self._client.aclose()
 
     def by_our_clock(self, moment: datetime) -> datetime:
-        """A moment that the service named, as our clock counts: the two may differ by hours. It is in UTC where
-        it names no time zone."""
+        """A moment that the service named, as our clock counts: the two may differ by hours.
+
+        It is in UTC where it names no time zone.
+        """
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - self._ahead
 
     async def read(
