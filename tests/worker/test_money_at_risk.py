@@ -129,6 +129,29 @@ def test_the_owner_is_written_to_when_a_machine_cannot_be_terminated(simulation:
     assert [each.state for each in _rentals(simulation)] == ["ended"]
 
 
+def test_a_broken_machine_that_cannot_be_terminated_is_metered_and_told(simulation: Simulation) -> None:
+    simulation.switches_off = False
+    asyncio.run(simulation.follow(simulation.add_job(), until_rented=True))
+    _abandon(simulation)
+    # Its provider calls it unhealthy, and bills it all the same.
+    simulation.state = "lost"
+    [rental] = _rentals(simulation)
+    simulation.machine.installation.change(
+        rental, instance_id="s-0", state="lost", billed_from=simulation.began, billed_to=simulation.began
+    )
+    simulation.faults["cancel"] = Fault("unavailable", "The service is being repaired.")
+    for _ in range(5):
+        asyncio.run(simulation.reconcile())
+        simulation.advance(300)
+    [mail] = _mails(simulation)
+    assert "The service is being repaired." in mail
+    assert _rentals(simulation)[0].cost == pytest.approx(12.0)
+    simulation.faults.clear()
+    asyncio.run(simulation.reconcile())
+    [rental] = _rentals(simulation)
+    assert (rental.state, rental.cost) == ("ended", pytest.approx(15.0))
+
+
 def _abandon(simulation: Simulation) -> None:
     """Their jobs are over, and no worker was there to terminate the machines."""
     for rental in _rentals(simulation):

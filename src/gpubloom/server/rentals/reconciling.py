@@ -7,7 +7,7 @@ being launched right now has its job. No call is made inside a transaction.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -140,6 +140,8 @@ class _Account:
         self._database, self._user_id, self._ended = database, user_id, ended
         self._provider, self._installation, self._cloud = provider, installation, cloud
         self.problem: ProviderError | None = None
+        # Keys of machines that could not be terminated now.
+        self._still_billed: set[str] = set()
 
     async def terminate_unowned(self) -> None:
         """End what the service runs and no living job owns."""
@@ -162,9 +164,10 @@ class _Account:
                 await self._note(instance.key, found, was_ended=True, is_owned=is_owned)
             except ProviderError as problem:
                 self.problem = self.problem or problem
+                self._still_billed.add(instance.key)
                 if not is_owned:
-                    # It is still billed, also where no answer has told its id before.
-                    await self._note(instance.key, instance)
+                    # What is listed is billed, also if it is broken or no answer has told its id before.
+                    await self._note(instance.key, replace(instance, state="running"))
 
     async def _is_second(self, instance: Instance, instances: Sequence[Instance]) -> bool:
         """Whether a living job runs on another machine with the same key. A launch whose answer was lost, and
@@ -190,7 +193,7 @@ class _Account:
             ).all()
         for rental in rows:
             key = MachineKey.read(rental.key)
-            if key is not None and await self._is_owned(key):
+            if rental.key in self._still_billed or (key is not None and await self._is_owned(key)):
                 continue
             try:
                 found = rental.instance_id and await self._cloud.status(rental.instance_id)
