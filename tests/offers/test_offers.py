@@ -193,9 +193,19 @@ def test_what_a_service_says_it_has_not_is_not_offered() -> None:
 
 def test_several_gpus_cost_several_times_as_much_and_idle_ones_are_named() -> None:
     found = ask(Need.of(70, 4, gpus=4))
-    assert one(found, "modal", "H100").hourly.likely == pytest.approx(4 * 3.95 + 0.28, rel=0.01)
+    assert one(found, "modal", "H100").hourly.likely == pytest.approx(4 * (3.95 + 0.48), rel=0.01)
     eight = next(offer for offer in found.offers if (offer.provider, offer.gpus) == ("lambda", 8))
     assert "4 of the 8 GPUs would be idle and still billed." in eight.cautions
+
+
+def test_cores_and_memory_that_are_billed_besides_are_counted_for_each_gpu() -> None:
+    # A sandbox at Modal asks for cores and memory for each of its GPUs, and pays for them even if they idle.
+    hourly = {gpus: one(ask(Need.of(16, 1, gpus=gpus)), "modal", "H100").hourly for gpus in (1, 8)}
+    assert hourly[8].likely == pytest.approx(8 * hourly[1].likely)
+    [row] = [row for row in shipped_prices().rows if (row.provider, row.gpu) == ("modal", "H100")]
+    # Two cores and 4 GB at what Modal charges for sandboxes.
+    asked = 2 * 0.00003942 * 3600 + 4 * 0.00000672 * 3600
+    assert hourly[1].low >= row.hourly + asked - 0.005
 
 
 def test_a_region_costs_more_where_choosing_one_does() -> None:

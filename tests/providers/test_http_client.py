@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime
 
 import pytest
@@ -119,6 +119,34 @@ def test_an_answer_that_is_no_json_is_not_believed(service: Plain) -> None:
     assert "proxy" in str(fault)
 
 
+def test_a_firewall_before_the_service_says_nothing_about_the_key(service: Plain) -> None:
+    service.reply = Reply(403, b"<html>Sorry, you have been blocked</html>", content_type="text/html")
+    fault = asyncio.run(fault_of(service.url, "POST"))
+    assert (fault.kind, fault.uncertain) == ("unavailable", False)
+    assert "HTTP 403" in str(fault)
+
+
+@pytest.mark.parametrize(
+    "value", ["999999999", "9" * 400, "\N{SUPERSCRIPT TWO}", "Fri, 31 Dec 9999 00:00:00 GMT"]
+)
+def test_a_service_cannot_make_us_wait_for_ever(service: Plain, value: str) -> None:
+    service.reply = Reply(429, {}, (("Retry-After", value),))
+    after = asyncio.run(fault_of(service.url)).retry_after_seconds
+    assert after is None or after <= 3600
+
+
+def test_the_answer_to_a_launch_is_waited_for_longer(service: Plain) -> None:
+    service.fail_next("hang", calls="/launch")
+
+    async def seconds() -> str:
+        async with opened(service.url, timeout_seconds=0.1) as http:
+            with pytest.raises(Fault) as raised:
+                await http.call("POST", "/launch", launch=True)
+        return str(raised.value)
+
+    assert "within 0.4 seconds" in asyncio.run(seconds())
+
+
 def test_an_answer_of_another_form_is_a_fault_that_names_the_place(service: Plain) -> None:
     service.reply = Reply(200, {"items": [{"count": "none"}]})
 
@@ -149,13 +177,15 @@ def test_a_service_that_is_not_there_did_nothing(service: Plain) -> None:
 def test_times_of_a_service_whose_clock_is_wrong_are_told_by_ours(service: Plain) -> None:
     service.clock_ahead_seconds = 3600
 
-    async def difference() -> timedelta:
+    async def difference(zone: timezone | None) -> timedelta:
         async with opened(service.url) as http:
             await http.call("GET", "/launch")
-            said = datetime.fromtimestamp(service.now(), UTC)
+            said = datetime.fromtimestamp(service.now(), UTC).replace(tzinfo=zone)
             return http.by_our_clock(said) - datetime.now(UTC)
 
-    assert abs(asyncio.run(difference())) < timedelta(seconds=6)
+    # A moment without a time zone is in UTC.
+    for zone in (UTC, None):
+        assert abs(asyncio.run(difference(zone))) < timedelta(seconds=6)
 
 
 class Timeline:

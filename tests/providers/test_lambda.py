@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -214,6 +215,26 @@ def test_gpus_have_the_names_of_our_price_table(description: str, expected: obje
 )
 def test_every_state_has_a_meaning(status: str, state: InstanceState) -> None:
     assert state_of(status)[0] == state
+
+
+def test_a_machine_in_a_state_that_is_not_known_is_still_ours_to_end(
+    service: LambdaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with opened(service) as rented:
+            identifier = (await rented.submit(launch())).id
+            read = rented._http.read
+
+            async def renamed(method: str, path: str, *rest: Any, **options: Any) -> Any:
+                answer = await read(method, path, *rest, **options)
+                for machine in answer.data if path == "/api/v1/instances" else ():
+                    machine.status = "migrating"
+                return answer
+
+            monkeypatch.setattr(rented._http, "read", renamed)
+            assert [found.id for found in await rented.list()] == [identifier]
+
+    asyncio.run(story())
 
 
 def test_a_machine_boots_runs_and_is_taken_away() -> None:

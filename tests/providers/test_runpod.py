@@ -7,17 +7,19 @@ import asyncio
 import base64
 import gzip
 from collections.abc import Iterator
+from datetime import date
 from typing import Any
 
 import pytest
 
 from gpubloom.providers.cloud import ConsoleReader, Fault, InstanceState, Launch
 from gpubloom.providers.registry import provider_spec
-from gpubloom.providers.runpod.gpu_types import part_of_the_world, state_of
+from gpubloom.providers.runpod.gpu_types import GpuType, part_of_the_world, price_rows, state_of
 from gpubloom.providers.runpod.provider import RunPod, _explain
 from tests.errors import raises
 from tests.providers import launches
 from tests.providers.launches import ADDRESS, Account, until
+from tests.providers.services import machine
 from tests.providers.services.runpod_service import RunPodService
 from tests.providers.services.web import Clock, Trouble
 
@@ -58,13 +60,13 @@ def test_a_job_runs_in_its_own_pod_until_that_is_deleted(
         started = await rented.submit(launch())
         assert (started.key, started.hourly, started.region) == ("bloom-5f3c-a1", 0.74, "US-KS-2")
         assert started.billed_from is not None
-        machine = quick.instances[started.id].machine
-        until(lambda: (machine.folder / "told").exists())
-        assert (machine.folder / "told").read_text() == ADDRESS
+        container = quick.instances[started.id].machine
+        until(lambda: (container.folder / "told").exists())
+        assert (container.folder / "told").read_text() == ADDRESS
         assert (await rented.status(started.id)).state == "running"
         assert [found.id for found in await rented.list()] == [started.id]
         assert isinstance(rented, ConsoleReader)
-        until(lambda: "started\n" in machine.text)
+        until(lambda: "started\n" in container.text)
         assert "started" in await rented.console(started.id)
         await rented.cancel(started.id)
         assert (await rented.status(started.id)).state == "ended"
@@ -83,6 +85,15 @@ def test_a_pod_deletes_itself_when_its_job_has_ended(quick: RunPodService) -> No
     identifier = asyncio.run(submit(quick, launch(command=report + 'touch "$HOME/done"')))
     until(lambda: quick.instances[identifier].ended)
     assert [each.request.method for each in quick.calls(f"/v2/pods/{identifier}")] == ["DELETE"]
+
+
+def test_a_pod_deletes_itself_also_without_curl(
+    quick: RunPodService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(machine._STUBS, "curl", "#!/bin/sh\nexit 127\n")
+    report = 'echo "$(date +%s) start - running" >>"$BLOOM_REPORT"; '
+    identifier = asyncio.run(submit(quick, launch(command=report + "true")))
+    until(lambda: quick.instances[identifier].ended)
 
 
 def test_a_pod_at_its_longest_life_deletes_itself_while_its_job_runs(quick: RunPodService) -> None:
@@ -197,6 +208,28 @@ def test_prices_and_stock_come_from_the_catalogue(service: RunPodService) -> Non
     assert ("RTX A6000", 4, "asia") in found
     assert ("RTX A6000", 8, None) not in found
     assert not {"V100", "MI300X"} & {gpu for gpu, _, _ in found}
+
+
+def test_a_level_of_stock_that_is_not_known_is_stock() -> None:
+    kind = GpuType.model_validate(
+        {
+            "id": "NVIDIA L4",
+            "name": "L4",
+            "manufacturer": "NVIDIA",
+            "memory": 24,
+            "secure": True,
+            "price": {"secure": 0.49, "community": 0},
+            "maxCount": {"secure": 8, "community": 0},
+            "availability": "PLENTY",
+            "dataCenters": [
+                {"id": "US-1", "availability": "PLENTY"},
+                {"id": "US-2", "availability": "NONE"},
+                {"id": "US-3", "availability": "LOW"},
+            ],
+        }
+    )
+    assert kind.centers("us") == ["US-3", "US-1"]
+    assert [row.availability for row in price_rows({1: [kind]}, date(2026, 1, 1))] == ["immediate"] * 2
 
 
 def test_the_bill_is_runpods_own() -> None:

@@ -184,6 +184,18 @@ def test_a_cluster_that_its_cloud_took_away_is_lost(service: SkyService) -> None
     assert on_sky(service, calls) == ("lost", "lost")
 
 
+@pytest.mark.parametrize(("status", "state"), [("PENDING", "starting"), ("AUTOSTOPPING", "ended")])
+def test_a_cluster_that_waits_for_its_turn_or_ends_by_itself_is_not_lost(
+    service: SkyService, status: str, state: str
+) -> None:
+    async def calls(opened: SkyPilotProvider) -> str:
+        started = await opened.submit(launch())
+        (service.folder / "clusters" / started.key / "status").write_text(status)
+        return (await opened.status(started.id)).state
+
+    assert on_sky(service, calls) == state
+
+
 def test_what_runs_is_listed_and_ended_and_nothing_else_is_touched(service: SkyService) -> None:
     (service.folder / "clusters" / "somebodys-own").mkdir()
 

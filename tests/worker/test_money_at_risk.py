@@ -5,6 +5,7 @@ The machines cost 36 dollars an hour, one cent a second; a job is expected to co
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from email import message_from_bytes
 
 import pytest
@@ -128,6 +129,29 @@ def test_the_owner_is_written_to_when_a_machine_cannot_be_terminated(simulation:
     assert [each.state for each in _rentals(simulation)] == ["ended"]
 
 
+def test_a_broken_machine_that_cannot_be_terminated_is_metered_and_told(simulation: Simulation) -> None:
+    simulation.switches_off = False
+    asyncio.run(simulation.follow(simulation.add_job(), until_rented=True))
+    _abandon(simulation)
+    # Its provider calls it unhealthy, and bills it all the same.
+    simulation.state = "lost"
+    [rental] = _rentals(simulation)
+    simulation.machine.installation.change(
+        rental, instance_id="s-0", state="lost", billed_from=simulation.began, billed_to=simulation.began
+    )
+    simulation.faults["cancel"] = Fault("unavailable", "The service is being repaired.")
+    for _ in range(5):
+        asyncio.run(simulation.reconcile())
+        simulation.advance(300)
+    [mail] = _mails(simulation)
+    assert "The service is being repaired." in mail
+    assert _rentals(simulation)[0].cost == pytest.approx(12.0)
+    simulation.faults.clear()
+    asyncio.run(simulation.reconcile())
+    [rental] = _rentals(simulation)
+    assert (rental.state, rental.cost) == ("ended", pytest.approx(15.0))
+
+
 def _abandon(simulation: Simulation) -> None:
     """Their jobs are over, and no worker was there to terminate the machines."""
     for rental in _rentals(simulation):
@@ -156,6 +180,23 @@ def test_a_machine_that_cannot_be_terminated_does_not_keep_the_next_one_billed(
         "s-0": "running",
         "s-1": "ended",
     }
+
+
+def test_a_second_machine_of_a_running_job_is_terminated_and_the_first_goes_on(
+    simulation: Simulation,
+) -> None:
+    asyncio.run(simulation.follow(simulation.add_job(), until_rented=True))
+    first = simulation.machines["s-0"]
+    [rental] = _rentals(simulation)
+    simulation.machine.installation.change(rental, instance_id="s-0", state="running")
+    # Its launch timed out, and it appeared in the provider's list only later.
+    simulation.machines["s-1"] = replace(first)
+    asyncio.run(simulation.reconcile())
+    assert simulation.machines["s-1"].ends_at == 0
+    assert first.ends_at != 0
+    [rental] = _rentals(simulation)
+    assert (rental.instance_id, rental.state) == ("s-0", "running")
+    assert "rental.orphan_ended" in simulation.machine.installation.actions()
 
 
 def test_nonsense_from_one_account_keeps_no_machine_of_another_billed(

@@ -277,7 +277,7 @@ def _table(offers: "tuple[Offer, ...]") -> "Table":
             f"{offer.gpus}× {offer.gpu}" if offer.gpus > 1 else offer.gpu,
             _BILLING[offer.kind],
             f"{offer.hourly.likely:.2f}{mark}",
-            f"{offer.hours.likely:,.1f}",
+            f"{offer.hours.likely:,.{1 if offer.hours.likely >= 1 else 2}f}",
             _dollars(total.likely),
             *([_dollars(total.likely if offer.credit is None else offer.credit.to_pay.likely)] * has_credit),
             f"{_dollars(total.low)}–{_dollars(total.high)}",

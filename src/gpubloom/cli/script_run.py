@@ -30,7 +30,8 @@ def run_script(
     provider: Annotated[
         str,
         typer.Option(
-            help="Provider name, `local` for the machine of the server, or `auto` for the best offer."
+            help="Provider name, `local` for the machine of the server, or `auto`: the machine of the server "
+            "if it can run the job or no provider is connected, otherwise the best offer."
         ),
     ] = "auto",
     gpu: Annotated[str | None, typer.Option(help="GPU type, such as A10.")] = None,

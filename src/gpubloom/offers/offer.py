@@ -81,7 +81,7 @@ def estimate(
     relaunches = hours.each(lambda value: _relaunches(value, facts.longest_hours))
     # Half of what lies between two checkpoints is done again, on average.
     hours = hours + relaunches * min(need.checkpoint_minutes / 120, (facts.longest_hours or 1) / 2)
-    hourly = row.hourly_span * machines + facts.cpu_and_memory_hourly.span
+    hourly = (row.hourly_span + facts.cpu_and_memory_hourly.span * row.gpus) * machines
     if in_region:
         hourly = hourly * facts.region_factor.span
     starts = start * (relaunches + Span.of(1))

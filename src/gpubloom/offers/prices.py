@@ -169,7 +169,7 @@ class ProviderFacts(_Entry):
     egress_gb: Three
     cpu_and_memory_hourly: Three = Field(
         Three(low=0, likely=0, high=0),
-        description="Hourly price of CPU cores and memory, if they are billed separately.",
+        description="Hourly price of CPU cores and memory beside each GPU, if they are billed separately.",
     )
     longest_hours: Amount | None = Field(None, description="Time limit of one run, in hours.")
     most_gpus: int | None = Field(

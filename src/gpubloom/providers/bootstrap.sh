@@ -69,7 +69,9 @@ send() {
 import urllib.request
 request = urllib.request.Request(
     open("report-address").read().strip(), data=open("report.part", "rb").read(), method="PUT",
-    headers={"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream"},
+    headers={
+        "x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream", "User-Agent": "gpubloom",
+    },
 )
 urllib.request.urlopen(request, timeout=20)
 PYTHON
@@ -425,13 +427,13 @@ end() {
   # Without our folder, the machine is no longer ours.
   [ -e started ] || exit 0
   if [ "$ends" = power_off ]; then exec shutdown -P now; fi
-  # For an image without curl.
+  # For an image without curl. RunPod's API refuses requests that name Python's own library.
   cat >delete_pod.py <<'PYTHON'
 import os
 import urllib.request
 request = urllib.request.Request(
     "%s/v2/pods/%s" % (os.environ["API"], os.environ["RUNPOD_POD_ID"]), method="DELETE",
-    headers={"Authorization": "Bearer " + os.environ["RUNPOD_API_KEY"]},
+    headers={"Authorization": "Bearer " + os.environ["RUNPOD_API_KEY"], "User-Agent": "gpubloom"},
 )
 urllib.request.urlopen(request, timeout=30)
 PYTHON

@@ -16,18 +16,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 from pydantic import TypeAdapter, ValidationError
 
+import gpubloom
 from gpubloom.egress import EgressRefused, Policy
 from gpubloom.egress.clients import async_client
 from gpubloom.providers.cloud import CloudProvider, Fault, FaultKind
 from gpubloom.providers.registry import ProviderSpec
 
 TIMEOUT_SECONDS = 30.0
+# A launch that is given up may still be carried out, so its answer is waited for longer.
+_LAUNCH_FACTOR = 4
+# A service that says to come back later than this is asked sooner: its machines may be billed meanwhile.
+_LONGEST_RETRY_AFTER = 3600.0
 _LONGEST_REMARK = 300
 _EVENT_SECONDS = 1.5
 _MOST_EVENTS = 5_000
@@ -102,7 +108,12 @@ class ServiceHttp:
         self._client = async_client(
             Policy.of_operator(address),
             base_url=address.rstrip("/"),
-            headers={"Authorization": f"Bearer {key}", "Accept": "application/json"},
+            # Services behind Cloudflare refuse the names of common HTTP libraries.
+            headers={
+                "Authorization": f"Bearer {key}",
+                "Accept": "application/json",
+                "User-Agent": f"gpubloom/{gpubloom.__version__}",
+            },
             timeout=timeout_seconds,
             follow_redirects=False,
         )
@@ -114,8 +125,11 @@ class ServiceHttp:
         await self._client.aclose()
 
     def by_our_clock(self, moment: datetime) -> datetime:
-        """A moment that the service named, as our clock counts: the two may differ by hours."""
-        return moment - self._ahead
+        """A moment that the service named, as our clock counts: the two may differ by hours.
+
+        It is in UTC where it names no time zone.
+        """
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - self._ahead
 
     async def read(
         self, method: str, path: str, answer: type[Detected], *, query: Mapping[str, str | int] | None = None
@@ -146,14 +160,15 @@ class ServiceHttp:
         """The decoded answer, None where it is empty. `hide`: further secrets that the request holds."""
         await self.rate_limit.turn(launch=launch)
         repeatable = method != "POST"
+        seconds = self._timeout_seconds * (_LAUNCH_FACTOR if launch else 1)
         try:
-            response = await self._client.request(method, path, json=body, params=query)
+            response = await self._client.request(method, path, json=body, params=query, timeout=seconds)
         except EgressRefused as refused:
             fault = Fault("refused", f"{self.title} cannot be called: {refused}")
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
             fault = Fault("unavailable", f"{self.title} cannot be reached from this server.")
         except httpx2.TimeoutException:
-            sentence = f"{self.title} did not answer within {self._timeout_seconds:g} seconds."
+            sentence = f"{self.title} did not answer within {seconds:g} seconds."
             fault = Fault("timed_out", sentence, uncertain=not repeatable)
         except httpx2.HTTPError:
             sentence = f"The connection to {self.title} broke before the response arrived."
@@ -202,14 +217,15 @@ class ServiceHttp:
                 found = response.json()
             except (json.JSONDecodeError, UnicodeDecodeError):
                 readable = False
-        if not response.is_success:
+        # A firewall before the service says 403 in words of its own: the service never saw the key.
+        if not response.is_success and (readable or response.status_code != HTTPStatus.FORBIDDEN):
             raise self._fault(response, found, secrets, repeatable)
         if not readable:
             sentence = (
-                f"{self.title} sent a response that is not JSON. Check whether a proxy between this server "
-                f"and {self.title} changes responses."
+                f"{self.title} sent a response that is not JSON (HTTP {response.status_code}). Check whether "
+                f"a proxy between this server and {self.title} changes responses."
             )
-            raise Fault("unavailable", sentence, uncertain=not repeatable)
+            raise Fault("unavailable", sentence, uncertain=response.is_success and not repeatable)
         return found
 
     def _compare_clocks(self, response: httpx2.Response) -> None:
@@ -236,10 +252,13 @@ class ServiceHttp:
         value = response.headers.get("retry-after")
         if value is None:
             return None
-        if value.strip().isdigit():
-            return float(value)
+        if re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
+            return min(float(value), _LONGEST_RETRY_AFTER)
         moment = _http_date(value)
-        return None if moment is None else max(0.0, (self.by_our_clock(moment) - self._now()).total_seconds())
+        if moment is None:
+            return None
+        seconds = (self.by_our_clock(moment) - self._now()).total_seconds()
+        return min(max(0.0, seconds), _LONGEST_RETRY_AFTER)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,8 @@ if address.startswith("volume:"):
     address = mounted + address[len("volume:"):]
 for pause in (1, 2, 4, 8, 15, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 0):
     try:
-        content = urllib.request.urlopen(address, timeout=60).read()
+        request = urllib.request.Request(address, headers={{"User-Agent": "gpubloom"}})
+        content = urllib.request.urlopen(request, timeout=60).read()
         break
     except OSError as problem:
         code = getattr(problem, "code", 500)
@@ -108,7 +109,8 @@ class SentBundle:
         """For a shell: starts the job, given BLOOM_START. It holds no address: process lists show none."""
         program = (
             "import hashlib,os,urllib.request as u;"
-            "s=u.urlopen(os.environ['BLOOM_START'],timeout=60).read();"
+            "r=u.Request(os.environ['BLOOM_START'],headers={'User-Agent':'gpubloom'});"
+            "s=u.urlopen(r,timeout=60).read();"
             f"assert hashlib.sha256(s).hexdigest()=='{self.sha256}','The start script was changed.';"
             "exec(s)"
         )

@@ -18,7 +18,10 @@ ASKED_AGAIN_AFTER = timedelta(minutes=5)
 # Faults after which the same offer may work later.
 _MAY_WORK_LATER = {"no_capacity", "lost"}
 # Faults after which another offer may work. Others, such as a missing secret, would meet the job everywhere.
-_ANOTHER_OFFER_HELPS = {"quota", "bad_credentials", "refused", "agent_silent", "gone", *_MAY_WORK_LATER}
+_ANOTHER_OFFER_HELPS = {
+    *("quota", "bad_credentials", "inactive_account", "refused", "agent_silent", "gone"),
+    *_MAY_WORK_LATER,
+}
 
 
 def has_next_offer(job: TrainingJob, at: datetime) -> bool:

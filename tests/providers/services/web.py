@@ -254,6 +254,9 @@ class WebService:
 
     def serve(self, request: Request) -> Reply | None:
         """None: the connection breaks."""
+        if request.headers.get("user-agent", "").lower().startswith("python"):
+            # As Cloudflare does before such services.
+            return Reply(403, b"error code: 1010", content_type="text/plain")
         with self._lock:
             self._boot_what_is_due()
             trouble = self._trouble_for(request)

@@ -347,11 +347,26 @@ def test_what_this_machine_lacks_is_said_beforehand(ada: Browser) -> None:
 @on_sqlite
 def test_a_service_that_is_not_connected_is_refused_with_what_to_do(ada: Browser) -> None:
     script = "import torch\nmodel = torch.nn.Linear(8, 8).cuda()\n"
-    for provider in ("lambda", None):
-        problem = refused(ada, code=script, provider=provider)
-        assert problem["errors"][0]["field"] in {"provider", "offer", "offer.provider"}
+    problem = refused(ada, code=script, provider="lambda")
+    assert problem["errors"][0]["field"] in {"provider", "offer", "offer.provider"}
+    # A GPU that was named cannot be had here.
+    problem = refused(ada, code=script, provider=None, constraints={"gpus": ["A10"]})
+    assert problem["errors"][0]["code"] == "not_connected"
     offer = {"provider": "lambda", "gpu": "A10", "gpus": 1}
     assert refused(ada, code=script, provider=None, offer=offer)["errors"]
+
+
+@on_sqlite
+def test_without_a_connected_provider_a_job_runs_on_the_machine_of_the_server(
+    installation: Installation, ada: Browser
+) -> None:
+    script = "import torch\nmodel = torch.nn.Linear(8, 8).cuda()\n"
+    started = submit(ada, code=script, provider=None)
+    job = installation.get(TrainingJob, UUID(started["job_id"]))
+    assert job is not None
+    assert (job.target, job.gpus) == ("local", 0)
+    assert started["reasons"][0].startswith("No provider is connected")
+    assert "runs on the CPU" in started["reasons"][1]
 
 
 @on_sqlite

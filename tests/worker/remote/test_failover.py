@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from gpubloom.providers.cloud import Fault
+from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.worker.failover import take_next_offer
 from tests.worker.remote.renter import Renter
 
 pytest.importorskip("obstore")
@@ -31,6 +33,15 @@ def test_without_capacity_the_job_takes_the_next_offer_within_its_budget(renter:
     assert chain[1][:3] == (2, "A100", "ended")
     # The first may have a machine later.
     assert [offer["gpu"] for offer in job.failover or []] == ["T4"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "helps"), [("inactive_account", True), ("quota", True), ("secret_missing", False)]
+)
+def test_an_account_that_cannot_rent_leads_to_the_next_offer(kind: str, helps: bool) -> None:
+    job = TrainingJob(offer={"gpu": "T4"}, target="toy", failover=[{"gpu": "A100", "target": "other"}])
+    assert take_next_offer(job, kind, now()) == helps
+    assert job.target == ("other" if helps else "toy")
 
 
 @pytest.mark.long

@@ -24,6 +24,8 @@ VOLUME_VARIABLE = "BLOOM_VOLUME"
 _SECONDS = 60.0
 _SYNC_SECONDS = 300.0
 _CHUNK_BYTES = 1 << 20
+# A store behind Cloudflare, such as a server with a public address, refuses the name of Python's own library.
+_USER_AGENT = "gpubloom"
 # Answers that say "later" rather than "no".
 _LATER = {408, 425, 429}
 
@@ -87,6 +89,7 @@ class HttpLink:
     def _open(self, request: urllib.request.Request) -> Any:
         if request.type not in {"http", "https"}:
             raise Rejected("the address does not use http or https")
+        request.add_header("User-Agent", _USER_AGENT)
         try:
             return urllib.request.urlopen(request, timeout=self._seconds)  # noqa: S310 - checked above
         except urllib.error.HTTPError as problem:

@@ -26,7 +26,8 @@ _STATES: dict[str, tuple[InstanceState, str]] = {
     "terminated": ("ended", "The machine was terminated."),
     "preempted": ("lost", "Lambda preempted the machine."),
 }
-BILLED = {"booting", "active", "unhealthy"}
+# In every other state, also in one that is not known here, a machine is billed.
+NOT_BILLED = {"terminating", "terminated", "preempted"}
 
 
 class Answer(BaseModel, Generic[Content]):

@@ -24,7 +24,7 @@ from gpubloom.providers.cloud import (
 from gpubloom.providers.cloud_init import user_data_script
 from gpubloom.providers.http_client import HttpProviderSpec, ServiceHttp
 from gpubloom.providers.lambda_cloud.machine_types import (
-    BILLED,
+    NOT_BILLED,
     Answer,
     Launched,
     Machine,
@@ -122,7 +122,7 @@ class LambdaCloud:
             await self._http.call("POST", "/api/v1/instance-operations/terminate", body=body)
 
     async def list(self) -> list[Instance]:
-        return [_instance(machine) for machine in await self._machines() if machine.status in BILLED]
+        return [_instance(machine) for machine in await self._machines() if machine.status not in NOT_BILLED]
 
     async def close(self) -> None:
         await self._http.close()

@@ -2,22 +2,16 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Generic, TypeVar
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from gpubloom.providers.cloud import InstanceState
 
 Item = TypeVar("Item")
 
-
-def _in_utc(moment: datetime) -> datetime:
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-Moment = Annotated[datetime, AfterValidator(_in_utc)]
 
 _NY2, _CA1, _AMS1 = "East Coast (NY2)", "West Coast (CA1)", "Europe (AMS1)"
 _PARTS = {_NY2: "us", _CA1: "us", _AMS1: "eu"}
@@ -62,8 +56,8 @@ class Machine(_ResponseBody):
     region: str
     # US dollars an hour, of the machine without its disk.
     usage_rate: float | None = None
-    dt_created: Moment
-    dt_deleted: Moment | None = None
+    dt_created: datetime
+    dt_deleted: datetime | None = None
 
     @property
     def ours(self) -> bool:
@@ -89,7 +83,7 @@ class Changed(_ResponseBody):
 class Script(_ResponseBody):
     id: str
     name: str
-    dt_created: Moment
+    dt_created: datetime
 
     @property
     def ours(self) -> bool:

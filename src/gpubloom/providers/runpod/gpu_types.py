@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -52,7 +51,7 @@ class GpuType(_Answer):
     secure: bool
     price: ByCloud
     max_count: ByCloud
-    availability: Literal["NONE", "LOW", "MEDIUM", "HIGH"] = "NONE"
+    availability: str = "NONE"
     data_centers: list[Stock] = []
 
     @property
@@ -66,13 +65,15 @@ class GpuType(_Answer):
 
     def centers(self, region: str | None = None) -> list[str]:
         """Data centers with stock, the fullest first; `region`: a data center, or a part of the world."""
+        # A level that is not known here is stock all the same.
         levels = {"HIGH": 0, "MEDIUM": 1, "LOW": 2}
         found = [
             center
             for center in self.data_centers
-            if center.availability in levels and region in (None, center.id, part_of_the_world(center.id))
+            if center.availability != "NONE" and region in (None, center.id, part_of_the_world(center.id))
         ]
-        return [center.id for center in sorted(found, key=lambda center: levels[center.availability])]
+        found.sort(key=lambda center: levels.get(center.availability, len(levels)))
+        return [center.id for center in found]
 
 
 class GpuTypes(_Answer):

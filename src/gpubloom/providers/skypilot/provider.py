@@ -253,8 +253,10 @@ def _state(cluster: Mapping[str, Any], job: str | None) -> tuple[str, str]:
             # The machine goes within a minute or two, or at once when it is ended.
             return "ended", f"The command ended: {job}."
         return "running", ""
-    if cluster["status"] == "INIT" and not cluster["unhealthy"]:
+    if cluster["status"] == "PENDING" or (cluster["status"] == "INIT" and not cluster["unhealthy"]):
         return "starting", cluster["detail"]
+    if cluster["status"] == "AUTOSTOPPING":
+        return "ended", "The command ended. The machine is being terminated."
     return "lost", cluster["detail"] or "The cloud provider stopped the machine."
 
 

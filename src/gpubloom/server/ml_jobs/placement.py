@@ -1,7 +1,7 @@
 """Where a script job runs: on the server's machine or on a rented machine, and the reasons."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -23,8 +23,9 @@ from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.provider_credits import remaining_credits
 
 _FREE = Span.of(0.0)
-_MOST_TRIED = 12
 _GIGABYTE = 1 << 30
+# Why nothing can be rented from a provider that the user has not set up.
+_NOT_SET_UP = {"not_connected", "provider_unavailable"}
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
     refusals: dict[str, InvalidInput] = {}
     without_store: Placement | None = None
     for offer in able:
-        if offer.provider in refusals or len(refusals) == _MOST_TRIED:
+        if offer.provider in refusals:
             continue
         wanted = {name: getattr(offer, name) for name in OfferTaken.model_fields}
         try:
@@ -177,11 +178,18 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
     first = next(iter(refusals.values()))
     if request.body.provider is not None:
         raise first
+    if not request.body.constraints.gpus and _codes(refusals.values()) <= _NOT_SET_UP:
+        here = _here(request)
+        return replace(here, reasons=("No provider is connected, so no GPU can be rented.", *here.reasons))
     raise InvalidInput.for_field(
         "provider",
         f"{first.detail} Connect a provider under Providers, or choose the provider `local`.",
         code=first.errors[0].code if first.errors else first.code,
     )
+
+
+def _codes(refusals: Iterable[InvalidInput]) -> set[str]:
+    return {error.code for refusal in refusals for error in refusal.errors}
 
 
 async def _take(

@@ -43,6 +43,8 @@ def note_instance(rental: Rental, instance: Instance, at: datetime) -> None:
         rental.billed_from = at
     if instance.state in {"ended", "lost"}:
         rental.billed_to = instance.billed_to or rental.billed_to or at
+    else:
+        rental.billed_to = None
     meter(rental, at)
 
 

@@ -7,7 +7,7 @@ being launched right now has its job. No call is made inside a transaction.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -140,12 +140,18 @@ class _Account:
         self._database, self._user_id, self._ended = database, user_id, ended
         self._provider, self._installation, self._cloud = provider, installation, cloud
         self.problem: ProviderError | None = None
+        # Keys of machines that could not be terminated now.
+        self._still_billed: set[str] = set()
 
     async def terminate_unowned(self) -> None:
         """End what the service runs and no living job owns."""
-        for instance in await self._cloud.list():
+        instances = await self._cloud.list()
+        for instance in instances:
             key = MachineKey.read(instance.key)
-            if key is None or key.installation != self._installation or await self._is_owned(key):
+            if key is None or key.installation != self._installation:
+                continue
+            is_owned = await self._is_owned(key)
+            if is_owned and not await self._is_second(instance, instances):
                 continue
             try:
                 await self._cloud.cancel(instance.id)
@@ -153,11 +159,25 @@ class _Account:
                     "terminated a machine that no job owns", provider=self._provider, key=instance.key
                 )
                 self._ended.append(Ended(self._provider, instance.key, instance.id))
-                await self._note(instance.key, await self._cloud.status(instance.id), was_ended=True)
+                # The row of a living job tells of its own machine.
+                found = None if is_owned else await self._cloud.status(instance.id)
+                await self._note(instance.key, found, was_ended=True, is_owned=is_owned)
             except ProviderError as problem:
                 self.problem = self.problem or problem
-                # It is still billed, also where no answer has told its id before.
-                await self._note(instance.key, instance)
+                self._still_billed.add(instance.key)
+                if not is_owned:
+                    # What is listed is billed, also if it is broken or no answer has told its id before.
+                    await self._note(instance.key, replace(instance, state="running"))
+
+    async def _is_second(self, instance: Instance, instances: Sequence[Instance]) -> bool:
+        """Whether a living job runs on another machine with the same key. A launch whose answer was lost, and
+        that the provider did not list for a while, was repeated."""
+        same = {each.id for each in instances if each.key == instance.key}
+        if len(same) == 1:
+            return False
+        async with self._database.read() as session:
+            own = await session.scalar(select(Rental.instance_id).where(Rental.key == instance.key))
+        return own in same and own != instance.id
 
     async def record_ended(self) -> None:
         """Record instances that the provider ended while no worker followed them."""
@@ -173,7 +193,7 @@ class _Account:
             ).all()
         for rental in rows:
             key = MachineKey.read(rental.key)
-            if key is not None and await self._is_owned(key):
+            if rental.key in self._still_billed or (key is not None and await self._is_owned(key)):
                 continue
             try:
                 found = rental.instance_id and await self._cloud.status(rental.instance_id)
@@ -222,13 +242,15 @@ class _Account:
         async with self._database.read() as session:
             return await is_owned(session, key)
 
-    async def _note(self, key: str, instance: Instance | None, *, was_ended: bool = False) -> None:
+    async def _note(
+        self, key: str, instance: Instance | None, *, was_ended: bool = False, is_owned: bool = False
+    ) -> None:
         async with self._database.write() as session:
             rental = await session.scalar(select(Rental).where(Rental.key == key).with_for_update())
             at = await read_database_time(session)
             if rental is not None and instance is not None:
                 note_instance(rental, by_database_clock(instance, at), at)
-            elif rental is not None:
+            elif rental is not None and not is_owned:
                 end_rental(rental, at, "No machine was rented.")
             if was_ended:
                 record(session, SYSTEM, "rental.orphan_ended", f"rental:{key}", provider=self._provider)

@@ -20,6 +20,8 @@ FOLDER = pathlib.Path(os.environ["FAKE_SKY"])
 class Status(enum.Enum):
     INIT = "INIT"
     UP = "UP"
+    AUTOSTOPPING = "AUTOSTOPPING"
+    PENDING = "PENDING"
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -152,10 +154,11 @@ def status(cluster_names, refresh):
     for machine in sorted((FOLDER / "clusters").iterdir()):
         if cluster_names is None or machine.name in cluster_names:
             unhealthy = (machine / "unhealthy").exists()
+            shown = machine / "status"
             found.append(
                 {
                     "name": machine.name,
-                    "status": "INIT" if unhealthy else "UP",
+                    "status": "INIT" if unhealthy else shown.read_text() if shown.exists() else "UP",
                     "init_kind": "unhealthy" if unhealthy else None,
                     "init_status_reason": "The node is gone." if unhealthy else None,
                     "launched_at": int(machine.stat().st_ctime),
