@@ -22,6 +22,8 @@ import { useCurrentUser } from "@/shell/session";
 import { countText, durationText, metricText, modelSizeText, moneyText, numberOf } from "@/text/numbers";
 
 const RECENT_PROJECTS = 6;
+const recentQuery = jobsQuery({ limit: 5 });
+const runningQuery = jobsQuery({ status: ["running", "provisioning", "pausing", "cancelling"], limit: 6 });
 
 /** A figure that could not be fetched is a dash, while the page around it goes on. */
 function figure<T>(query: { data: T | undefined; isError: boolean }, read: (data: T) => string | number) {
@@ -35,6 +37,8 @@ export function DashboardPage() {
   const projects = useQuery(projectsQuery({ limit: RECENT_PROJECTS }));
   const totals = useQuery(totalsQuery);
   const spending = useQuery(spendingQuery);
+  const running = useQuery(runningQuery);
+  const recent = useQuery(recentQuery);
   const hasProjects = projects.data !== undefined && projects.data.total > 0;
 
   return (
@@ -65,10 +69,11 @@ export function DashboardPage() {
           ...(spending.data && spending.data.total > 0 ? [{ name: "Spent this month", value: moneyText(spending.data.this_month), unit: spending.data.hourly_now > 0 ? `${moneyText(spending.data.hourly_now)} per hour now` : undefined }] : []),
         ]}
       />
-      <RunningNow />
-      <RecentJobs />
+      <RunningNow jobs={running.data?.items ?? []} />
+      <RecentJobs jobs={recent.data?.items ?? []} />
       <div className="mt-5">
-        <Loaded query={projects} skeleton={<SkeletonCards className="h-32" />}>
+        {/* Jobs stand above projects: shown before them, projects would jump down. */}
+        <Loaded query={running.isLoading || recent.isLoading ? { ...projects, data: undefined, error: null } : projects} skeleton={<SkeletonCards className="h-32" />}>
           {({ items, total }) =>
             total === 0 ? (
               <GettingStarted />
@@ -159,7 +164,7 @@ function ProjectCard({ project }: { project: Project }) {
         <span className="min-w-0 truncate text-lg font-[590]">{project.name}</span>
         {project.modelSize !== null && <span className="shrink-0 text-lg font-[600] tracking-[-0.01em]">{modelSizeText(project.modelSize)}</span>}
       </div>
-      <p className="mt-1 line-clamp-2 min-h-10 break-words text-dim">{project.description}</p>
+      <p className="mt-1 line-clamp-2 min-h-10 wrap-anywhere text-dim">{project.description}</p>
       <div className="mt-3 flex items-center justify-between gap-3 text-xs text-faint">
         {project.modelArchitecture ? <Badge>{architectureName(project.modelArchitecture)}</Badge> : <span />}
         <span>
@@ -170,13 +175,9 @@ function ProjectCard({ project }: { project: Project }) {
   );
 }
 
-const RECENT_JOBS = 5;
-
 /** The newest jobs. Absent until there is one. */
-function RecentJobs() {
-  const jobs = useQuery(jobsQuery({ limit: RECENT_JOBS }));
-  const items = jobs.data?.items ?? [];
-  if (items.length === 0) return null;
+function RecentJobs({ jobs }: { jobs: JobListItem[] }) {
+  if (jobs.length === 0) return null;
   return (
     <Card className="mt-5">
       <CardHeader title="Recent jobs">
@@ -184,25 +185,21 @@ function RecentJobs() {
           All training jobs
         </Link>
       </CardHeader>
-      <JobTable label="Recent jobs" jobs={items} />
+      <JobTable label="Recent jobs" jobs={jobs} />
     </Card>
   );
 }
 
-const MOST = 6;
-
 /** Jobs that are under way, with their progress. Absent when there are none. */
-function RunningNow() {
-  const jobs = useQuery(jobsQuery({ status: ["running", "provisioning", "pausing", "cancelling"], limit: MOST }));
-  const items = jobs.data?.items ?? [];
-  if (items.length === 0) return null;
+function RunningNow({ jobs }: { jobs: JobListItem[] }) {
+  if (jobs.length === 0) return null;
   return (
     <section aria-labelledby="running-now" className="mt-5">
       <h2 id="running-now" className="mb-2.5 text-[13px] font-[590]">
         Running now
       </h2>
       <div className="grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">
-        {items.map((job) => (
+        {jobs.map((job) => (
           <RunningJob key={job.id} job={job} />
         ))}
       </div>
