@@ -22,8 +22,6 @@ import { useCurrentUser } from "@/shell/session";
 import { countText, durationText, metricText, modelSizeText, moneyText, numberOf } from "@/text/numbers";
 
 const RECENT_PROJECTS = 6;
-const recentQuery = jobsQuery({ limit: 5 });
-const runningQuery = jobsQuery({ status: ["running", "provisioning", "pausing", "cancelling"], limit: 6 });
 
 /** A figure that could not be fetched is a dash, while the page around it goes on. */
 function figure<T>(query: { data: T | undefined; isError: boolean }, read: (data: T) => string | number) {
@@ -37,8 +35,6 @@ export function DashboardPage() {
   const projects = useQuery(projectsQuery({ limit: RECENT_PROJECTS }));
   const totals = useQuery(totalsQuery);
   const spending = useQuery(spendingQuery);
-  const running = useQuery(runningQuery);
-  const recent = useQuery(recentQuery);
   const hasProjects = projects.data !== undefined && projects.data.total > 0;
 
   return (
@@ -69,11 +65,10 @@ export function DashboardPage() {
           ...(spending.data && spending.data.total > 0 ? [{ name: "Spent this month", value: moneyText(spending.data.this_month), unit: spending.data.hourly_now > 0 ? `${moneyText(spending.data.hourly_now)} per hour now` : undefined }] : []),
         ]}
       />
-      <RunningNow jobs={running.data?.items ?? []} />
-      <RecentJobs jobs={recent.data?.items ?? []} />
+      <RunningNow />
+      <RecentJobs />
       <div className="mt-5">
-        {/* Jobs stand above projects: shown before them, projects would jump down. */}
-        <Loaded query={running.isLoading || recent.isLoading ? { ...projects, data: undefined, error: null } : projects} skeleton={<SkeletonCards className="h-32" />}>
+        <Loaded query={projects} skeleton={<SkeletonCards className="h-32" />}>
           {({ items, total }) =>
             total === 0 ? (
               <GettingStarted />
@@ -175,9 +170,13 @@ function ProjectCard({ project }: { project: Project }) {
   );
 }
 
+const RECENT_JOBS = 5;
+
 /** The newest jobs. Absent until there is one. */
-function RecentJobs({ jobs }: { jobs: JobListItem[] }) {
-  if (jobs.length === 0) return null;
+function RecentJobs() {
+  const jobs = useQuery(jobsQuery({ limit: RECENT_JOBS }));
+  const items = jobs.data?.items ?? [];
+  if (items.length === 0) return null;
   return (
     <Card className="mt-5">
       <CardHeader title="Recent jobs">
@@ -185,21 +184,25 @@ function RecentJobs({ jobs }: { jobs: JobListItem[] }) {
           All training jobs
         </Link>
       </CardHeader>
-      <JobTable label="Recent jobs" jobs={jobs} />
+      <JobTable label="Recent jobs" jobs={items} />
     </Card>
   );
 }
 
+const MOST = 6;
+
 /** Jobs that are under way, with their progress. Absent when there are none. */
-function RunningNow({ jobs }: { jobs: JobListItem[] }) {
-  if (jobs.length === 0) return null;
+function RunningNow() {
+  const jobs = useQuery(jobsQuery({ status: ["running", "provisioning", "pausing", "cancelling"], limit: MOST }));
+  const items = jobs.data?.items ?? [];
+  if (items.length === 0) return null;
   return (
     <section aria-labelledby="running-now" className="mt-5">
       <h2 id="running-now" className="mb-2.5 text-[13px] font-[590]">
         Running now
       </h2>
       <div className="grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">
-        {jobs.map((job) => (
+        {items.map((job) => (
           <RunningJob key={job.id} job={job} />
         ))}
       </div>
