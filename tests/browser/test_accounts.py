@@ -114,6 +114,31 @@ def _agree(page: Page) -> None:
     page.get_by_role("button", name="ada", exact=True).click()
 
 
+def test_what_was_typed_stays_when_the_other_tab_is_chosen(new_page: NewPage, server: LiveServer) -> None:
+    page = new_page()
+    set_up(page, server)
+    page.context.clear_cookies()
+    page.goto("/auth")
+    page.get_by_label("Email").fill("grace@example.org")
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_role("tab", name="Sign up").click()
+    expect(page.get_by_label("Email")).to_have_value("grace@example.org")
+    page.get_by_label("Name").fill("Grace Hopper")
+    page.get_by_role("tab", name="Sign in").click()
+    expect(page.get_by_label("Password", exact=True)).to_have_value(PASSWORD)
+    page.get_by_role("tab", name="Sign up").click()
+    expect(page.get_by_label("Name")).to_have_value("Grace Hopper")
+
+
+def test_a_sign_in_that_expired_offers_to_start_again_only(new_page: NewPage, server: LiveServer) -> None:
+    page = new_page()
+    page.goto("/auth/second-factor")
+    expect(page.get_by_role("alert")).to_contain_text("expired")
+    expect(page.get_by_role("button", name="Try again")).to_have_count(0)
+    page.get_by_role("link", name="Back to sign in").click()
+    page.wait_for_url("**/auth")
+
+
 @pytest.mark.long
 @EVERY_SIZE
 def test_a_picture_is_added_shown_and_removed(

@@ -5,11 +5,15 @@ import re
 
 import pytest
 from playwright.sync_api import Page, expect
+from sqlalchemy import select
 
 import gpubloom
+from gpubloom.server.accounts.tables import User
 from tests.browser.conftest import PHONE, ROOT, STATIC, Motion, NewPage, flaws_on_every_screen
 from tests.browser.people import create_project, set_up
 from tests.live_server import LiveServer
+from tests.server.installation import Installation
+from tests.server.jobs.recorded import add_checkpoint, add_job, add_project
 
 STRANGERS = (
     "/",
@@ -63,6 +67,37 @@ def test_no_page_has_an_accessibility_violation(new_page: NewPage, own_server: L
     findings += _findings(page, project)
     findings += _findings(page, f"{project}/jobs/new")
     assert findings == []
+
+
+@pytest.mark.long
+def test_names_without_a_space_make_no_page_wider_than_the_screen(
+    new_page: NewPage, own_server: LiveServer
+) -> None:
+    name = "W" * 116
+    page = new_page()
+    email = set_up(page, own_server, name="A" * 100)
+    home = own_server.home
+    installation = Installation(home, f"sqlite:///{home / 'bloom.db'}")
+    with installation.session() as session:
+        owner = session.scalars(select(User).where(User.email == email)).one()
+    project = add_project(
+        installation, owner, name=name, description="W" * 400, training_data_path="s3://" + "W" * 300
+    )
+    job = add_job(
+        installation, owner, name=name, project_id=project.id, status="completed", error_message="W" * 300
+    )
+    add_checkpoint(installation, job, 10)
+    page.goto("/datasets")
+    file = {"name": f"{name}.txt", "mimeType": "text/plain", "buffer": b"One line.\n" * 20}
+    page.locator("input[type=file]").first.set_input_files(file)  # type: ignore[arg-type]
+    page.wait_for_url("**/datasets/*-*")
+    paths = ["/dashboard", "/projects", "/runs", "/datasets", "/checkpoints", page.url]
+    paths += ["/settings?tab=people", "/settings?tab=audit", f"/projects/{project.id}"]
+    paths += [f"/projects/{project.id}/jobs/new"]
+    paths += [
+        f"/projects/{project.id}/jobs/{job.id}?tab={tab}" for tab in ("overview", "config", "checkpoints")
+    ]
+    assert [finding for path in paths for finding in _findings(page, path)] == []
 
 
 def test_the_footer_names_the_version_and_links_to_what_the_server_has(

@@ -1,6 +1,7 @@
 """Projects: what a person says about a model, and that nobody else sees it."""
 
 import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -127,6 +128,12 @@ def test_many_unknown_fields_do_not_blow_up_the_answer(sqlite_server: Server) ->
     answer = sqlite_server.stranger.post("/api/projects", json=body)
     assert answer.status_code == 422
     assert len(answer.content) < 20_000
+
+
+def test_a_text_that_is_too_long_is_counted_in_characters(sqlite_server: Server) -> None:
+    for change in ({"name": "x" * 121}, {"description": "x" * 2001}):
+        answer = sqlite_server.stranger.post("/api/projects", json={**BODY, **change})
+        assert re.search(r"at most [0-9]+ characters", answer.json()["errors"][0]["message"])
 
 
 def test_a_name_of_ten_megabytes_is_too_large(sqlite_server: Server) -> None:

@@ -1,5 +1,6 @@
 """Findings about the result of a run: a run that completed is not yet a run that went well."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,17 @@ def test_one_bad_evaluation_is_no_overfitting(tmp_path: Path) -> None:
     assert "overfitting" not in _findings(
         _run(tmp_path / "run", [5 - step * 0.05 for step in range(45)], evaluations)
     )
+
+
+@pytest.mark.parametrize(("slope", "found"), [(0.0, False), (0.002, True)])
+def test_the_lowest_of_many_noisy_evaluations_is_no_overfitting(
+    tmp_path: Path, slope: float, found: bool
+) -> None:
+    noise = random.Random(0)
+    evaluations = {step: 1.2 + step * slope + noise.gauss(0, 0.1) for step in range(1, 201)}
+    evaluations[60] = 0.7
+    folder = _run(tmp_path / "run", [2.0 - step * 0.001 for step in range(200)], evaluations)
+    assert ("overfitting" in _findings(folder)) is found
 
 
 @pytest.mark.parametrize(("used", "found"), [(20, True), (59, True), (60, False), (120, False)])

@@ -171,6 +171,9 @@ def invalid_fields(items: Sequence[Mapping[str, Any]], *, inside: str = "") -> I
         message = _MESSAGES.get(item["type"], str(item["msg"]).removeprefix("Value error, "))
         if item["type"] == "string_too_short" and item.get("ctx", {}).get("min_length", 1) > 1:
             message = f"Enter at least {item['ctx']['min_length']} characters."
+        # pydantic counts "items" of a text that a validator has changed.
+        if item["type"] in {"string_too_long", "too_long"} and isinstance(item.get("input"), str):
+            message = f"Enter at most {item['ctx']['max_length']} characters."
         field = ".".join(part for part in (inside, _field_name(item["loc"])) if part)
         errors.append(FieldError(field=field, code=problem_code(item), message=message))
     first = errors[0]

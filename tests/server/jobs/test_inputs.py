@@ -95,6 +95,8 @@ def test_what_is_not_ready_or_named_twice_is_refused_by_its_field(
     )
     answer = ada.post("/api/jobs", json=body)
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field), answer.text
+    # What to send instead is a field of the request.
+    assert {"data_id", "model.id"}.isdisjoint(answer.json()["detail"].split())
     assert installation.all(TrainingJob) == []
 
 

@@ -25,6 +25,7 @@ from gpubloom.server.jobs.metrics import (
     read_rows,
 )
 from gpubloom.server.jobs.tables import MetricBucket, TrainingJob
+from gpubloom.traincard import RunEvent
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import START, add_job, metric, system
 
@@ -97,6 +98,28 @@ def test_a_long_run_is_thinned_and_keeps_its_extremes(installation: Installation
     assert math.isclose(sum(curve.value) / len(curve.value), sum(values.values()) / 20_000, rel_tol=0.05)
     near = _curve(installation, job, points=200, first=13_700, last=13_800)
     assert (near.x[0], near.x[-1], near.high[77]) == (13_700, 13_800, 99.0)
+
+
+def _evaluation(step: int) -> RunEvent:
+    seq = 1_000_000 + step
+    return RunEvent(1, 0, seq, START + step, "metric", step, {"values": {"eval/loss": step / 7}})
+
+
+def test_the_few_evaluations_of_a_long_run_stand_at_their_own_steps(
+    installation: Installation, job: TrainingJob
+) -> None:
+    events = [metric(step, 2.0) for step in range(40_000)]
+    events += [_evaluation(step) for step in range(0, 40_000, 500)]
+    for start in range(0, len(events), 3_000):
+        _store(installation, job, events[start : start + 3_000])
+
+    async def work(session: AsyncSession) -> Any:
+        return {curve.name: curve for curve in await read_curves(session, job.id, points=200)}
+
+    curves = _in_database(installation, work)
+    assert curves["eval/loss"].x == list(range(0, 40_000, 500))
+    assert curves["eval/loss"].value == [step / 7 for step in range(0, 40_000, 500)]
+    assert len(curves["train/loss"].x) <= 200
 
 
 def test_a_thinned_curve_is_its_means_and_says_its_last_value_as_it_was_reported(

@@ -20,7 +20,7 @@ export function Accordion({ title, summary, open, onToggle, className, children 
         <ChevronRight aria-hidden className="mt-0.75 size-3.5 shrink-0 transition-transform duration-150 group-open:rotate-90" />
         <span className="flex min-w-0 grow flex-wrap justify-between gap-x-4 max-sm:flex-col">
           {title}
-          {summary && <span className="min-w-0 text-xs leading-[1.6] break-words text-faint sm:text-right">{summary}</span>}
+          {summary && <span className="min-w-0 text-xs leading-[1.6] wrap-anywhere text-faint sm:text-right">{summary}</span>}
         </span>
       </summary>
       <div className="pt-1 pb-3">{children}</div>

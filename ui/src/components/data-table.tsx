@@ -75,7 +75,7 @@ function DataCell<Row>({ column, content, named }: { column: Column<Row>; conten
       role="cell"
       className={cn(
         "px-2 py-2.5 align-middle first:pl-0 last:pr-0 max-md:block max-md:min-w-0 max-md:p-0",
-        column.end && "md:text-right",
+        column.end ? "md:text-right" : "wrap-anywhere",
         named && "max-md:order-4",
         named && column.lead && "normal-nums max-md:order-1 max-md:flex-1",
         named && column.quiet && "max-md:order-2 max-md:ml-auto",

@@ -31,7 +31,7 @@ export function Dialog({ open, onOpenChange, title, description, children, class
           )}
         >
           <div className="mb-4 pr-8">
-            <Radix.Title className="text-xl font-[620] tracking-[-0.01em] break-words">{title}</Radix.Title>
+            <Radix.Title className="text-xl font-[620] tracking-[-0.01em] wrap-anywhere">{title}</Radix.Title>
             {description && <Radix.Description className="mt-1 text-dim">{description}</Radix.Description>}
           </div>
           {children}
@@ -85,7 +85,7 @@ export function ConfirmDialog({ open, onOpenChange, title, children, action, onC
       <AlertDialog.Portal>
         <AlertDialog.Overlay className="fixed inset-0 z-50 animate-fade bg-overlay/70 backdrop-blur-[2px]" />
         <AlertDialog.Content className="fixed top-1/2 left-1/2 z-50 w-[calc(100vw-2rem)] max-w-md -translate-x-1/2 -translate-y-1/2 animate-fade rounded-2xl border border-line-strong bg-card p-5 shadow-2xl shadow-black/50 focus:outline-none">
-          <AlertDialog.Title className="text-xl font-[620] tracking-[-0.01em] break-words">{title}</AlertDialog.Title>
+          <AlertDialog.Title className="text-xl font-[620] tracking-[-0.01em] wrap-anywhere">{title}</AlertDialog.Title>
           <AlertDialog.Description asChild>
             <div className="mt-1.5 text-dim">{children}</div>
           </AlertDialog.Description>

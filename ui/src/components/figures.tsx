@@ -32,7 +32,7 @@ export function Facts({ facts }: { facts: readonly (readonly [name: string, valu
       {facts.map(([name, value]) => (
         <div key={name} className="flex flex-wrap items-baseline justify-between gap-x-4">
           <dt className="text-dim">{name}</dt>
-          <dd className="min-w-0 text-right font-[520] break-words">{value}</dd>
+          <dd className="min-w-0 text-right font-[520] wrap-anywhere">{value}</dd>
         </div>
       ))}
     </dl>

@@ -46,7 +46,7 @@ export function FailureNotice({ failures }: { failures: readonly string[] }) {
   }, [failures]);
   if (failures.length === 0) return null;
   return (
-    <Notice ref={notice} tabIndex={-1} tone="bad" role="alert" className="mb-3.5 grid gap-1 break-words">
+    <Notice ref={notice} tabIndex={-1} tone="bad" role="alert" className="mb-3.5 grid gap-1 wrap-anywhere">
       {failures.map((failure) => (
         <p key={failure}>{failure}</p>
       ))}

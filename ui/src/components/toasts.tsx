@@ -60,7 +60,7 @@ export function Toasts() {
           toast:
             "pointer-events-auto flex w-full items-center gap-3 rounded-card border border-line-strong bg-raised py-2 pr-2 pl-3.5 text-base text-text shadow-xl shadow-black/40 focus-visible:outline-2! focus-visible:outline-offset-2! focus-visible:outline-violet-soft!",
           icon: "shrink-0",
-          content: "min-w-0 grow break-words",
+          content: "min-w-0 grow wrap-anywhere",
           closeButton: "order-last grid size-7 shrink-0 place-items-center rounded-control text-dim hover:bg-white/6 hover:text-text",
         },
       }}

@@ -65,7 +65,7 @@ const projectBody = (values: z.output<ReturnType<typeof rulesFor>>): ProjectBody
 
 const NAMES: Record<ModelArchitecture, string> = { transformer: "Transformer", custom: "Custom" };
 
-export const architectureName = (architecture: ModelArchitecture | null) => (architecture ? NAMES[architecture] : "—");
+export const architectureName = (architecture: ModelArchitecture | null) => (architecture ? NAMES[architecture] : "–");
 
 const ARCHITECTURES = ARCHITECTURE_NAMES.map((architecture) => [architecture, NAMES[architecture]] as const);
 

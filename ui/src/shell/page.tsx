@@ -66,7 +66,7 @@ export function PageHeader({ title, crumbs, note, children }: PageHeaderProps) {
             {crumbs}
           </nav>
         )}
-        <h1 className="text-2xl font-[640] tracking-[-0.015em] break-words">{title}</h1>
+        <h1 className="text-2xl font-[640] tracking-[-0.015em] wrap-anywhere">{title}</h1>
         {note && <p className="mt-0.5 text-dim">{note}</p>}
       </div>
       {children && <div className="flex flex-wrap gap-2 max-sm:has-[>:nth-child(2)]:w-full">{children}</div>}

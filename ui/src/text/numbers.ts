@@ -128,7 +128,7 @@ const number = (value: number) => value.toLocaleString("en-GB", { maximumFractio
 
 /** Sizes are stored in billions of parameters; below one billion people say millions. */
 export function modelSizeText(billions: number | null): string {
-  if (billions === null) return "—";
+  if (billions === null) return "–";
   return billions < 1 ? `${number(billions * 1000)} M` : `${number(billions)} B`;
 }
 

@@ -62,14 +62,14 @@ class Inputs:
         if self.mix:
             filled["data"] = self._mixed_data(filled.get("data"))
         if self.model is not None:
-            filled["model"] = _with_path(filled.get("model"), "model", "path", self.model_path)
+            filled["model"] = _with_path(filled.get("model"), "model", "path", self.model_path, "model_id")
         return filled
 
     def _data(self, dataset: Dataset, data: Any, pretrained: bool) -> Any:
         # A new model has no tokenizer yet; plain text needs none of examples' rules.
         if not pretrained and self.text_path is not None and _kind(data) == "text":
-            return _with_path(data, "data", "train_path", self.text_path)
-        data = _with_path(data, "data", "train_path", self.dataset_path)
+            return _with_path(data, "data", "train_path", self.text_path, "dataset_id")
+        data = _with_path(data, "data", "train_path", self.dataset_path, "dataset_id")
         if not pretrained and dataset.filename.casefold().endswith(".txt"):
             return data
         if not isinstance(data, dict) or data.get("kind", "examples") != "examples":
@@ -141,7 +141,7 @@ def _kind(data: Any) -> Any:
     return data.get("kind", "text") if isinstance(data, dict) else "text"
 
 
-def _with_path(part: Any, name: str, field: str, path: Any, by_id: str | None = None) -> Any:
+def _with_path(part: Any, name: str, field: str, path: Any, by_id: str) -> Any:
     if part is None:
         part = {}
     if not isinstance(part, dict):
@@ -150,7 +150,7 @@ def _with_path(part: Any, name: str, field: str, path: Any, by_id: str | None = 
     if part.get(field):
         raise InvalidInput.for_field(
             f"config.{name}.{field}",
-            f"Remove {name}.{field}: send either {by_id or f'{name}_id'} or {name}.{field}, not both.",
+            f"Remove {name}.{field}: send either {by_id} or {name}.{field}, not both.",
             code="contradictory_fields",
         )
     return {**part, field: path}

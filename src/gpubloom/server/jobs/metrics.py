@@ -222,16 +222,32 @@ async def _read_group(
     last = max(point.x for point in furthest.values())
     last = last if limits[1] is None else min(last, limits[1])
     level = level_for(last - first + 1, points)
-    samples = await (
-        _read_points(session, list(group), first, last)
-        if level == 0
-        else _read_buckets(session, list(group), level, first, last)
-    )
+    # Evaluations of a long run are few: each is drawn at its own step, not in the middle of a bucket.
+    few = list(group) if level == 0 else await _short_series(session, list(group), first, last, points)
+    samples = await _read_points(session, few, first, last)
+    many = [series_id for series_id in group if series_id not in few]
+    if many:
+        samples |= await _read_buckets(session, many, level, first, last)
     newest = await _newest(session, furthest)
     return [
         _curve(row, samples.get(series_id, {}), points, newest.get(series_id))
         for series_id, row in group.items()
     ]
+
+
+async def _short_series(
+    session: AsyncSession, ids: list[int], first: int, last: int, points: int
+) -> list[int]:
+    """The series with no more points in this range than a chart draws; the widest buckets count them."""
+    level, width = LEVELS[-1], WIDTHS[LEVELS[-1]]
+    rows = await session.execute(
+        select(MetricBucket.series_id)
+        .where(MetricBucket.series_id.in_(ids), MetricBucket.level.in_((level, -level)))
+        .where(MetricBucket.bucket.between(first // width, last // width))
+        .group_by(MetricBucket.series_id)
+        .having(func.sum(MetricBucket.count) <= points)
+    )
+    return list(rows.scalars())
 
 
 _BACKWARDS = (MetricPoint.x.desc(), MetricPoint.attempt.desc(), MetricPoint.seq.desc())

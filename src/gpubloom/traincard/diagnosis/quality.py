@@ -4,7 +4,9 @@ They also hold for a run that has ended: a run that completed is not a run that 
 """
 
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import get_args
 
 from gpubloom.traincard.diagnosis.rules import Limits
@@ -15,6 +17,7 @@ _FEW_ROWS = 0.5
 # Of the lowest eval loss: an evaluation is noisy.
 _RISE = 0.02
 _FEWEST_EVALUATIONS_AFTER = 2
+_FEWEST_FOR_NOISE = 8
 
 
 def few_rows_used(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
@@ -59,6 +62,22 @@ def _of_data(line: LogLine) -> Finding | None:
     return Finding(kind, severity, line.line, {"attempt": line.attempt}, line.t, next_step)
 
 
+def _rises(values: Sequence[float]) -> bool:
+    """Whether the later half lies above the earlier half by more than chance; of few values, always.
+
+    The lowest of many noisy evaluations lies below all others also when the curve is flat.
+    """
+    if len(values) < _FEWEST_FOR_NOISE:
+        return True
+    half = len(values) // 2
+    # Neighbours differ by noise, a trend is small between two of them.
+    noise = math.sqrt(
+        sum((after - before) ** 2 for before, after in pairwise(values)) / (2 * (len(values) - 1))
+    )
+    margin = 2 * noise * 2 / math.sqrt(len(values))
+    return statistics.fmean(values[half:]) - statistics.fmean(values[:half]) > margin
+
+
 def overfitting(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
     """The eval loss rises while training goes on: after its lowest point the model memorizes the rows."""
     curves = {number: curve.condensed() for number, curve in reading.curves.attempts("eval/loss", 0).items()}
@@ -79,6 +98,8 @@ def overfitting(reading: Reading, now: float, limits: Limits) -> Iterator[Findin
         return
     # Two rises in a row: one bad evaluation is an accident.
     if min(after[-_FEWEST_EVALUATIONS_AFTER:]) - best < _RISE / 2 * abs(best):
+        return
+    if not _rises(after):
         return
     yield Finding(
         "overfitting",

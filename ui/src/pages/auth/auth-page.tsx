@@ -2,7 +2,7 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate, useRouter } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
-import { useWatch } from "react-hook-form";
+import { type UseFormReturn, useWatch } from "react-hook-form";
 import { authStateQuery, oauthStart, resendVerification, signIn, signInWithPasskey, signUp } from "@/api/auth";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import type { AuthState, OAuthProvider } from "@/api/types";
@@ -46,14 +46,21 @@ function ResendVerification({ email }: { email: string }) {
   );
 }
 
+type Typed = { name: string; email: string; password: string };
+
+/** Remembers what a person types, so that choosing the other tab loses none of it. */
+function useRemember<Values extends Partial<Typed>>(form: UseFormReturn<Values, unknown, Values>, typed: Typed) {
+  useEffect(() => form.subscribe({ formState: { values: true }, callback: ({ values }) => void Object.assign(typed, values) }), [form, typed]);
+}
+
 const signInRules = z.object({ email: emailAddress, password: existingPassword });
 
-function SignInForm({ next }: { next?: string }) {
+function SignInForm({ next, typed }: { next?: string; typed: Typed }) {
   const done = useSignInDone(next);
   const [unverified, setUnverified] = useState<string | null>(null);
-  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+  const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: signInRules,
-    defaultValues: { email: "", password: "" },
+    defaultValues: { email: typed.email, password: typed.password },
     submit: async (values) => {
       setUnverified(null);
       try {
@@ -64,6 +71,7 @@ function SignInForm({ next }: { next?: string }) {
       }
     },
   });
+  useRemember(form, typed);
 
   return (
     <ApiForm label="Sign in" failure={failure} onSubmit={onSubmit}>
@@ -93,14 +101,14 @@ function PasskeySignIn({ next }: { next?: string }) {
 
 const signUpRules = z.object({ name: personName, email: emailAddress, password: newPassword });
 
-type SignUpFormProps = { invitation: string | null; next?: string };
+type SignUpFormProps = { invitation: string | null; next?: string; typed: Typed };
 
-function SignUpForm({ invitation, next }: SignUpFormProps) {
+function SignUpForm({ invitation, next, typed }: SignUpFormProps) {
   const done = useSignInDone(next);
   const [sent, setSent] = useState<{ email: string; detail: string } | null>(null);
   const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: signUpRules,
-    defaultValues: { name: "", email: "", password: "" },
+    defaultValues: { ...typed },
     submit: async (values) => {
       const { detail, verification_required: verificationRequired } = await signUp(invitation ? { ...values, invitation } : values);
       if (verificationRequired) setSent({ email: values.email, detail });
@@ -109,6 +117,7 @@ function SignUpForm({ invitation, next }: SignUpFormProps) {
     },
   });
 
+  useRemember(form, typed);
   const [email, name, password] = useWatch({ control: form.control, name: ["email", "name", "password"] });
   if (sent) {
     return (
@@ -182,6 +191,7 @@ type AuthTabsProps = { state: AuthState; invitation: string | null; next?: strin
 function AuthTabs({ state, invitation, next, signUpFirst }: AuthTabsProps) {
   const navigate = useNavigate();
   const [tab, setTab] = useState(signUpFirst ? "sign-up" : "sign-in");
+  const [typed] = useState<Typed>({ name: "", email: "", password: "" });
   if (state.user) return <GoOn to={safeNextPath(next)} />;
   if (state.setup_required) return <SetupPanel />;
 
@@ -202,7 +212,7 @@ function AuthTabs({ state, invitation, next, signUpFirst }: AuthTabsProps) {
         <Tab value="sign-up">Sign up</Tab>
       </TabList>
       <TabPanel value="sign-in" tabIndex={-1}>
-        <SignInForm next={next} />
+        <SignInForm next={next} typed={typed} />
         {state.passkeys && <PasskeySignIn next={next} />}
         <OAuthButtons providers={state.oauth_providers} next={safeNextPath(next)} />
       </TabPanel>
@@ -214,7 +224,7 @@ function AuthTabs({ state, invitation, next, signUpFirst }: AuthTabsProps) {
           </Notice>
         ) : (
           <>
-            <SignUpForm invitation={invitation} next={next} />
+            <SignUpForm invitation={invitation} next={next} typed={typed} />
             <OAuthButtons providers={state.oauth_providers} next={safeNextPath(next)} />
           </>
         )}

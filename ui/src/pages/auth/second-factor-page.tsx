@@ -2,7 +2,9 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { secondStepQuery } from "@/api/auth";
+import { ApiProblem, sentenceOf } from "@/api/problem";
 import { Loaded, SkeletonRows } from "@/components/loaded";
+import { Notice } from "@/components/notice";
 import { usePageTitle } from "@/shell/page";
 import { SecondFactorForm } from "@/shell/second-factor-form";
 import { useSignInDone } from "@/shell/session";
@@ -15,6 +17,8 @@ export function SecondFactorPage() {
   const { next } = route.useSearch();
   const done = useSignInDone(next);
   const step = useQuery(secondStepQuery);
+  // Asking again would give the same answer: the way on is the link below.
+  const hasExpired = step.error instanceof ApiProblem && step.error.status === 410;
   return (
     <AuthFrame
       title="Enter your second factor"
@@ -24,9 +28,15 @@ export function SecondFactorPage() {
         </Link>
       }
     >
-      <Loaded query={step} skeleton={<SkeletonRows rows={3} />}>
-        {({ second_factors: factors }) => <SecondFactorForm factors={factors} onDone={done} />}
-      </Loaded>
+      {hasExpired ? (
+        <Notice tone="bad" role="alert">
+          {sentenceOf(step.error)}
+        </Notice>
+      ) : (
+        <Loaded query={step} skeleton={<SkeletonRows rows={3} />}>
+          {({ second_factors: factors }) => <SecondFactorForm factors={factors} onDone={done} />}
+        </Loaded>
+      )}
     </AuthFrame>
   );
 }

@@ -92,9 +92,9 @@ export function CheckpointsPage() {
 
 function Name({ checkpoint: { job_id: jobId, job_name: jobName, project_id: projectId, project_name: projectName, step, best } }: { checkpoint: CheckpointOfJob }) {
   return (
-    <div className="min-w-0 md:max-w-56">
+    <div className="min-w-0 md:w-56">
       <span className="flex flex-wrap items-center gap-x-2">
-        <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId, jobId }} className="min-w-0 font-[570] break-words underline-offset-3 hover:text-violet-soft hover:underline">
+        <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId, jobId }} className="min-w-0 font-[570] wrap-anywhere underline-offset-3 hover:text-violet-soft hover:underline">
           {jobName}
         </Link>
         {best && <Badge tone="good">best</Badge>}
@@ -109,7 +109,7 @@ function Name({ checkpoint: { job_id: jobId, job_name: jobName, project_id: proj
 function Pair({ first, second }: { first: string; second: string | null }) {
   return (
     <span className="min-w-0 md:block md:max-w-44">
-      <span className="break-words">{first}</span>
+      <span className="wrap-anywhere">{first}</span>
       {second && <span className="text-sm text-dim max-md:ml-1.5 md:block">{second}</span>}
     </span>
   );

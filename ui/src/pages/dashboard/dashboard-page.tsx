@@ -159,7 +159,7 @@ function ProjectCard({ project }: { project: Project }) {
         <span className="min-w-0 truncate text-lg font-[590]">{project.name}</span>
         {project.modelSize !== null && <span className="shrink-0 text-lg font-[600] tracking-[-0.01em]">{modelSizeText(project.modelSize)}</span>}
       </div>
-      <p className="mt-1 line-clamp-2 min-h-10 break-words text-dim">{project.description}</p>
+      <p className="mt-1 line-clamp-2 min-h-10 wrap-anywhere text-dim">{project.description}</p>
       <div className="mt-3 flex items-center justify-between gap-3 text-xs text-faint">
         {project.modelArchitecture ? <Badge>{architectureName(project.modelArchitecture)}</Badge> : <span />}
         <span>

@@ -63,7 +63,7 @@ function LoadedDataset({ dataset }: { dataset: Dataset }) {
         }
         title={
           <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
-            <span className="min-w-0 break-words">{dataset.name}</span>
+            <span className="min-w-0 wrap-anywhere">{dataset.name}</span>
             <DatasetStatusBadge dataset={dataset} className="tracking-normal" />
           </span>
         }
@@ -229,7 +229,7 @@ function ImportStatus({ dataset }: { dataset: Dataset }) {
     return (
       <Notice tone="bad" role="alert" className="mb-3.5">
         <p className="font-[560]">This dataset cannot be used.</p>
-        <p className="mt-0.5 break-words">{dataset.problem}</p>
+        <p className="mt-0.5 wrap-anywhere">{dataset.problem}</p>
         {hasText(dataset) && <EncodingForm dataset={dataset} />}
       </Notice>
     );

@@ -121,7 +121,7 @@ function NameCell({ dataset }: { dataset: Dataset }) {
       <Link
         to="/datasets/$datasetId"
         params={{ datasetId: dataset.id }}
-        className="font-[570] break-words underline-offset-3 hover:text-violet-soft hover:underline"
+        className="font-[570] wrap-anywhere underline-offset-3 hover:text-violet-soft hover:underline"
       >
         {dataset.name}
       </Link>

@@ -132,8 +132,8 @@ describe("what the model sees", () => {
         ]}
       />,
     );
-    expect(container.querySelector("mark")?.textContent).toHaveLength(1_200 - "user: hi\n".length);
-    await userEvent.setup().click(screen.getByRole("button", { name: /Show more, 3,809 characters/ }));
+    expect(container.querySelector("mark")?.textContent).toHaveLength(500 - "user: hi\n".length);
+    await userEvent.setup().click(screen.getByRole("button", { name: /Show more, 4,509 characters/ }));
     expect(container.querySelector("mark")?.textContent).toHaveLength(5_000);
   });
 });

@@ -24,8 +24,8 @@ const columns: Column<DocumentFile>[] = [
 ];
 
 function Result({ document: { problem, notes } }: { document: DocumentFile }) {
-  if (problem !== null) return <span className="break-words text-danger-soft">{sentence(`The document ${problem}`)}</span>;
-  return <span className={notes.length > 0 ? "break-words text-warning" : "text-dim"}>{notes.length > 0 ? notes.join(" ") : "read"}</span>;
+  if (problem !== null) return <span className="wrap-anywhere text-danger-soft">{sentence(`The document ${problem}`)}</span>;
+  return <span className={notes.length > 0 ? "wrap-anywhere text-warning" : "text-dim"}>{notes.length > 0 ? notes.join(" ") : "read"}</span>;
 }
 
 export function DocumentsCard({ dataset, documents }: { dataset: Dataset; documents: Documents }) {

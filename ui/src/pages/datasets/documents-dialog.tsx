@@ -116,7 +116,7 @@ function Chosen({ chosen: { files, archive, leftOut, size } }: { chosen: ChosenD
     <div role="status" className="rounded-control border border-line bg-rail px-3 py-2 text-sm">
       <p>{archive ? `${archive.name}, ${bytesText(size)}` : `${counted(files.length, "document")}, ${bytesText(size)}`}</p>
       {leftOut.length > 0 && (
-        <p className="mt-0.5 break-words text-dim">
+        <p className="mt-0.5 wrap-anywhere text-dim">
           Left out, because they are empty or no documents: {leftOut.slice(0, 5).join(", ")}
           {leftOut.length > 5 && ` and ${leftOut.length - 5} more`}
         </p>

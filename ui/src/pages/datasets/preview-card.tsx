@@ -65,11 +65,14 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
                   <mark className="rounded-[3px] bg-teal/30 px-1 text-teal-pale decoration-teal-soft/70 underline underline-offset-4">Highlighted</mark>: text that the model is trained on.
                 </span>
               </div>
-              {preview.data?.notes.map((note) => (
-                <p key={note} className="mb-3 text-sm text-warning">
-                  {note}
-                </p>
-              ))}
+              {/* What is true of the whole file stands above already. */}
+              {preview.data?.notes
+                .filter((note) => !report.notes.includes(note))
+                .map((note) => (
+                  <p key={note} className="mb-3 text-sm text-warning">
+                    {note}
+                  </p>
+                ))}
               {rows((row) => row.pieces.length > 0 && <RowText key={showSpace ? "space" : "plain"} pieces={row.pieces} showSpace={showSpace} />)}
             </>
           ) : (
@@ -120,11 +123,11 @@ function RowSourceLine({ source }: { source: RowSource | null }) {
   if (source === null) return null;
   return (
     <div className="mb-1 text-xs">
-      <p className="break-words text-teal-soft">{sourceText(source)}</p>
+      <p className="wrap-anywhere text-teal-soft">{sourceText(source)}</p>
       {source.text !== null && (
         <details className="mt-0.5">
           <summary className="cursor-pointer text-dim hover:text-text">Show the passage</summary>
-          <p className="mt-1 rounded-control border border-line px-3 py-2 whitespace-pre-wrap break-words text-dim">{source.text}</p>
+          <p className="mt-1 rounded-control border border-line px-3 py-2 whitespace-pre-wrap wrap-anywhere text-dim">{source.text}</p>
         </details>
       )}
     </div>
@@ -141,7 +144,8 @@ function PreviewSkeleton() {
   );
 }
 
-const AT_FIRST = 1_200;
+// Five rows of this length are a screen of a desktop, and two of a phone.
+const AT_FIRST = 500;
 const AND_THEN = 20_000;
 
 /** A text in pieces; what is trained stands out. Wrapped: what scrolls sideways is out of reach for a keyboard. */
@@ -150,7 +154,7 @@ export function RowText({ pieces, showSpace = false }: { pieces: readonly Piece[
   const { pieces: visible, left } = beginning(pieces, most);
   return (
     <>
-      <pre className="rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] break-words whitespace-pre-wrap text-code">
+      <pre className="rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] wrap-anywhere whitespace-pre-wrap text-code">
         {visible.map((piece, index) => {
           const text = showSpace ? visibleSpace(piece.text) : piece.text;
           return piece.trained ? (

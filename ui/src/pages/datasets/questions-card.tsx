@@ -73,7 +73,7 @@ export function QuestionsCard({ dataset, questions }: { dataset: Dataset; questi
 
 const columns: Column<RejectedAnswer>[] = [
   { header: "Passage", lead: true, cell: ({ source }) => <span className="break-all">{sourceText(source)}</span> },
-  { header: "Reason", cell: ({ reason }) => <span className="break-words">{reason}</span> },
+  { header: "Reason", cell: ({ reason }) => <span className="wrap-anywhere">{reason}</span> },
   { header: "Answer", cell: ({ text }) => (text === "" ? null : <code className="line-clamp-2 font-mono text-xs break-all text-dim">{text}</code>) },
 ];
 

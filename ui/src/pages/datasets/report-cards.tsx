@@ -30,7 +30,7 @@ export function ColumnsCard({ report }: { report: DatasetReport }) {
       <CardHeader title="Columns" />
       {report.unused_columns.length > 0 && (
         <p className="mb-2.5 text-sm text-dim">
-          Not used: <span className="break-words text-text">{report.unused_columns.join(", ")}</span>
+          Not used: <span className="wrap-anywhere text-text">{report.unused_columns.join(", ")}</span>
         </p>
       )}
       <DataTable label="Columns" columns={datasetColumns} rows={report.columns} rowKey={({ name }) => name} />
@@ -95,7 +95,7 @@ const PAGE = 20;
 
 const problemColumns: Column<RowProblem>[] = [
   { header: "Position", lead: true, cell: (problem) => <span className="tabular-nums">{problem.line === null ? `Row ${countText(problem.row)}` : `Line ${countText(problem.line)}`}</span> },
-  { header: "Problem", cell: (problem) => <span className="break-words">{sentence(`The row ${problem.reason}`)}</span> },
+  { header: "Problem", cell: (problem) => <span className="wrap-anywhere">{sentence(`The row ${problem.reason}`)}</span> },
   { header: "Result", end: true, cell: (problem) => <Badge tone={problem.fatal ? "bad" : "violet"}>{problem.fatal ? "skipped" : "used"}</Badge> },
 ];
 
@@ -125,7 +125,7 @@ export function ProblemsCard({ dataset, report }: { dataset: Dataset; report: Da
           {kinds.slice(0, 8).map(([reason, count]) => (
             <li key={reason} className="flex gap-3">
               <span className="w-14 shrink-0 text-right font-[540] text-text tabular-nums">{countText(count)} ×</span>
-              <span className="min-w-0 break-words">{reason}</span>
+              <span className="min-w-0 wrap-anywhere">{reason}</span>
             </li>
           ))}
         </ul>

@@ -77,7 +77,7 @@ function Counts({ found }: { found: Preflight }) {
         <ul aria-label="Findings" className="grid gap-2">
           {found.findings.map(({ kind, severity, title, sentence, next_step }) => (
             <li key={`${kind} ${sentence}`}>
-              <Notice tone={severity === "critical" ? "bad" : severity === "warning" ? "attention" : "plain"} className="break-words">
+              <Notice tone={severity === "critical" ? "bad" : severity === "warning" ? "attention" : "plain"} className="wrap-anywhere">
                 <b className="mr-2 font-[570]">{title}.</b>
                 <span className="text-dim">{`${sentence} ${next_step}`.trimEnd()}</span>
               </Notice>

@@ -87,7 +87,7 @@ export function ScriptCard({ job }: { job: Job }) {
         <Loaded query={script} skeleton={<SkeletonRows rows={6} />}>
           {({ script: source }) => (
             // Wrapped: what scrolls sideways is out of reach for a keyboard.
-            <pre className="mt-3 rounded-control border border-line bg-rail p-3 font-mono text-xs break-words whitespace-pre-wrap text-code">{source}</pre>
+            <pre className="mt-3 rounded-control border border-line bg-rail p-3 font-mono text-xs wrap-anywhere whitespace-pre-wrap text-code">{source}</pre>
           )}
         </Loaded>
       )}

@@ -201,7 +201,7 @@ function Scores({ scores }: { scores: ReturnType<typeof scoresOf> }) {
       <tbody>
         {scores.map(({ name, base, tuned }) => (
           <tr key={name} className="border-t border-line">
-            <th scope="row" className="py-1 text-left font-[450] break-words text-dim">
+            <th scope="row" className="py-1 text-left font-[450] wrap-anywhere text-dim">
               {name}
             </th>
             <td className="py-1 pl-3 text-right">{base === null ? "–" : metricText(base)}</td>
@@ -238,7 +238,7 @@ export const readable = (text: string) => text.trim().replaceAll(/\n\s*\n(\s*\n)
 function AnswerPair({ answered: { prompt, base, tuned } }: { answered: Evaluation["prompts"][number] }) {
   return (
     <li className="rounded-card border border-line px-3.5 py-2.5">
-      <p className="mb-2 max-h-24 overflow-y-auto font-[540] break-words whitespace-pre-wrap">{readable(prompt)}</p>
+      <p className="mb-2 max-h-24 overflow-y-auto font-[540] wrap-anywhere whitespace-pre-wrap">{readable(prompt)}</p>
       <div className={base === null ? "grid gap-3" : "grid gap-3 md:grid-cols-2"}>
         {base !== null && <AnswerText name="Base" text={base} />}
         {tuned !== null && <AnswerText name="Tuned" text={tuned} before={base} />}
@@ -259,7 +259,7 @@ export function AnswerText({ name, text, before }: { name: string; text: string;
         aria-label={`Answer of ${name}`}
         // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
         tabIndex={0}
-        className="max-h-32 overflow-y-auto text-sm break-words whitespace-pre-wrap"
+        className="max-h-32 overflow-y-auto text-sm wrap-anywhere whitespace-pre-wrap"
       >
         {shown === "" ? <span className="text-dim">empty answer</span> : before ? <Marked before={readable(before)} after={shown} /> : shown}
       </div>

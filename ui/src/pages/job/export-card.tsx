@@ -215,11 +215,11 @@ function Changed({ replayed: { prompt, before, after } }: { replayed: Exported["
     <li className="px-3.5 py-1.5 text-sm">
       <details>
         <summary className="cursor-pointer truncate font-[540]">{prompt}</summary>
-        <p className="mt-1.5 break-words whitespace-pre-wrap text-dim">
+        <p className="mt-1.5 wrap-anywhere whitespace-pre-wrap text-dim">
           <span className="mr-2 text-2xs text-faint">original</span>
           {before}
         </p>
-        <p className="break-words whitespace-pre-wrap">
+        <p className="wrap-anywhere whitespace-pre-wrap">
           <span className="mr-2 text-2xs text-faint">exported</span>
           <Marked before={before} after={after} />
         </p>

@@ -169,7 +169,7 @@ function FindingRow({ finding: { key, tone, title, text }, job }: { finding: Fin
   return (
     <article className="grid grid-cols-[auto_minmax(0,1fr)] items-baseline gap-x-2.5 px-3.5 py-1.5">
       <Icon aria-hidden className={cn("size-[15px] translate-y-0.5", COLOURS[tone])} />
-      <div className="break-words">
+      <div className="wrap-anywhere">
         <b className="mr-1.5 font-[570]">{title}</b>
         <span className="text-dim">{text}</span>
         {failed && job.error_code && <code className="ml-2 font-mono text-xs text-danger-soft">{job.error_code}</code>}
@@ -220,7 +220,7 @@ export function RunWarnings({ job, className }: RunWarningsProps) {
       <h2 className="text-sm font-[570]">{title}</h2>
       <ul className="mt-1 grid gap-1 text-dim">
         {warnings.map(({ level, line }) => (
-          <li key={line} className={cn("break-words", level === "error" && "text-danger-soft")}>
+          <li key={line} className={cn("wrap-anywhere", level === "error" && "text-danger-soft")}>
             {line}
           </li>
         ))}

@@ -153,7 +153,7 @@ function SampleAnswers({ answer: { prompt, base, tuned, step } }: { answer: Answ
           All samples
         </Link>
       </div>
-      <p className="mb-2 line-clamp-2 rounded-control bg-white/5 px-3 py-2 font-[540] break-words">{prompt}</p>
+      <p className="mb-2 line-clamp-2 rounded-control bg-white/5 px-3 py-2 font-[540] wrap-anywhere">{prompt}</p>
       <div className="grid grow gap-2 md:grid-cols-2">
         {base !== null && <ShortAnswer name="Base model" text={base} />}
         {tuned !== null && <ShortAnswer name={step === null ? "Tuned" : `Tuned, step ${countText(step)}`} text={tuned} tuned />}
@@ -167,7 +167,7 @@ function ShortAnswer({ name, text, tuned = false }: { name: string; text: string
   return (
     <div className={cn("min-w-0 rounded-control border px-3 py-2", tuned ? "border-violet-soft/35 bg-violet/12" : "border-line")}>
       <h3 className={cn("text-2xs", tuned ? "text-violet-soft" : "text-faint")}>{name}</h3>
-      <p className="line-clamp-6 text-sm break-words whitespace-pre-line">{shown === "" ? <span className="text-dim">empty answer</span> : shown.replaceAll(/\n{2,}/g, "\n")}</p>
+      <p className="line-clamp-6 text-sm wrap-anywhere whitespace-pre-line">{shown === "" ? <span className="text-dim">empty answer</span> : shown.replaceAll(/\n{2,}/g, "\n")}</p>
     </div>
   );
 }

@@ -84,7 +84,7 @@ function LoadedJob({ job }: { job: Job }) {
         crumbs={inFolder ? <FolderCrumbs job={job} /> : <Crumbs job={job} />}
         title={
           <span className="flex flex-wrap items-center gap-x-2.5 gap-y-1">
-            <span className="min-w-0 break-words">{job.name}</span>
+            <span className="min-w-0 wrap-anywhere">{job.name}</span>
             <JobStatusBadge status={job.status} className="tracking-normal" />
             <FindingsBadge findings={findings} />
             <RowsUsed job={job} />

@@ -31,7 +31,7 @@ function Branches({ nodes }: { nodes: Node[] }) {
         <li key={key}>
           <p className="flex min-w-0 items-baseline gap-2 text-sm">
             <Icon aria-hidden className="size-3.5 shrink-0 translate-y-0.5 text-dim" />
-            <span className="min-w-0 break-words">{text}</span>
+            <span className="min-w-0 wrap-anywhere">{text}</span>
             {note && <span className="text-xs text-dim">{note}</span>}
           </p>
           {children && children.length > 0 && (

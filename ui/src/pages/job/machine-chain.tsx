@@ -31,7 +31,7 @@ export function MachineChain({ job }: { job: Pick<Job, "id" | "failover" | "erro
             <span className="text-dim tabular-nums sm:text-right">
               {durationText(machine.billed_seconds)} · {costText(machine)}
             </span>
-            {machine.detail && machine.detail !== job.error_message && <span className="min-w-0 break-words text-xs text-dim sm:col-span-2">{machine.detail}</span>}
+            {machine.detail && machine.detail !== job.error_message && <span className="min-w-0 wrap-anywhere text-xs text-dim sm:col-span-2">{machine.detail}</span>}
           </li>
         ))}
       </ol>

@@ -107,11 +107,11 @@ function LogText({ pieces, following, onScrollAway }: LogTextProps) {
 
 function Piece({ piece }: { piece: LogPiece }) {
   if (piece.kind === "line") {
-    return <div className={cn("break-words whitespace-pre-wrap", piece.wrong && "text-danger-soft", piece.warning && "text-warning")}>{piece.text || " "}</div>;
+    return <div className={cn("wrap-anywhere whitespace-pre-wrap", piece.wrong && "text-danger-soft", piece.warning && "text-warning")}>{piece.text || " "}</div>;
   }
   return (
     <details className="my-1 rounded-md border border-danger/35 bg-danger/8 px-2">
-      <summary className="cursor-pointer break-words text-danger-soft">{piece.title}</summary>
+      <summary className="cursor-pointer wrap-anywhere text-danger-soft">{piece.title}</summary>
       <pre className="overflow-x-auto pb-1.5">{piece.lines.join("\n")}</pre>
     </details>
   );

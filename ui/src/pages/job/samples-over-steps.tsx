@@ -100,7 +100,7 @@ function Answers({ sample, step, other }: { sample: Samples[number]; step: numbe
   const now = answerAt(sample, step);
   return (
     <li className="rounded-card border border-line px-3.5 py-2.5">
-      <p className="mb-2 line-clamp-3 font-[540] break-words whitespace-pre-line" title={sample.prompt}>
+      <p className="mb-2 line-clamp-3 font-[540] wrap-anywhere whitespace-pre-line" title={sample.prompt}>
         {readable(sample.prompt)}
       </p>
       <div className={before === undefined ? "grid gap-3" : "grid gap-3 md:grid-cols-2"}>

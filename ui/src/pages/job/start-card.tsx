@@ -43,7 +43,7 @@ export function StartCard({ job }: { job: Job }) {
       </ol>
       {/* The findings above it say why a failed job did not start; here is the reason of a start that is tried again. */}
       {start.failure && job.status !== "failed" && (
-        <p role="alert" className="mt-3 rounded-control border border-danger/35 bg-danger/10 px-3 py-2 text-sm break-words text-danger-soft">
+        <p role="alert" className="mt-3 rounded-control border border-danger/35 bg-danger/10 px-3 py-2 text-sm wrap-anywhere text-danger-soft">
           {start.failure}
         </p>
       )}
@@ -95,7 +95,7 @@ function Step({ stage, now }: { stage: StartStage; now: number }) {
           </span>
           <span className="tabular-nums">{seconds === null ? "" : durationText(seconds)}</span>
         </p>
-        {stage.text && <p className="text-xs break-words text-dim">{stage.text}</p>}
+        {stage.text && <p className="text-xs wrap-anywhere text-dim">{stage.text}</p>}
       </div>
     </li>
   );
@@ -109,7 +109,7 @@ function Log({ start }: { start: StartState }) {
         <p key={`${position}-${line.seconds}`} className="flex gap-3 whitespace-pre-wrap">
           <span className="w-11 shrink-0 text-right text-faint tabular-nums">{Math.round(line.seconds)} s</span>
           <span className="w-16 shrink-0 text-teal-soft max-sm:hidden">{line.stage}</span>
-          <span className="min-w-0 break-words">{line.text}</span>
+          <span className="min-w-0 wrap-anywhere">{line.text}</span>
         </p>
       ))}
     </section>

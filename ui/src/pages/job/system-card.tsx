@@ -55,7 +55,7 @@ export function SystemCard({ job }: { job: Job }) {
           {variance.length > 0 && (
             <ul aria-label="Differences between ranks" className="mt-3 grid gap-1 text-xs text-dim">
               {variance.map((one) => (
-                <li key={one.name} className={cn("break-words", (number(one.spread) ?? 0) > 0.2 && "text-warning")}>
+                <li key={one.name} className={cn("wrap-anywhere", (number(one.spread) ?? 0) > 0.2 && "text-warning")}>
                   {spreadText(one)}
                 </li>
               ))}

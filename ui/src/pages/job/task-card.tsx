@@ -112,7 +112,7 @@ const PHASES: Record<string, string> = {
 export function TaskProgress({ task }: { task: Job }) {
   if (task.status === "failed") {
     return (
-      <Notice tone="bad" className="break-words">
+      <Notice tone="bad" className="wrap-anywhere">
         <b className="mr-2 font-[570]">Failed.</b>
         <span className="text-dim">{task.error_message ?? "No reason was recorded."}</span> <TaskLink task={task}>Read the output</TaskLink>
       </Notice>

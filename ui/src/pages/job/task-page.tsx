@@ -36,7 +36,7 @@ export function TaskPage({ task }: { task: Job }) {
         crumbs={<Crumbs task={task} parentName={parent.data?.name ?? null} />}
         title={
           <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
-            <span className="min-w-0 break-words">{task.name}</span>
+            <span className="min-w-0 wrap-anywhere">{task.name}</span>
             <JobStatusBadge status={task.status} className="tracking-normal" />
           </span>
         }

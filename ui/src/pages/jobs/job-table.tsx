@@ -59,7 +59,7 @@ function JobName({ job, withProject }: JobNameProps) {
       <Link
         to="/projects/$projectId/jobs/$jobId"
         params={{ projectId: job.project_id, jobId: job.id }}
-        className="font-[570] break-words underline-offset-3 hover:text-violet-soft hover:underline"
+        className="font-[570] wrap-anywhere underline-offset-3 hover:text-violet-soft hover:underline"
       >
         {job.name}
       </Link>

@@ -213,7 +213,7 @@ function MemoryArithmetic() {
 function CommandLine({ command }: { command: string }) {
   return (
     <div className="flex items-center gap-3 rounded-control border border-line bg-rail py-1.5 pr-1.5 pl-3 text-left">
-      <code className="min-w-0 flex-1 font-mono text-xs break-words text-code">
+      <code className="min-w-0 flex-1 font-mono text-xs wrap-anywhere text-code">
         <span aria-hidden className="text-teal-soft select-none">
           ${" "}
         </span>

@@ -1,6 +1,6 @@
 /** The catalogue of models: filters, and which models this machine can train. */
 import { useQuery } from "@tanstack/react-query";
-import { Check, Plus, SearchX } from "lucide-react";
+import { Check, Download, SearchX } from "lucide-react";
 import { useState } from "react";
 import { machinesQuery } from "@/api/jobs";
 import { addModel, catalogueQuery } from "@/api/models";
@@ -108,7 +108,7 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
         </Button>
       )}
       <p className="mt-3 text-xs text-faint">
-        The columns QLoRA, LoRA and Full show the minimum GPU memory for {catalogue.setting}.{available && ` This machine has ${bytesText(available.bytes)} of ${available.where} memory.`} The engine can also train larger models by keeping layers in host memory.
+        QLoRA, LoRA and Full show the minimum GPU memory for {catalogue.setting}.{available && ` This machine has ${bytesText(available.bytes)} of ${available.where} memory.`} The engine can also train larger models by keeping layers in host memory.
       </p>
     </>
   );
@@ -123,14 +123,14 @@ const columns = (available: number | null, own: readonly Model[]): Column<Listed
     end: true,
     cell: (model: Listed) => <Need bytes={model.memory[method]} available={available} />,
   })),
-  { header: "Action", end: true, quiet: true, cell: (model) => <AddButton model={model} own={own} /> },
+  { header: "Action", end: true, quiet: true, cell: (model) => <DownloadButton model={model} own={own} /> },
 ];
 
 function NameCell({ model }: { model: Listed }) {
   const [owner, name] = model.id.split("/");
   return (
     <div className="min-w-0">
-      <span className="break-all">
+      <span className="wrap-anywhere">
         <span className="text-dim">{owner}/</span>
         <span className="font-[570]">{name}</span>
       </span>
@@ -155,7 +155,7 @@ function Need({ bytes, available }: { bytes: number | undefined; available: numb
   );
 }
 
-function AddButton({ model, own }: { model: Listed; own: readonly Model[] }) {
+function DownloadButton({ model, own }: { model: Listed; own: readonly Model[] }) {
   const { pending, run } = useAction(async () => {
     const added = await addModel({ source: "hub", repository: model.id, revision: null });
     toast(`The server is downloading “${added.name}”.`);
@@ -170,9 +170,9 @@ function AddButton({ model, own }: { model: Listed; own: readonly Model[] }) {
   }
 
   return (
-    <Button size="small" pending={pending} aria-label={`Add ${model.id}`} onClick={run}>
-      {!pending && <Plus aria-hidden />}
-      Add
+    <Button size="small" pending={pending} aria-label={`Download ${model.id}`} onClick={run}>
+      {!pending && <Download aria-hidden />}
+      Download
     </Button>
   );
 }

@@ -21,7 +21,7 @@ export function FindingsList({ findings }: { findings: readonly Finding[] }) {
         return (
           <li key={`${code} ${sentence}`} className="flex gap-2">
             <Icon aria-hidden className={`mt-0.5 size-4 shrink-0 ${colour}`} />
-            <span className="min-w-0 break-words">
+            <span className="min-w-0 wrap-anywhere">
               <span className="sr-only">{word}: </span>
               {sentence}
             </span>

@@ -68,10 +68,10 @@ function ModelRow({ model }: { model: Model }) {
       <div className="flex flex-wrap items-start justify-between gap-x-4 gap-y-2.5">
         <div className="min-w-0 flex-1 basis-64">
           <h3 className="flex flex-wrap items-center gap-x-2.5 gap-y-1 font-[590]">
-            <span className="min-w-0 break-words">{model.name}</span>
+            <span className="min-w-0 wrap-anywhere">{model.name}</span>
             <ModelStatus model={model} check={check} />
           </h3>
-          <p className="mt-0.5 text-sm break-words text-dim">{facts(model, check).join(" · ")}</p>
+          <p className="mt-0.5 text-sm wrap-anywhere text-dim">{facts(model, check).join(" · ")}</p>
         </div>
         <div className="flex flex-wrap gap-2">
           {model.status === "ready" && <CheckButton model={model} />}
@@ -88,7 +88,7 @@ function ModelRow({ model }: { model: Model }) {
         </div>
       </div>
       {moving && <ProgressBar value={model.progress} label={`Download of ${model.name}`} className="mt-2.5" />}
-      {model.problem && <p className="mt-2 text-sm break-words text-danger-soft">{model.problem}</p>}
+      {model.problem && <p className="mt-2 text-sm wrap-anywhere text-danger-soft">{model.problem}</p>}
       <Unfinished model={model} />
       {check && check.findings.length > 0 && (
         <div className="mt-2.5 border-t border-line pt-2.5">

@@ -71,7 +71,7 @@ function Fitting({ answer }: { answer: PlanAnswer }) {
   const { plan } = answer;
   return (
     <>
-      <p className="mt-0.5 text-xs break-words text-faint">
+      <p className="mt-0.5 text-xs wrap-anywhere text-faint">
         On {answer.machine ?? "this server"}. {plan?.placement_text}
       </p>
       {plan && <PlanFigures plan={plan} />}
@@ -84,7 +84,7 @@ type NotFittingProps = { answer: PlanAnswer; pending: boolean; onTake: (fit: Nea
 function NotFitting({ answer: { reason, needs, options, requested_machine }, pending, onTake }: NotFittingProps) {
   return (
     <>
-      <p className="mt-0.5 break-words text-dim">{reason}</p>
+      <p className="mt-0.5 wrap-anywhere text-dim">{reason}</p>
       {needs && <MemoryShortage needs={needs} />}
       <FitList options={options} pending={pending} onTake={onTake} />
       {requested_machine && <RequestedMachine plan={requested_machine} pending={pending} onTake={onTake} />}
@@ -102,12 +102,12 @@ function RequestedMachine({ plan: { machine, plan, reason, needs, options }, pen
       </h3>
       {plan ? (
         <>
-          <p className="mt-0.5 text-xs break-words text-faint">{plan.placement_text}</p>
+          <p className="mt-0.5 text-xs wrap-anywhere text-faint">{plan.placement_text}</p>
           <PlanFigures plan={plan} />
         </>
       ) : (
         <>
-          <p className="mt-0.5 break-words text-dim">{reason}</p>
+          <p className="mt-0.5 wrap-anywhere text-dim">{reason}</p>
           {needs && <MemoryShortage needs={needs} />}
           <FitList options={options} pending={pending} onTake={onTake} />
         </>

@@ -51,7 +51,7 @@ export function FitList({ options, pending = false, onTake }: FitListProps) {
         {options.map((fit, index) => (
           <li key={fit.title} className={cn("flex items-center justify-between gap-3 rounded-control border px-3 py-2", index === 0 ? "border-violet-soft/40 bg-violet/8" : "border-line")}>
             <span className="min-w-0">
-              <span className="block font-[540] break-words">{fit.title}</span>
+              <span className="block font-[540] wrap-anywhere">{fit.title}</span>
               <span className="block text-xs text-dim">{fitText(fit)}</span>
             </span>
             <Button size="small" variant={index === 0 ? "primary" : "outline"} disabled={pending} aria-label={`Apply: ${fit.title}`} onClick={() => onTake(fit)}>

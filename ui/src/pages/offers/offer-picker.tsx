@@ -215,7 +215,7 @@ function OfferCard({ group, title, line, price, priceNote, checked, onChoose, re
         />
         <span className="flex flex-wrap items-baseline justify-between gap-x-4">
           <span className="flex min-w-0 flex-wrap items-center gap-x-2 gap-y-1 text-lg font-[590]">
-            <span id={`${id}-title`} className="min-w-0 break-words">
+            <span id={`${id}-title`} className="min-w-0 wrap-anywhere">
               {title}
             </span>
             {recommended && <Badge tone="teal">recommended</Badge>}
@@ -288,7 +288,7 @@ function OfferDetails({ offer }: { offer: Offer }) {
       />
       {offer.assumed.length > 0 && <p className="text-faint">Assumed values, without a published source: {offer.assumed.join(", ")}.</p>}
       {offer.features.length > 0 && <p className="text-faint">{offer.features.join("; ")}.</p>}
-      <p className="break-words text-faint">Source: {offer.source}</p>
+      <p className="wrap-anywhere text-faint">Source: {offer.source}</p>
     </div>
   );
 }

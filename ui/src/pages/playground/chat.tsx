@@ -160,7 +160,7 @@ function SessionStrip({ state, onOpen }: { state: SessionState; onOpen: () => vo
       )}
       {state.kind === "failed" && (
         <Notice tone="bad" className="flex flex-wrap items-center gap-x-4 gap-y-2">
-          <span className="min-w-0 flex-1 basis-56 break-words">
+          <span className="min-w-0 flex-1 basis-56 wrap-anywhere">
             <b className="mr-2 font-[570]">The model could not be loaded.</b>
             <span className="text-dim">{state.problem}</span>
           </span>

@@ -52,7 +52,7 @@ export function CodePanel({ model }: { model: string }) {
         {snippets.map(([key, name, text]) => (
           <TabPanel key={key} value={key} className="mt-2">
             {/* Wrapped: what scrolls sideways is out of reach for a keyboard. */}
-            <pre className="rounded-control border border-line bg-rail p-3 font-mono text-xs break-words whitespace-pre-wrap text-code">{text}</pre>
+            <pre className="rounded-control border border-line bg-rail p-3 font-mono text-xs wrap-anywhere whitespace-pre-wrap text-code">{text}</pre>
             <CopyButton text={text} label={`Copy the ${name} example`} className="mt-2" />
           </TabPanel>
         ))}

@@ -57,7 +57,7 @@ function TurnView({ turn, names, onRetry }: { turn: Turn; names: Record<string, 
   return (
     <article className="space-y-2.5">
       {turn.mode === "chat" && (
-        <p className="ml-auto w-fit max-w-[85%] rounded-2xl rounded-br-md bg-violet/22 px-3.5 py-2 break-words whitespace-pre-wrap">
+        <p className="ml-auto w-fit max-w-[85%] rounded-2xl rounded-br-md bg-violet/22 px-3.5 py-2 wrap-anywhere whitespace-pre-wrap">
           <span className="sr-only">You: </span>
           {turn.prompt}
         </p>
@@ -90,14 +90,14 @@ function AnswerView({ name, tuned, answer, before }: AnswerViewProps) {
         <span className={cn("font-[570]", tuned ? "text-violet-soft" : "text-dim")}>{name}</span>
         <span className="ml-auto text-faint tabular-nums">{speed === null ? null : `${speed < 10 ? speed.toFixed(1) : Math.round(speed)} tokens/s`}</span>
       </div>
-      <p className="min-h-6 break-words whitespace-pre-wrap">
+      <p className="min-h-6 wrap-anywhere whitespace-pre-wrap">
         {before && <span className="text-dim">{before}</span>}
         <span className={before ? "text-violet-soft" : undefined}>{shown}</span>
         {writing && <span aria-hidden className="ml-0.5 inline-block h-4 w-1.75 translate-y-0.5 animate-pulse rounded-[2px] bg-violet-soft" />}
         {!writing && shown.trim() === "" && answer.problem === null && <span className="text-dim">{answer.state === "stopped" ? "Stopped before the first token." : "The model returned an empty answer."}</span>}
       </p>
       {answer.problem && (
-        <p role="alert" className="mt-1 text-sm break-words text-danger-soft">
+        <p role="alert" className="mt-1 text-sm wrap-anywhere text-danger-soft">
           {answer.problem}
         </p>
       )}

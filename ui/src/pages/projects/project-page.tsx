@@ -105,7 +105,7 @@ function ProjectDetailsCard({ project }: { project: Project }) {
       <CardHeader title="Details" />
       <dl className="grid gap-2 text-sm">
         <Line name="Architecture">{architectureName(project.modelArchitecture)}</Line>
-        <Line name="Model size">{project.modelSize === null ? "—" : `${modelSizeText(project.modelSize)} parameters`}</Line>
+        <Line name="Model size">{project.modelSize === null ? "–" : `${modelSizeText(project.modelSize)} parameters`}</Line>
         {project.modelPreset && project.modelArchitecture === "transformer" && <Line name="Preset">{project.modelPreset.label}</Line>}
         <Line name="Training data">
           {datasetIdOf(project.trainingDataPath) ? (

@@ -29,7 +29,7 @@ function PlanSummary({ project, answer }: { project: Project; answer: PlanAnswer
   return (
     <div className="text-sm">
       <p className="font-[560]">{plan ? `Fits on ${machine ?? "this server"}` : "Does not fit on this server"}</p>
-      {(!plan || answer.requested_machine) && <p className="mt-0.5 break-words text-dim">{reason}</p>}
+      {(!plan || answer.requested_machine) && <p className="mt-0.5 wrap-anywhere text-dim">{reason}</p>}
       {plan && <FittingFigures plan={plan} />}
       {needs && <MemoryShortage needs={needs} />}
       {!plan && options.length > 0 && (
@@ -38,7 +38,7 @@ function PlanSummary({ project, answer }: { project: Project; answer: PlanAnswer
           <ul className="grid gap-1.5">
             {options.map((fit) => (
               <li key={fit.title}>
-                <span className="block font-[540] break-words">{fit.title}</span>
+                <span className="block font-[540] wrap-anywhere">{fit.title}</span>
                 <span className="block text-xs text-dim">{fitText(fit)}</span>
               </li>
             ))}

@@ -94,7 +94,7 @@ function ProjectListItem({ project }: { project: Project }) {
       <Link
         to="/projects/$projectId"
         params={{ projectId: project.id }}
-        className="font-[570] break-words underline-offset-3 hover:text-violet-soft hover:underline"
+        className="font-[570] wrap-anywhere underline-offset-3 hover:text-violet-soft hover:underline"
       >
         {project.name}
       </Link>

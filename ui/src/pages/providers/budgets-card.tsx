@@ -45,7 +45,7 @@ export function BudgetsCard() {
               {items.map((budget) => (
                 <li key={budget.id}>
                   <div className="mb-1.5 flex flex-wrap items-center justify-between gap-x-4 gap-y-1.5">
-                    <span className="min-w-0 font-[560] break-words">{nameOf(budget)}</span>
+                    <span className="min-w-0 font-[560] wrap-anywhere">{nameOf(budget)}</span>
                     <span className="flex items-center gap-3 text-sm text-dim tabular-nums">
                       <span>
                         <b className="font-[600] text-text">{moneyText(budget.spent)}</b> of {moneyText(budget.limit)} {PERIOD_TEXTS[budget.period]}

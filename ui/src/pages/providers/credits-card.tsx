@@ -43,7 +43,7 @@ export function CreditsCard() {
               {items.map((credit) => (
                 <li key={credit.provider} className="flex flex-wrap items-center justify-between gap-x-4 gap-y-1.5">
                   <span className="min-w-0">
-                    <span className="font-[560] break-words">{credit.title}</span>
+                    <span className="font-[560] wrap-anywhere">{credit.title}</span>
                     <span className="block text-xs text-dim">
                       {moneyText(credit.amount)} stated for {dateText(credit.stated_at.slice(0, 10))}
                       {credit.spent > 0 ? `, ${moneyText(credit.spent)} spent by your jobs since` : ""}

@@ -38,11 +38,11 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
         </p>
       )}
       {provider.problem && (
-        <Notice tone="bad" className="text-sm break-words">
+        <Notice tone="bad" className="text-sm wrap-anywhere">
           {provider.problem}
         </Notice>
       )}
-      {!provider.available && provider.reason && <p className="text-sm break-words text-dim">
+      {!provider.available && provider.reason && <p className="text-sm wrap-anywhere text-dim">
           <TextWithCode text={provider.reason} />
         </p>}
       <Abilities provider={provider} />

@@ -25,7 +25,7 @@ export function RentalsCard({ connected }: { connected: boolean }) {
         jobId === null ? (
           jobName
         ) : (
-          <Link to="/jobs/$jobId" params={{ jobId }} className="font-[570] break-words underline-offset-3 hover:text-violet-soft hover:underline">
+          <Link to="/jobs/$jobId" params={{ jobId }} className="font-[570] wrap-anywhere underline-offset-3 hover:text-violet-soft hover:underline">
             {jobName}
           </Link>
         ),
@@ -98,7 +98,7 @@ export function ReconcileButton() {
       </Button>
       <div role="status" className="w-full">
         {result && (
-          <Notice tone={result.tone} className="grid gap-1 text-sm break-words">
+          <Notice tone={result.tone} className="grid gap-1 text-sm wrap-anywhere">
             {result.lines.map((line) => (
               <p key={line}>{line}</p>
             ))}

@@ -122,7 +122,7 @@ function TestSteps({ test }: { test: BucketTest }) {
             <Icon aria-hidden className={`mt-0.5 size-4 shrink-0 ${colour}`} />
             <span className="min-w-0">
               {title} <span className="sr-only">{state}</span>
-              {problem && <span className="block break-words text-danger-soft">{problem}</span>}
+              {problem && <span className="block wrap-anywhere text-danger-soft">{problem}</span>}
             </span>
           </li>
         );
@@ -205,7 +205,7 @@ function Guides({ guides }: { guides: StorageBucket["guides"] }) {
               <li key={step}>{step}</li>
             ))}
           </ol>
-          <p className="mb-2 text-xs break-words text-faint">
+          <p className="mb-2 text-xs wrap-anywhere text-faint">
             {endpoint && <>Endpoint: {endpoint} · </>}Region: {region} ·{" "}
             <a href={page} target="_blank" rel="noreferrer" className="underline underline-offset-2">
               Open {title}

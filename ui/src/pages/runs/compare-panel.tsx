@@ -186,10 +186,10 @@ function DiffTable({ title, rows, differences }: { title: string; rows: readonly
         <tbody>
           {differences.map(({ path, values }) => (
             <tr key={path} className="border-t border-line">
-              <th scope="row" className="max-w-40 py-1.5 pr-2 text-left font-mono text-xs font-[450] break-words text-dim">{path}</th>
+              <th scope="row" className="max-w-40 py-1.5 pr-2 text-left font-mono text-xs font-[450] wrap-anywhere text-dim">{path}</th>
               {values.map((value, index) => (
                 // oxlint-disable-next-line jsx-a11y/control-has-associated-label -- a cell with text, not a control
-                <td key={index} className={`py-1.5 pl-3 text-right break-words ${index > 0 && value !== values[0] ? "font-[560] text-warning" : ""}`}>
+                <td key={index} className={`py-1.5 pl-3 text-right wrap-anywhere ${index > 0 && value !== values[0] ? "font-[560] text-warning" : ""}`}>
                   {valueText(value)}
                 </td>
               ))}

@@ -194,9 +194,9 @@ function TableRow({ row, columns, metric, best, groupIndex, inside, open, onOpen
 /** A run leads to its page; a row of several seeds has none. */
 function RunName({ row, inside }: { row: RunRow; inside: boolean | undefined }) {
   const name = inside && row.seed !== null ? `seed ${String(row.seed)}` : row.name;
-  if (row.members.length > 0 || row.project_id === null) return <span className="font-[570] break-words">{name}</span>;
+  if (row.members.length > 0 || row.project_id === null) return <span className="font-[570] wrap-anywhere">{name}</span>;
   return (
-    <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: row.project_id, jobId: row.id }} className={cn("break-words underline-offset-3 hover:text-violet-soft hover:underline", inside ? "text-dim" : "font-[570]")}>
+    <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: row.project_id, jobId: row.id }} className={cn("wrap-anywhere underline-offset-3 hover:text-violet-soft hover:underline", inside ? "text-dim" : "font-[570]")}>
       {name}
     </Link>
   );

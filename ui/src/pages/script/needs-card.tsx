@@ -190,7 +190,7 @@ function Row({ row, onShow }: { row: NeedRow; onShow: ShowLine }) {
   return (
     <div className="flex flex-wrap items-baseline justify-between gap-x-4">
       <dt className="text-dim">{row.name}</dt>
-      <dd className="min-w-0 text-right font-[520] break-words">{row.value}</dd>
+      <dd className="min-w-0 text-right font-[520] wrap-anywhere">{row.value}</dd>
       <dd className="flex basis-full flex-wrap gap-x-2 text-xs text-faint">
         <Sureness confidence={row.confidence} />
         <EvidenceLinks of={row.name} evidence={row.evidence} onShow={onShow} />

@@ -40,7 +40,7 @@ export function QuoteDialog({ quote, onStart, onClose }: QuoteDialogProps) {
       {quote.reasons.length > 0 && (
         <ul className="mt-3 grid gap-1 border-t border-line pt-3 text-xs text-dim">
           {quote.reasons.map((reason) => (
-            <li key={reason} className="break-words">
+            <li key={reason} className="wrap-anywhere">
               {reason}
             </li>
           ))}

@@ -96,7 +96,7 @@ function Channel({ channel, rules, onEdit, onDelete }: ChannelProps) {
   return (
     <li className="grid gap-1.5 rounded-control border border-line px-3 py-2">
       <div className="flex flex-wrap items-center gap-x-3 gap-y-1">
-        <span className="min-w-0 font-[540] break-words">{channel.name}</span>
+        <span className="min-w-0 font-[540] wrap-anywhere">{channel.name}</span>
         <Badge>{KIND_NAMES[channel.kind]}</Badge>
         {!channel.enabled && <Badge tone="attention">off</Badge>}
         <span className="min-w-0 text-xs break-all text-dim">{channel.host}</span>

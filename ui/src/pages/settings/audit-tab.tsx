@@ -28,7 +28,7 @@ const columns: Column<AuditEvent>[] = [
     cell: (event) => (event.actor ? <span title={event.actor.email}>{event.actor.name}</span> : <span className="text-dim">not signed in</span>),
   },
   { header: "Object", cell: (event) => <Subject event={event} /> },
-  { header: "IP address", cell: (event) => event.ip_address },
+  { header: "IP address", cell: (event) => event.ip_address && <span className="whitespace-nowrap">{event.ip_address}</span> },
   { header: "Time", end: true, cell: (event) => <TimeAgo at={event.at} /> },
 ];
 
@@ -97,7 +97,7 @@ function Filters({ filter, onChange }: { filter: AuditFilter; onChange: (change:
 function DayInput({ label, day, onChange }: { label: string; day: string; onChange: (day: string) => void }) {
   return (
     <label className="mb-3.5 flex items-center gap-2 text-sm text-dim">
-      {label}
+      <span className="shrink-0">{label}</span>
       <Input type="date" value={day} onChange={(event) => onChange(event.target.value)} />
     </label>
   );
@@ -106,7 +106,7 @@ function DayInput({ label, day, onChange }: { label: string; day: string; onChan
 function Subject({ event }: { event: AuditEvent }) {
   const details = detailsText(event.details);
   return (
-    <span className="break-words" title={event.subject}>
+    <span className="block md:max-w-xs" title={event.subject}>
       {subjectText(event)}
       {details && <span className="block text-xs text-dim">{details}</span>}
     </span>

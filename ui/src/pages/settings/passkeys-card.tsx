@@ -27,7 +27,7 @@ export function PasskeysCard() {
   const [codes, setCodes] = useState<string[] | null>(null);
 
   const columns: Column<Passkey>[] = [
-    { header: "Name", lead: true, cell: (passkey) => <span className="font-[540] break-words">{passkey.name}</span> },
+    { header: "Name", lead: true, cell: (passkey) => <span className="font-[540] wrap-anywhere">{passkey.name}</span> },
     { header: "Added", cell: (passkey) => <TimeAgo at={passkey.created_at} /> },
     { header: "Last used", cell: (passkey) => (passkey.last_used_at ? <TimeAgo at={passkey.last_used_at} /> : "never") },
     {

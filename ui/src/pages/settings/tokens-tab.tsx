@@ -41,7 +41,7 @@ function ApiTokensCard() {
       lead: true,
       cell: (token) => (
         <>
-          <div className="font-[540] break-words">{token.name}</div>
+          <div className="font-[540] wrap-anywhere">{token.name}</div>
           <code className="font-mono text-xs text-dim">{token.prefix}…</code>
         </>
       ),
