@@ -55,7 +55,7 @@ def _job() -> Answers:
 
 def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[list[str], list[str]]:
     _answer(monkeypatch, {"items": [_job()], "total": 1})
-    numbers = ["step 1,234,567 of 12,345,678", "1234.568", "$12,345.67", "1,234,567 of 9,876,543 rows used"]
+    numbers = ["step 1,234,567 of 12,345,678", "loss 1235", "$12,345.67", "1,234,567 of 9,876,543 rows used"]
     return _bloom("jobs", "list"), [ID, "provisioning", *numbers]
 
 
