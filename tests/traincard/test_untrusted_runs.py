@@ -15,7 +15,7 @@ from gpubloom.traincard import ControlFile, Reader, Reporter, load_latest
 from gpubloom.traincard.lock import RunLock
 from gpubloom.traincard.reader import load_checkpoints, read_all
 from gpubloom.traincard.reading import last_output
-from gpubloom.traincard.safe_paths import walk_beneath
+from gpubloom.traincard.safe_paths import open_beneath, walk_beneath
 
 FILES = (
     "traincard/events.jsonl",
@@ -169,3 +169,17 @@ def test_folders_that_are_nested_without_end_are_walked_to_a_limit(tmp_path: Pat
     assert len(found) < 100
     # Deeper than pytest can remove.
     subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
+
+
+def test_a_folder_that_another_process_makes_at_the_same_moment_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = os.mkdir
+
+    def later_than_another(folder: str, *, dir_fd: int) -> None:
+        mkdir(folder, dir_fd=dir_fd)
+        mkdir(folder, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", later_than_another)
+    os.close(open_beneath(tmp_path, "traincard/control.json", os.O_WRONLY | os.O_CREAT, make=True))
+    assert (tmp_path / "traincard" / "control.json").is_file()

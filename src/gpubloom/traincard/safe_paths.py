@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,7 +45,9 @@ def parent_beneath(top: Path, name: str, *, make: bool = False) -> Iterator[tupl
             except FileNotFoundError:
                 if not make:
                     raise
-                os.mkdir(folder, dir_fd=folder_fd)
+                # Another process may make it at the same moment.
+                with suppress(FileExistsError):
+                    os.mkdir(folder, dir_fd=folder_fd)
                 inner = os.open(folder, _FOLDER, dir_fd=folder_fd)
             os.close(folder_fd)
             folder_fd = inner
