@@ -172,6 +172,7 @@ def test_a_launch_whose_answer_is_lost_is_found_and_not_repeated(
         ("no_capacity", "no_capacity", True),
         ("quota", "inactive_account", False),
         ("bad_credentials", "bad_credentials", False),
+        ("no_access", "refused", False),
         ("rate_limited", "rate_limited", True),
         ("unavailable", "unavailable", True),
         ("refused", "refused", False),
@@ -181,6 +182,16 @@ def test_each_fault_has_its_kind(service: RunPodService, trouble: Trouble, kind:
     service.fail_next(trouble, times=4, calls="POST /v2/pods")
     fault = fault_of(service)
     assert (fault.kind, fault.passes) == (kind, passes)
+
+
+def test_a_gpu_that_the_account_has_no_access_to_does_not_blame_the_credentials(
+    service: RunPodService,
+) -> None:
+    service.fail_next("no_access", calls="POST /v2/pods")
+    sentence = str(fault_of(service))
+    assert "access denied" in sentence
+    assert "another offer" in sentence
+    assert "does not accept the credentials" not in sentence
 
 
 def test_where_nothing_is_free_nothing_is_launched(service: RunPodService) -> None:
