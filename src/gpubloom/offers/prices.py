@@ -110,7 +110,7 @@ class PriceRow(_Entry):
         None,
         ge=1,
         le=1_024,
-        description="Maximum number of this GPU in one machine, if it differs from the provider's other GPUs.",
+        description="Maximum number in one machine, if it differs from the provider's other GPUs.",
     )
     memory_gb: float = Field(gt=0, le=10_000, description="Nominal memory of one GPU.")
     region: Name | None = Field(
