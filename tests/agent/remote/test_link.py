@@ -111,8 +111,8 @@ class _Breaking(_Store):
         self.send_header("Content-Length", str(len(rest)))
         self.end_headers()
         given = rest[: self.most] if len(self.ranges) <= self.breaks else rest
-        self.wfile.write(given)
         type(self).sent += len(given)
+        self.wfile.write(given)
 
 
 @pytest.fixture
