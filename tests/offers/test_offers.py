@@ -198,6 +198,14 @@ def test_several_gpus_cost_several_times_as_much_and_idle_ones_are_named() -> No
     assert "4 of the 8 GPUs would be idle and still billed." in eight.cautions
 
 
+def test_no_more_gpus_are_offered_than_one_machine_of_that_kind_has() -> None:
+    # Modal gives a container up to 8 GPUs, but at most 4 A10.
+    assert one(ask(Need.of(16, 1, gpus=4)), "modal", "A10").gpus == 4
+    eight = {offer.gpu for offer in ask(Need.of(16, 1, gpus=8)).offers if offer.provider == "modal"}
+    assert "L4" in eight
+    assert "A10" not in eight
+
+
 def test_cores_and_memory_that_are_billed_besides_are_counted_for_each_gpu() -> None:
     # A sandbox at Modal asks for cores and memory for each of its GPUs, and pays for them even if they idle.
     hourly = {gpus: one(ask(Need.of(16, 1, gpus=gpus)), "modal", "H100").hourly for gpus in (1, 8)}

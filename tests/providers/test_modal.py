@@ -254,7 +254,8 @@ def test_packages_that_cannot_be_installed_are_the_persons_to_mend(service: Moda
 
 
 def test_gpus_that_modal_does_not_have_are_refused_before_anything_is_asked(service: ModalService) -> None:
-    for wanted in (replace(launch(), gpu="RTX 4090"), replace(launch(), gpus=9)):
+    too_many = replace(launch(), gpu="A10", gpus=5)
+    for wanted in (replace(launch(), gpu="RTX 4090"), replace(launch(), gpus=9), too_many):
         with pytest.raises(Fault) as caught:
             on_modal(lambda opened, wanted=wanted: opened.submit(wanted))  # type: ignore[misc]
         assert caught.value.kind == "refused"

@@ -6,12 +6,13 @@ The fake checks every exchange against our contract and, where it is found, the 
 import asyncio
 import base64
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any
 
 import pytest
 
+from gpubloom.offers.prices import PriceRow
 from gpubloom.providers.cloud import ConsoleReader, Fault, InstanceState, Launch
 from gpubloom.providers.registry import provider_spec
 from gpubloom.providers.runpod.gpu_types import GpuType, part_of_the_world, price_rows, state_of
@@ -172,6 +173,7 @@ def test_a_launch_whose_answer_is_lost_is_found_and_not_repeated(
         ("no_capacity", "no_capacity", True),
         ("quota", "inactive_account", False),
         ("bad_credentials", "bad_credentials", False),
+        ("no_access", "refused", False),
         ("rate_limited", "rate_limited", True),
         ("unavailable", "unavailable", True),
         ("refused", "refused", False),
@@ -181,6 +183,16 @@ def test_each_fault_has_its_kind(service: RunPodService, trouble: Trouble, kind:
     service.fail_next(trouble, times=4, calls="POST /v2/pods")
     fault = fault_of(service)
     assert (fault.kind, fault.passes) == (kind, passes)
+
+
+def test_a_gpu_that_the_account_has_no_access_to_does_not_blame_the_credentials(
+    service: RunPodService,
+) -> None:
+    service.fail_next("no_access", calls="POST /v2/pods")
+    sentence = str(fault_of(service))
+    assert "access denied" in sentence
+    assert "another offer" in sentence
+    assert "does not accept the credentials" not in sentence
 
 
 def test_where_nothing_is_free_nothing_is_launched(service: RunPodService) -> None:
@@ -194,12 +206,13 @@ def test_where_nothing_is_free_nothing_is_launched(service: RunPodService) -> No
 
 
 def test_prices_and_stock_come_from_the_catalogue(service: RunPodService) -> None:
-    async def prices() -> dict[tuple[str, int, str | None], tuple[float, str | None]]:
+    async def prices() -> Sequence[PriceRow]:
         async with opened(service) as rented:
-            rows = await rented.prices()
-            return {(row.gpu, row.gpus, row.region): (row.hourly, row.availability) for row in rows}
+            return await rented.prices()
 
-    found = asyncio.run(prices())
+    rows = asyncio.run(prices())
+    found = {(row.gpu, row.gpus, row.region): (row.hourly, row.availability) for row in rows}
+    most = {row.gpu: row.most_gpus for row in rows if row.gpus == 1}
     assert found["RTX 4090", 1, None] == found["RTX 4090", 1, "eu"] == (0.74, "immediate")
     assert found["H100", 8, "us"] == (31.92, "immediate")
     assert found["H100 PCIe", 1, None] == (2.89, "unavailable")
@@ -207,6 +220,7 @@ def test_prices_and_stock_come_from_the_catalogue(service: RunPodService) -> Non
     assert found["A100 80GB", 1, "us"] == (1.64, "immediate")
     assert ("RTX A6000", 4, "asia") in found
     assert ("RTX A6000", 8, None) not in found
+    assert most["RTX A6000"] == 4
     assert not {"V100", "MI300X"} & {gpu for gpu, _, _ in found}
 
 

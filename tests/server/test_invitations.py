@@ -70,6 +70,44 @@ def test_an_account_holder_is_not_invited(
     assert installation.all(OneTimeLink) == []
 
 
+@pytest.mark.parametrize("squatted_first", [True, False])
+def test_an_invitation_wins_over_a_strangers_sign_up_with_the_address(
+    open_server: Server, installation: Installation, admin: User, squatted_first: bool
+) -> None:
+    def squat() -> None:
+        body = {"name": "Mallory", "email": "eve@example.org", "password": "a password of a stranger"}
+        assert open_server.browser().post("/api/auth/sign-up", json=body).status_code == 202
+
+    if squatted_first:
+        squat()
+    secret = _invite(open_server.signed_in(admin), "eve@example.org", role="admin")
+    if not squatted_first:
+        squat()
+    assert _join(open_server, secret) == (202, "")
+    [eve] = [user for user in installation.all(User) if user.email == "eve@example.org"]
+    assert (eve.name, eve.role, eve.email_verified is not None) == ("Eve", "admin", True)
+    for password, status in (("a password of a stranger", 401), (PASSWORD, 200)):
+        answer = open_server.browser().post(
+            "/api/auth/sign-in", json={"email": "eve@example.org", "password": password}
+        )
+        assert answer.status_code == status
+    # The link of the stranger's sign-up has nothing left to confirm.
+    assert {link.purpose for link in installation.all(OneTimeLink) if link.used_at is None} == set()
+
+
+def test_an_invitation_opens_no_account_that_is_confirmed_or_disabled(
+    open_server: Server, installation: Installation, admin: User
+) -> None:
+    for name, fields in (("Ann", {"verified": True}), ("Bob", {"verified": False, "disabled": True})):
+        email = f"{name.lower()}@example.org"
+        secret = _invite(open_server.signed_in(admin), email, role="admin")
+        assert installation.add_user(name, **fields).email == email
+        assert _join(open_server, secret, email) == (409, "already_registered")
+        refused = open_server.signed_in(admin).post("/api/invitations", json={"email": email})
+        assert refused.status_code == 422
+    assert [user.role for user in installation.all(User) if user.id != admin.id] == ["member", "member"]
+
+
 def test_an_api_token_cannot_invite(server: Server, installation: Installation, admin: User) -> None:
     program = server.program(admin, "read", "write", "admin")
     answer = program.post("/api/invitations", json={"email": "eve@example.org", "role": "admin"})

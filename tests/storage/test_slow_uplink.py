@@ -1,14 +1,16 @@
-"""Large files over a slow uplink: few parts at once, so that each arrives in time."""
+"""Large files over a slow uplink: few parts at once, so that each arrives in time, and not too many."""
 
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpubloom.storage import StorageSettings, Store
+from gpubloom.traincard.mirror.store import Bucket as MirrorBucket
 
 pytest.importorskip("obstore")
 
@@ -70,3 +72,42 @@ def test_a_large_file_does_not_fill_a_slow_uplink_with_all_its_parts(bucket: Buc
     Store(StorageSettings("bucket", "key", "secret", address)).put("jobs/1/large", large)
     assert bucket.parts == 12
     assert bucket.most <= 4
+
+
+class Calls:
+    """Takes the place of obstore: notes how files would be uploaded."""
+
+    def __init__(self) -> None:
+        self.parts: list[int] = []
+        self.at_once: list[int] = []
+
+    def put(self, *arguments: Any, chunk_size: int = 5 << 20, max_concurrency: int = 12, **_: Any) -> None:
+        content = arguments[-1]
+        size = content.stat().st_size if isinstance(content, Path) else content.seek(0, 2)
+        assert 5 << 20 <= chunk_size <= 5 << 30
+        self.parts.append(-(-size // chunk_size))
+        self.at_once.append(chunk_size * max_concurrency)
+
+
+@pytest.mark.parametrize("gigabytes", [49, 60, 500, 4000])
+def test_a_file_of_any_size_has_no_more_parts_than_a_service_takes(
+    tmp_path: Path, gigabytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    large, calls = tmp_path / "large", Calls()
+    with large.open("wb") as file:
+        file.truncate(gigabytes * 10**9 + 1)
+    store = Store(StorageSettings("bucket", "key", "secret", "http://127.0.0.1:1"))
+    mirror = MirrorBucket("s3://bucket/run")
+    monkeypatch.setattr(store, "_calls", calls)
+    monkeypatch.setattr(mirror, "_store", calls)
+    store.put("jobs/1/large", large)
+    with large.open("rb") as opened:
+        store.put("jobs/1/large", opened)
+    with large.open("rb") as opened:
+        mirror.put("large", opened)
+    assert len(calls.parts) == 3
+    assert max(calls.parts) <= 10_000
+    # A part has to arrive within the time of a request, so larger ones go one by one.
+    assert max(calls.at_once) <= max(20 << 20, gigabytes * 10**5 + (1 << 20))

@@ -74,7 +74,8 @@ def add_script(machine: Machine, script: str = TOY, *arguments: str, **changes: 
         config=script_task(task).model_dump(mode="json"),
         **changes,
     )
-    write_files(machine.run_dir(job.id), {"train.py": script.encode(), "data/words.txt": b"a b c"})
+    files = {str(task["entry"]): script.encode(), "data/words.txt": b"a b c"}
+    write_files(machine.run_dir(job.id), files)
     machine.installation.add(job)
     return job.id
 
@@ -158,6 +159,19 @@ def test_a_killed_script_is_tried_again_a_failed_one_is_not_and_a_cancelled_one_
     assert (job.status, job.attempt, job.error_code) == ("failed", 1, "script_failed")
     assert job.error_message == "ValueError: the data is not there"
     assert machine.job(endless).status == "cancelled"
+
+
+@on_sqlite
+def test_a_script_whose_name_looks_like_an_option_of_python_is_run(machine: Machine) -> None:
+    script = add_script(machine, "open('said', 'w').write(__name__)", task={"entry": "-c.py"})
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.until(script, "completed", "failed")
+
+    asyncio.run(scenario())
+    assert machine.job(script).status == "completed"
+    assert (machine.run_dir(script) / "work/said").read_text() == "__main__"
 
 
 @on_sqlite

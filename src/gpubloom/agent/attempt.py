@@ -85,7 +85,7 @@ def run_attempt(
         announce({"already_ran": True})
         return ALREADY_RAN
     log = OutputLog(files.output, spec.output_limit_bytes)
-    started_at, kills_before = time.time(), oom_kills()
+    started_at, began, kills_before = time.time(), time.monotonic(), oom_kills()
     end, problem_text = _run(spec, files, held, log, start, devices, announce, become)
     record = ExitRecord(
         attempt=spec.attempt,
@@ -93,7 +93,8 @@ def run_attempt(
         signal=end.signal,
         reason=end.reason,
         started_at=started_at,
-        ended_at=time.time(),
+        # How long it took must not change with a clock that is corrected meanwhile.
+        ended_at=started_at + time.monotonic() - began,
         output_dropped_bytes=log.dropped_bytes,
         problem=problem_text,
         oom_kills=None if kills_before is None else max(0, (oom_kills() or 0) - kills_before),
@@ -161,10 +162,12 @@ def _run(
             {"problem": f"The training process could not be started: {sentence}", "errno": problem.errno}
         )
         return End(None, None, "not_started"), sentence
+    follower = OutputFollower.of(spec, environment)
     training.go()
     announce({"started": os.getpid()})
     # Threads only after the fork.
-    follower = OutputFollower.start(spec, environment)
+    if follower is not None:
+        follower.start()
     end = Supervisor(spec, training, log, inbox, held, files.lock, follower).wait()
     if follower is not None:
         follower.finish(end.code, end.signal, end.reason)

@@ -103,11 +103,14 @@ def _with_free_limits(row: PriceRow, facts: ProviderFacts) -> ProviderFacts:
 
 def _machines(need: Need, row: PriceRow, facts: ProviderFacts) -> int | None:
     """How many times the row's price; None: no single machine has so many GPUs there."""
-    if row.gpus >= need.gpus:
-        return 1
-    if row.gpus == 1 and facts.most_gpus is not None and need.gpus <= facts.most_gpus:
-        return need.gpus
-    return None
+    if need.gpus > _most_gpus(row, facts):
+        return None
+    return 1 if row.gpus >= need.gpus else need.gpus
+
+
+def _most_gpus(row: PriceRow, facts: ProviderFacts) -> int:
+    """In one machine. Only the price of a single GPU can be multiplied."""
+    return row.gpus if row.gpus > 1 else row.most_gpus or facts.most_gpus or 1
 
 
 def _unfit(need: Need, row: PriceRow, facts: ProviderFacts, asked: Constraints) -> str | None:
@@ -139,7 +142,8 @@ def _too_small(need: Need, row: PriceRow, facts: ProviderFacts) -> str | None:
     if need.multi_node and not facts.multi_node:
         return f"The job needs several machines; {facts.title} provides only one."
     if _machines(need, row, facts) is None:
-        return f"The job needs {need.gpus} GPUs in one machine; this machine has {row.gpus}."
+        most = _most_gpus(row, facts)
+        return f"The job needs {need.gpus} GPUs in one machine; this machine has {most}."
     if row.memory_gb < need.memory_gb.likely:
         return (
             f"{row.gpu} has {row.memory_gb:g} GB of memory; the job needs about {need.memory_gb.likely:.3g} "

@@ -106,6 +106,12 @@ class PriceRow(_Entry):
     provider: Name
     gpu: Name
     gpus: int = Field(1, ge=1, le=1_024)
+    most_gpus: int | None = Field(
+        None,
+        ge=1,
+        le=1_024,
+        description="Maximum number in one machine, if it differs from the provider's other GPUs.",
+    )
     memory_gb: float = Field(gt=0, le=10_000, description="Nominal memory of one GPU.")
     region: Name | None = Field(
         None, description="Region of the price; none: the same in all regions, or not known."

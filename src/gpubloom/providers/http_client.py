@@ -174,7 +174,7 @@ class ServiceHttp:
             sentence = f"The connection to {self.title} broke before the response arrived."
             fault = Fault("unavailable", sentence, uncertain=not repeatable)
         else:
-            return self._answer(response, (self._key, *hide), repeatable)
+            return self._answer(response, (self._key, *hide), repeatable, launch=launch)
         raise fault
 
     async def events(
@@ -208,7 +208,9 @@ class ServiceHttp:
             raise fault
         return found
 
-    def _answer(self, response: httpx2.Response, secrets: Sequence[str], repeatable: bool) -> object:
+    def _answer(
+        self, response: httpx2.Response, secrets: Sequence[str], repeatable: bool, *, launch: bool = False
+    ) -> object:
         self._compare_clocks(response)
         found: object = None
         readable = True
@@ -219,7 +221,7 @@ class ServiceHttp:
                 readable = False
         # A firewall before the service says 403 in words of its own: the service never saw the key.
         if not response.is_success and (readable or response.status_code != HTTPStatus.FORBIDDEN):
-            raise self._fault(response, found, secrets, repeatable)
+            raise self._fault(response, found, secrets, repeatable, launch)
         if not readable:
             sentence = (
                 f"{self.title} sent a response that is not JSON (HTTP {response.status_code}). Check whether "
@@ -235,10 +237,18 @@ class ServiceHttp:
             self._ahead = moment - self._now()
 
     def _fault(
-        self, response: httpx2.Response, found: object, secrets: Sequence[str], repeatable: bool
+        self,
+        response: httpx2.Response,
+        found: object,
+        secrets: Sequence[str],
+        repeatable: bool,
+        launch: bool,
     ) -> Fault:
         status = response.status_code
         kind, remark = self._explain(status, found)
+        if kind is None and launch and status == HTTPStatus.FORBIDDEN:
+            # The service has just accepted the key for a look: it may not start this machine.
+            kind = "refused"
         kind = kind or _kind_of(status)
         remark = _without(remark, secrets) or f"HTTP {status}"
         return Fault(

@@ -25,7 +25,7 @@ _NO_CONTROL = {"v": 1, "version": 0, "want": "run", "set": {}, "save": 0}
 
 # Fetches the agent, checks it, and becomes it. Everything else is the agent's.
 _START = """\
-import base64, hashlib, json, os, pathlib, shutil, sys, time, urllib.error, urllib.request
+import base64, hashlib, http.client, json, os, pathlib, shutil, sys, time, urllib.error, urllib.request
 
 START = json.loads({start!r})
 AGENT = next(file for file in START["files"] if file["role"] == "agent")
@@ -49,7 +49,7 @@ for pause in (1, 2, 4, 8, 15, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 0):
         request = urllib.request.Request(address, headers={{"User-Agent": "gpubloom"}})
         content = urllib.request.urlopen(request, timeout=60).read()
         break
-    except OSError as problem:
+    except (OSError, http.client.HTTPException) as problem:
         code = getattr(problem, "code", 500)
         if code < 500 or not pause:
             sys.exit("[bloom-agent] Cannot download the agent: " + type(problem).__name__ + " " + str(code))

@@ -3,6 +3,7 @@
 S3-compatible services, Google Cloud Storage and Azure Blob Storage, all through obstore.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,11 +12,9 @@ from typing import Any, BinaryIO, Literal
 
 from gpubloom.errors import CodedError, InputError
 from gpubloom.storage.run_store import LONGEST_LIFE_SECONDS, Method
+from gpubloom.traincard.mirror.store import in_parts
 
 _REQUEST_SECONDS = 60
-# Of a large file, each of 5 MiB. They share the uplink, and each has to arrive within a request's time: with
-# four at once 3 Mbit/s are enough, with the library's twelve it would take 8.
-_PARTS_AT_ONCE = 4
 _REASONS = {
     "RequestTimeTooSkewed": "the clock of this machine differs from the bucket's clock; correct the clock",
     "SignatureDoesNotMatch": "the secret key does not belong to this access key",
@@ -81,7 +80,7 @@ class Store:
 
     def put(self, name: str, content: bytes | Path | BinaryIO) -> None:
         try:
-            self._calls.put(self._store, name, content, max_concurrency=_PARTS_AT_ONCE)
+            self._calls.put(self._store, name, content, **in_parts(_length(content)))
         except Exception as problem:
             raise self._error("written", name, problem) from problem
 
@@ -152,6 +151,12 @@ class Store:
         return StorageError(
             "bucket_unavailable", f"{what} {self.settings.bucket} cannot be {done}: {reason}."
         )
+
+
+def _length(content: bytes | Path | BinaryIO) -> int:
+    if isinstance(content, bytes):
+        return len(content)
+    return content.stat().st_size if isinstance(content, Path) else os.fstat(content.fileno()).st_size
 
 
 def _open(settings: StorageSettings) -> Any:

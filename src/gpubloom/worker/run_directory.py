@@ -145,7 +145,8 @@ def prepare_script(run_dir: Path, job: TrainingJob, given: AttemptResources) -> 
         job_id=str(job.id),
         run_dir=run_dir,
         attempt=job.attempt,
-        command=(sys.executable, task.entry, *task.arguments, *added),
+        # With its folder: Python would take the file -c.py for an option.
+        command=(sys.executable, f"./{task.entry}", *task.arguments, *added),
         environment=dict(task.environment),
         time_limit_seconds=limit if job.target == "local" else None,
         folder=WORK_FOLDER,

@@ -181,7 +181,7 @@ class StartProgress:
         if self._rented is None:
             state = "failed" if self.failure is not None else "running"
             return StartStage(name="requested", state=state, began_at=self._began)
-        seconds = self._rented - self._began
+        seconds = max(0.0, self._rented - self._began)
         return StartStage(
             name="requested", state="done", seconds=seconds, began_at=self._began, text=self._where
         )

@@ -1,9 +1,9 @@
 """Checkpoints that scripts write without telling anybody."""
 
-import os
+import io
 from pathlib import Path
 
-from gpubloom.agent.progress.files import SavedFiles, find_saved
+from gpubloom.agent.progress.files import SavedFiles, files_now, find_saved
 from gpubloom.traincard import read_all
 from gpubloom.traincard.interop.event_files import Scalars, write_scalars, write_version
 from tests.agent.runs import Run
@@ -16,7 +16,7 @@ def write(path: Path, size: int = 3) -> Path:
 
 
 def test_a_checkpoint_is_told_once_it_has_settled_and_again_when_it_was_written_anew(tmp_path: Path) -> None:
-    saved = SavedFiles(tmp_path, since=0)
+    saved = SavedFiles(tmp_path, before={})
     file = write(tmp_path / "out" / "ckpt.pt")
     assert list(saved.look(ended=False)) == []
     assert [(each.path, each.size) for each in saved.look(ended=False)] == [(file, 3)]
@@ -36,10 +36,10 @@ def test_a_folder_of_several_files_is_one_checkpoint_with_the_step_in_its_name(t
 def test_data_links_and_what_was_there_before_are_no_checkpoints(tmp_path: Path) -> None:
     write(tmp_path / "data" / "shakespeare" / "train.bin")
     old = write(tmp_path / "pretrained.pt")
-    os.utime(old, (1_000, 1_000))
+    before = files_now(tmp_path)
     (tmp_path / "link.pt").symlink_to(old)
     write(tmp_path / "notes.txt")
-    assert find_saved(tmp_path, since=2_000) == []
+    assert find_saved(tmp_path, before) == []
 
 
 def test_a_followed_script_has_its_checkpoints_in_the_run(run: Run) -> None:
@@ -54,6 +54,25 @@ def test_a_followed_script_has_its_checkpoints_in_the_run(run: Run) -> None:
     assert [(event.step, event.fields["path"], event.fields["size"]) for event in events] == [
         (10, "out/ckpt.pt", 7)
     ]
+
+
+def test_files_count_although_the_clock_was_put_back_while_the_script_ran(run: Run) -> None:
+    write(run.path / "pretrained.pt")
+    scalars = io.BytesIO()
+    write_version(scalars, 1.0)
+    write_scalars(scalars, Scalars(1.0, 5, {"mine": 1.0}))
+    run.script(
+        "import os, time\n"
+        "print('iter 1: loss 0.5000, time 10.00ms')\n"
+        "open('ckpt.pt', 'wb').write(b'weights')\n"
+        f"open('events.out.tfevents.1', 'wb').write({scalars.getvalue()!r})\n"
+        "for name in ('ckpt.pt', 'events.out.tfevents.1'):\n"
+        "    os.utime(name, (time.time() - 3600,) * 2)\n"
+    )
+    run.run_agent()
+    events = list(read_all(run.path))
+    assert [event.fields["path"] for event in events if event.kind == "checkpoint"] == ["ckpt.pt"]
+    assert "train/mine" in {name for event in events if event.kind == "metric" for name, _ in event.series()}
 
 
 def test_a_link_with_the_name_of_a_tensorboard_file_is_not_read(run: Run, tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ class RunPodService(WebService):
                 return _error(402, "Insufficient balance.")
             case "bad_credentials":
                 return _error(401, "invalid bearer token")
+            case "no_access":
+                return _error(403, "access denied")
             case "refused":
                 return _error(422, f"Request validation failed: {request.body}")
             case "rate_limited":

@@ -27,6 +27,7 @@ Trouble = Literal[
     "no_capacity",
     "quota",
     "bad_credentials",
+    "no_access",
     "inactive_account",
     "rate_limited",
     "unavailable",

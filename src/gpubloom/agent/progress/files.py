@@ -8,9 +8,10 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from gpubloom.agent.progress.formats import metric_name
 from gpubloom.traincard.interop.event_files import Scalars, read_scalars
@@ -62,17 +63,32 @@ def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[tuple[P
             return
 
 
+# The files of a folder and when each was changed, in nanoseconds since 1970.
+Files = Mapping[Path, int]
+
+
+def files_now(folder: Path) -> Files:
+    """What is there before a script starts. Compared with later changes instead of a moment: the clock of a
+    rented machine may be corrected by hours while the script runs."""
+    return {
+        path: facts.st_mtime_ns
+        # Each search has a limit of its own, which folders that it leaves out must not use up.
+        for without in (_WITHOUT_EVENTS, _DATA_FOLDERS)
+        for path, facts in files_below(folder, without)
+    }
+
+
 def open_plain(path: Path) -> int:
     """A descriptor to read from; OSError for a link, and no waiting for a pipe."""
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 class EventFiles:
-    """Event files under the run directory that this attempt writes."""
+    """Event files of this attempt under the run directory. `before`: what is there when it starts."""
 
-    def __init__(self, folder: Path, since: float) -> None:
+    def __init__(self, folder: Path, before: Files) -> None:
         self._folder = folder
-        self._since = since
+        self._before = before
         self._offsets: dict[Path, int] = {}
 
     def look(self) -> Iterator[Scalars]:
@@ -82,9 +98,8 @@ class EventFiles:
 
     def _find(self) -> list[Path]:
         for path, facts in files_below(self._folder, without=_WITHOUT_EVENTS):
-            # Those of earlier attempts stay as they are.
-            is_new = "tfevents" in path.name and path not in self._offsets and facts.st_mtime >= self._since
-            if is_new and len(self._offsets) < _MOST_FILES:
+            is_known = path in self._offsets or self._before.get(path) == facts.st_mtime_ns
+            if "tfevents" in path.name and not is_known and len(self._offsets) < _MOST_FILES:
                 self._offsets[path] = 0
         return list(self._offsets)
 
@@ -127,11 +142,11 @@ class Saved:
     step: int | None = None
 
 
-def find_saved(folder: Path, since: float = 0.0) -> list[Saved]:
-    """What was written at or after a moment, oldest first."""
+def find_saved(folder: Path, known: Files = MappingProxyType({})) -> list[Saved]:
+    """What is there, oldest first, without `known` files that have not changed."""
     found: dict[Path, Saved] = {}
     for path, facts in files_below(folder, without=_DATA_FOLDERS):
-        if path.suffix.lower() not in _ENDINGS or facts.st_mtime < since:
+        if path.suffix.lower() not in _ENDINGS or known.get(path) == facts.st_mtime_ns:
             continue
         whole, step = _unit(path, folder)
         before = found.get(whole)
@@ -157,15 +172,15 @@ def _unit(path: Path, top: Path) -> tuple[Path, int | None]:
 class SavedFiles:
     """Reports each checkpoint once it no longer changes, and again when it was rewritten."""
 
-    def __init__(self, folder: Path, since: float) -> None:
+    def __init__(self, folder: Path, before: Files) -> None:
         self._folder = folder
-        self._since = since
+        self._before = before
         self._seen: dict[Path, tuple[int, float]] = {}
         self._told: dict[Path, tuple[int, float]] = {}
 
     def look(self, *, ended: bool) -> Iterator[Saved]:
         """`ended`: no process writes any more, so every file is final."""
-        for saved in find_saved(self._folder, self._since):
+        for saved in find_saved(self._folder, self._before):
             state = (saved.size, saved.modified)
             settled = ended or self._seen.get(saved.path) == state
             self._seen[saved.path] = state

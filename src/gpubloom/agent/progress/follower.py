@@ -13,7 +13,7 @@ import time
 from collections import deque
 from dataclasses import replace
 
-from gpubloom.agent.progress.files import EventFiles, SavedFiles
+from gpubloom.agent.progress.files import EventFiles, SavedFiles, files_now
 from gpubloom.agent.progress.formats import read_line
 from gpubloom.agent.progress.imports import knows_traincard
 from gpubloom.agent.progress.recorder import Course, Point, Recorder
@@ -115,20 +115,23 @@ class OutputFollower:
         self._silent = False
         self._told: dict[str, float] = {}
         self._printed: set[str] = set()
-        self._files = EventFiles(spec.run_dir, time.time() - 1)
-        self._saved = SavedFiles(spec.run_dir, time.time() - 1)
+        before = files_now(spec.run_dir)
+        self._files = EventFiles(spec.run_dir, before)
+        self._saved = SavedFiles(spec.run_dir, before)
         self._files_at = time.monotonic() + _LOOK_FOR_FILES_SECONDS / 5
         self._thread = threading.Thread(target=self._run, name="agent-progress", daemon=True)
 
     @classmethod
-    def start(cls, spec: JobSpec, environment: dict[str, str]) -> "OutputFollower | None":
-        """None: the output is not followed, because following is off or the script has its own Reporter."""
+    def of(cls, spec: JobSpec, environment: dict[str, str]) -> "OutputFollower | None":
+        """Made before the script runs, and started with it. None: the output is not followed, because
+        following is off or the script has its own Reporter."""
         is_off = environment.get("BLOOM_TRAINCARD", "").lower() == "off"
         if is_off or spec.has_reporter or knows_traincard(spec):
             return None
-        follower = cls(spec)
-        follower._thread.start()
-        return follower
+        return cls(spec)
+
+    def start(self) -> None:
+        self._thread.start()
 
     def feed(self, data: bytes) -> None:
         """Never waits for more than an append."""

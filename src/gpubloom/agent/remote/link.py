@@ -4,6 +4,7 @@ A presigned address is a secret of its own: no message here repeats one.
 """
 
 import hashlib
+import http
 import http.client
 import os
 import shutil
@@ -12,7 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from gpubloom.traincard.sync.apply import replacing
 from gpubloom.traincard.sync.files import is_inside
@@ -50,7 +51,7 @@ class Link(Protocol):
     def put(self, address: str, body: bytes) -> None: ...
 
     def fetch(self, address: str, path: Path, sha256: str) -> None:
-        """To a file, complete and checked, or not at all."""
+        """To a file, complete and checked, or not at all. Called again, it goes on where it stopped."""
 
 
 class HttpLink:
@@ -75,16 +76,44 @@ class HttpLink:
             _read(answer)
 
     def fetch(self, address: str, path: Path, sha256: str) -> None:
+        # Named by its content: what an earlier call, or an agent that was killed, left is of the same file.
+        part = path.with_name(f".{sha256}.part")
+        with part.open("ab+") as file:
+            digest = self._append(address, file)
+        if digest != sha256:
+            part.unlink()
+            raise DamagedError(f"{path.name} is damaged: its SHA-256 differs from the stored file.")
+        part.replace(path)
+
+    def _append(self, address: str, file: IO[bytes]) -> str:
+        """What the file lacks; the digest of all of it."""
         digest = hashlib.sha256()
-        with (
-            self._open(urllib.request.Request(address)) as answer,  # noqa: S310 - checked in _open
-            replacing(path) as file,
-        ):
+        file.seek(0)
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+        with self._open_from(address, file.tell()) as answer:
+            if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
+                digest = hashlib.sha256()
+                file.truncate(0)
             while chunk := _read(answer, _CHUNK_BYTES):
                 digest.update(chunk)
                 file.write(chunk)
-            if digest.hexdigest() != sha256:
-                raise DamagedError(f"{path.name} is damaged: its SHA-256 differs from the stored file.")
+            # Python says nothing of a connection that was closed too early.
+            if answer.length:
+                raise Unavailable("the connection broke before the end of the file")
+        return digest.hexdigest()
+
+    def _open_from(self, address: str, begin: int) -> Any:
+        """The rest of an object, or all of it from a store that does not give parts."""
+        request = urllib.request.Request(address)  # noqa: S310 - checked in _open
+        if begin:
+            request.add_header("Range", f"bytes={begin}-")
+            try:
+                return self._open(request)
+            except Rejected:
+                # There is nothing after `begin`, for example. Expired addresses are rejected again.
+                request = urllib.request.Request(address)  # noqa: S310 - checked in _open
+        return self._open(request)
 
     def _open(self, request: urllib.request.Request) -> Any:
         if request.type not in {"http", "https"}:

@@ -66,6 +66,7 @@ _GPUS = {
 }
 _REGIONS = {"asia": "ap"}
 _MOST_GPUS = 8
+_FEWER_GPUS = {"A10": 4}
 
 # Asked for beside each GPU; more is used and billed as it is needed. The default, an eighth of a core, would
 # starve the GPU.
@@ -399,8 +400,9 @@ def _without(line: str, secrets: Iterable[str]) -> str:
 def _gpu(launch: Launch) -> str:
     if launch.gpu not in _GPUS:
         raise Fault("refused", f"Modal has no GPU {launch.gpu!r}. Available: {', '.join(_GPUS)}.")
-    if not 1 <= launch.gpus <= _MOST_GPUS:
-        raise Fault("refused", f"Modal allows 1 to {_MOST_GPUS} GPUs per job, not {launch.gpus}.")
+    most = _FEWER_GPUS.get(launch.gpu, _MOST_GPUS)
+    if not 1 <= launch.gpus <= most:
+        raise Fault("refused", f"Modal allows 1 to {most} {launch.gpu} per job, not {launch.gpus}.")
     return _GPUS[launch.gpu]
 
 

@@ -146,6 +146,7 @@ def price_rows(types: Mapping[int, Iterable[GpuType]], today: date) -> Iterator[
                     provider="runpod",
                     gpu=kind.gpu,
                     gpus=gpus,
+                    most_gpus=kind.max_count.secure,
                     memory_gb=kind.memory,
                     region=part,
                     kind="on_demand",

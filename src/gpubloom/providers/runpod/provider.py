@@ -221,7 +221,10 @@ def _explain(status: int, found: object) -> tuple[FaultKind | None, str]:
             if status == 400 and _NO_CAPACITY.search(detail):
                 return "no_capacity", told
             if status == 403:
-                return None, f"{told} (the API key needs read and write access)"
+                return None, (
+                    f"{told}. Your account may not have access to this GPU, which another offer solves, or "
+                    "the API key has no read and write access"
+                )
             return None, told
     return None, ""
 

@@ -185,9 +185,20 @@ async def sign_up(
         )
     await one_at_a_time(session, email)
     known = await find_by_email(session, email)
-    if known is not None:
-        if link is not None:
+    if link is not None:
+        user = known or User(id=uuid4(), email=email)
+        if user.email_verified is not None or user.disabled:
             raise Conflict("You already have an account. Sign in instead.", code="already_registered")
+        # An account that nobody confirmed may be a stranger's sign-up; the invitation came to the mailbox.
+        user.name, user.password_hash, user.role = name, password_hash, link.role or "member"
+        user.email_verified = now()
+        session.add(user)
+        await session.flush()
+        await revoke_links(session, "verify", email)
+        await revoke_links(session, "reset", email)
+        record(session, Actor(user.id, ip_address), "user.signed_up", f"user:{user.id}")
+        return SignUpResult(False, None)
+    if known is not None:
         if known.email_verified is not None or known.disabled:
             return SignUpResult(True, mail.already_registered(settings.address, email))
         # The first sign-up may be a stranger's, whose password must not open what the owner confirms. Only
@@ -195,19 +206,10 @@ async def sign_up(
         known.password_hash = None
         secret, _ = await issue_link(session, "reset", email)
         return SignUpResult(True, mail.signed_up_again(settings.address, email, secret))
-    user = User(
-        id=uuid4(),
-        name=name,
-        email=email,
-        email_verified=now() if link is not None else None,
-        role=(link.role if link is not None else None) or "member",
-        password_hash=password_hash,
-    )
+    user = User(id=uuid4(), name=name, email=email, role="member", password_hash=password_hash)
     session.add(user)
     await session.flush()
     record(session, Actor(user.id, ip_address), "user.signed_up", f"user:{user.id}")
-    if link is not None:
-        return SignUpResult(False, None)
     secret, _ = await issue_link(session, "verify", email)
     return SignUpResult(True, mail.verification(settings.address, email, name, secret))
 

@@ -92,7 +92,9 @@ async def invite(
     after: BackgroundTasks,
 ) -> CreatedInvitation:
     """Invite a person with a one-time link. An earlier invitation of the same address ends."""
-    if await find_by_email(session, body.email) is not None:
+    known = await find_by_email(session, body.email)
+    # A sign-up that nobody confirmed may be a stranger's: the invited person takes its place.
+    if known is not None and (known.email_verified is not None or known.disabled):
         raise InvalidInput.for_field(
             "email", "An account with this email address already exists.", code="already_registered"
         )

@@ -150,7 +150,9 @@ def _count_active_time(job: TrainingJob, status: Status, before: object, _: obje
     if status in ACTIVE and before not in ACTIVE:
         job.active_since = now()
     elif status not in ACTIVE and before in ACTIVE and job.active_since is not None:
-        job.active_seconds = (job.active_seconds or 0.0) + (now() - job.active_since).total_seconds()
+        # A clock that was put back meanwhile must not take away what was counted before.
+        took = max(0.0, (now() - job.active_since).total_seconds())
+        job.active_seconds = (job.active_seconds or 0.0) + took
         job.active_since = None
 
 
