@@ -114,7 +114,8 @@ def test_an_announced_pause_is_no_stall_until_it_is_over(start_run: Start, order
         run.now += 1
         assert run.kinds(stall_seconds=5) == []
     run.now += 6
-    assert "stalled" in run.kinds(stall_seconds=5)
+    (finding,) = run.findings(stall_seconds=5)
+    assert (finding.kind, finding.evidence["explains"]) == ("degraded", ["stalled"])
 
 
 def test_a_promise_ends_when_the_loop_moves_on(start_run: Start) -> None:
@@ -123,7 +124,8 @@ def test_a_promise_ends_when_the_loop_moves_on(start_run: Start) -> None:
     run.now += 1
     run.metric(8, loss=1.0)
     run.now += 12
-    assert set(run.kinds(stall_seconds=5)) == {"degraded", "stalled"}
+    (finding,) = run.findings(stall_seconds=5)
+    assert (finding.kind, finding.evidence["explains"]) == ("degraded", ["stalled"])
 
 
 def test_metrics_that_stand_behind_a_later_promise_do_not_end_it(start_run: Start) -> None:
@@ -167,6 +169,23 @@ def test_a_rank_that_failed_is_named_with_its_error(start_run: Start) -> None:
     assert "more" not in finding.sentence
 
 
+def test_ranks_that_go_with_another_are_one_finding_about_the_first(start_run: Start) -> None:
+    run = start_run(world_size=4)
+    for rank in range(4):
+        run.metric(3, rank=rank, loss=1.0)
+    for rank in (1, 3):
+        run.say("error", rank=rank, type="RuntimeError", message="Connection closed", cause="lost_rank")
+        run.say("end", rank=rank, status="failed")
+    run.now += 5
+    run.say("error", rank=2, type="RuntimeError", message="CUDA out of memory", cause="gpu_out_of_memory")
+    run.say("end", rank=2, status="failed")
+    run.now += 400
+    (finding,) = run.findings()
+    assert (finding.evidence["rank"], finding.evidence["others"]) == (2, [0, 1, 3])
+    assert finding.sentence.endswith("CUDA out of memory. Ranks also missing: 0, 1, 3.")
+    assert finding.evidence["explains"] == ["stalled"]
+
+
 def test_ranks_that_ended_as_they_should_are_not_missed(start_run: Start) -> None:
     run = start_run(world_size=2)
     run.say("end", rank=1, status="completed")
@@ -185,6 +204,50 @@ def test_a_loss_that_is_not_a_number_is_named_from_its_first_step(start_run: Sta
     assert finding.evidence["before"] == {"step": 39, "value": 1.0}
     run.say("end", status="failed")
     assert run.kinds() == ["diverging"]
+
+
+def test_losses_and_norms_that_turn_nan_together_are_one_finding_about_the_training(start_run: Start) -> None:
+    run = start_run()
+    for step in range(600):
+        value = 4.0 - step / 200 if step < 550 else math.nan
+        run.metric(step, loss=value, aux_loss=value, grad_norm=value)
+        if step % 50 == 0:
+            run.metric(step, **{"eval/loss": value})
+    (finding,) = run.findings()
+    assert finding.sentence.startswith("train/loss has been NaN since step 550.")
+    assert finding.evidence["others"] == ["train/aux_loss", "train/grad_norm", "eval/loss"]
+    assert "lower learning rate" in finding.next_step
+
+
+def test_a_gradient_norm_that_turns_nan_before_the_loss_is_the_cause(start_run: Start) -> None:
+    run = start_run()
+    for step in range(50):
+        run.metric(step, loss=1.0 if step < 31 else math.nan, grad_norm=1.0 if step < 30 else math.nan)
+    (finding,) = run.findings()
+    assert finding.sentence.startswith("train/grad_norm has been NaN since step 30.")
+
+
+def test_a_loss_that_rose_explains_that_nothing_was_learned_and_that_evaluations_are_worse(
+    start_run: Start,
+) -> None:
+    run = start_run()
+    for step in range(1, 601):
+        run.metric(step, loss=2.0 + step / 100)
+        if step % 100 == 0:
+            run.metric(step, **{"eval/loss": 2.0 + step / 100})
+    (finding,) = run.findings()
+    assert finding.kind == "diverging"
+    assert finding.evidence["explains"] == ["no_learning", "overfitting"]
+
+
+def test_an_eval_loss_that_jumps_alone_is_overfitting(start_run: Start) -> None:
+    run = start_run()
+    for step in range(1, 41):
+        run.metric(step, loss=3.0 - step / 20, **{"eval/loss": 2.0 if step < 35 else 6.0 + step / 10})
+        if step == 10:
+            run.metric(step, **{"eval/loss": 1.9})
+    (finding,) = run.findings()
+    assert (finding.kind, finding.evidence["explains"]) == ("overfitting", ["diverging"])
 
 
 def test_one_overflow_of_the_gradient_norm_is_how_loss_scaling_works(start_run: Start) -> None:
@@ -248,6 +311,18 @@ def test_a_gpu_slowed_down_by_heat_is_named(start_run: Start) -> None:
     assert finding.sentence == "GPU 1 of node1 is throttled by heat (91 °C, 900 of 1980 MHz)."
 
 
+def test_gpus_that_are_slowed_down_together_are_one_finding(start_run: Start) -> None:
+    run = start_run()
+    for step in range(20):
+        run.now += 5
+        run.metric(step, loss=1.0)
+        heat = {f"gpu__{index}__slowed_by_heat": 1 for index in range(8)}
+        run.look(**heat, **{f"gpu__{index}__temperature": 91 for index in range(8)})
+    (finding,) = run.findings()
+    assert finding.sentence == "8 GPUs are throttled. GPU 0 is throttled by heat (91 °C)."
+    assert [each["gpu"] for each in finding.evidence["gpus"]] == list(range(8))
+
+
 def test_a_driver_that_gives_no_reasons_leaves_temperature_and_clock(start_run: Start) -> None:
     run = start_run()
     run.say("describe", facts={"gpu/0/clock_max": 1980})
@@ -300,6 +375,24 @@ def test_a_machine_without_memory_left_is_named(start_run: Start) -> None:
     assert "67.1 of 68.7 GB" in finding.sentence
 
 
+def test_machines_that_fill_up_together_are_one_finding(start_run: Start) -> None:
+    run = start_run(world_size=3)
+    for rank in range(3):
+        run.look(rank=rank, ram__used=(62 + rank / 2) * _GIB, ram__total=64 * _GIB)
+    (finding,) = run.findings()
+    assert finding.sentence.startswith("3 machines run out of memory soon. node0 has little memory left")
+
+
+def test_an_error_that_the_log_repeats_is_the_failure_and_no_finding(start_run: Start) -> None:
+    run = start_run()
+    message = "[Errno 28] No space left on device: 'checkpoint-20'"
+    run.say("log", level="error", line="the data server does not answer")
+    run.say("log", level="error", line=f"trainer: step failed\nTraceback …\nOSError: {message}")
+    run.say("error", type="OSError", message=message, cause="disk_full")
+    run.say("end", status="failed")
+    assert [finding.sentence for finding in run.findings()] == ["the data server does not answer"]
+
+
 def test_the_worst_comes_first_and_findings_are_plain_json(start_run: Start) -> None:
     import json
 
@@ -309,6 +402,7 @@ def test_the_worst_comes_first_and_findings_are_plain_json(start_run: Start) -> 
     run.metric(1, loss=math.nan)
     found = run.findings()
     assert [finding.severity for finding in found] == ["critical", "critical", "warning"]
+    assert {finding.kind for finding in found} == {"degraded", "diverging", "out_of_memory_soon"}
     json.dumps([finding.as_dict() for finding in found], allow_nan=False)
 
 

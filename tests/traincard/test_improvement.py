@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.traincard import Reporter, snapshot
-from gpubloom.traincard.improvement import judge
+from gpubloom.traincard.improvement import judge, newest_by_step
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,25 @@ def test_a_change_within_its_margin_is_no_clear_change(
 def test_a_run_that_was_not_evaluated_has_no_answer() -> None:
     assert judge({}, {}, {}, []) is None
     assert judge({5: float("nan")}, {}, {}, []) is None
+
+
+def test_the_last_finite_evaluation_is_not_the_latest(tmp_path: Path) -> None:
+    with Reporter(tmp_path, telemetry_seconds=0) as reporter:
+        for step, loss in {0: 3.0, 50: 1.5, 100: float("nan"), 150: float("inf")}.items():
+            reporter.metric("eval/loss", loss, step)
+    answer = snapshot(tmp_path)["improvement"]
+    assert (answer["verdict"], answer["not_finite_since"]) == ("no", 100)
+    assert answer["text"] == "No: the eval loss has not been finite since step 100"
+    assert answer["latest"] == {"step": 50, "loss": 1.5}
+    assert "last finite 1.5 at step 50" in answer["line"]
+
+
+def test_an_attempt_that_resumes_before_the_nan_replaces_it() -> None:
+    before = [(1, 0, 3.0), (1, 50, 2.0), (1, 100, float("nan"))]
+    assert judge(newest_by_step(before), {}, {}, []).not_finite_since == 100  # type: ignore[union-attr]
+    found = judge(newest_by_step([*before, (2, 60, 1.8)]), {}, {}, [])
+    assert found is not None
+    assert (found.not_finite_since, found.latest.step, found.verdict) == (None, 60, "yes")
 
 
 def test_the_card_has_the_answer_with_its_interval_and_no_chart_of_it(tmp_path: Path) -> None:

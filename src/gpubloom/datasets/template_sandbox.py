@@ -44,7 +44,7 @@ _TICK = "bloom_tick"
 _FILTERS_WITH_WIDTHS = ("center", "indent", "wordwrap", "batch", "slice", "truncate", "tojson")
 
 
-@dataclass
+@dataclass(slots=True)
 class _Budget:
     """What is left to one rendering: until when (CPU time of the thread), and how many characters.
 
@@ -103,8 +103,10 @@ def compile_template(source: str, open_mark: str, close_mark: str) -> Callable[.
 
     def render(**values: Any) -> str:
         with limited():
-            # As template.generate does it, without copying what all renderings share one by one.
-            context = template.new_context({**shared, **values}, shared=True)
+            # As template.generate does it, without looking through the layers of its globals for every row.
+            context = jinja2.runtime.new_context(
+                environment, template.name, template.blocks, {**shared, **values}, shared=True, globals=shared
+            )
             return _joined(template.root_render_func(context))
 
     return render
@@ -221,7 +223,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if operator == "+" and type(left) is str and type(right) is str:
             # Most of what templates do.
             length = len(left) + len(right)
-            _refuse_longer(length)
+            if length > LONGEST_TEXT:
+                _refuse_longer(length)
             budget.characters -= length
             if budget.characters < 0:
                 raise _too_large("makes too many texts")
@@ -278,7 +281,8 @@ def _joined(pieces: Iterable[str]) -> str:
     kept, length = [], 0
     for piece in pieces:
         length += len(piece)
-        _refuse_longer(length)
+        if length > LONGEST_TEXT:
+            _refuse_longer(length)
         kept.append(piece)
     return "".join(kept)
 

@@ -6,7 +6,7 @@ of the PydanticCustomError which our own validators raise.
 
 import difflib
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field, ValidationError
@@ -115,10 +115,8 @@ def _one(problem: dict[str, typing.Any], model: type[BaseModel]) -> str:
     given, context = problem["input"], problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden":
-            known = _fields(model, location[:-1])
-            close = difflib.get_close_matches(str(location[-1]), known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known fields: {', '.join(known)}"
-            return f"unknown field {field} ({hint})"
+            hint = unknown_field_hint(model, location)
+            return f"unknown field {field}" + (f" ({hint[0].lower()}{hint[1:].rstrip('.')})" if hint else "")
         case "less_than_equal":
             limit = context["le"]
             return f"{field} {given!r} is above the limit of {limit:,}{_limit_name(str(location[-1]), limit)}"
@@ -133,15 +131,23 @@ def _one(problem: dict[str, typing.Any], model: type[BaseModel]) -> str:
             return f"{field} {given!r}: {message}"
 
 
+def unknown_field_hint(model: type[BaseModel], location: Sequence[object]) -> str:
+    """What may stand in place of a field that `model` does not have; empty when nobody knows."""
+    known = _fields(model, location[:-1])
+    if close := difflib.get_close_matches(str(location[-1]), known, n=1):
+        return f"Did you mean {close[0]}?"
+    return f"Known fields: {', '.join(known)}." if known else ""
+
+
 def _in_field(field: str, sentence: str) -> str:
     sentence = sentence.rstrip(".")
     return f"{field}: {sentence}" if field else sentence
 
 
-def _fields(model: type[BaseModel], location: tuple[object, ...]) -> list[str]:
+def _fields(model: type[BaseModel], location: Sequence[object]) -> list[str]:
     """The field names at a place in a nested model."""
     for part in location:
-        info = model.model_fields.get(str(part))
+        info = model.model_fields.get(to_snake(str(part)))
         if info is None or not (isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)):
             return []
         model = info.annotation

@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gpubloom.plan.validation import problem_code
+from gpubloom.plan.validation import problem_code, unknown_field_hint
 
 log = structlog.get_logger("bloom")
 
@@ -164,13 +164,20 @@ def _validation_problem(error: RequestValidationError) -> Problem:
     return invalid_fields(items)
 
 
-def invalid_fields(items: Sequence[Mapping[str, Any]], *, inside: str = "") -> InvalidInput:
-    """pydantic's list of errors as sentences for users; `inside` names the field that contains them all."""
+def invalid_fields(
+    items: Sequence[Mapping[str, Any]], *, inside: str = "", model: type[BaseModel] | None = None
+) -> InvalidInput:
+    """pydantic's list of errors as sentences for users.
+
+    `inside` names the field that contains them all; `model` knows which fields there are.
+    """
     errors = []
     for item in items[:_MOST_ERRORS]:
         message = _MESSAGES.get(item["type"], str(item["msg"]).removeprefix("Value error, "))
         if item["type"] == "string_too_short" and item.get("ctx", {}).get("min_length", 1) > 1:
             message = f"Enter at least {item['ctx']['min_length']} characters."
+        if item["type"] == "extra_forbidden" and model and (hint := unknown_field_hint(model, item["loc"])):
+            message = f"This field is unknown. {hint}"
         # pydantic counts "items" of a text that a validator has changed.
         if item["type"] in {"string_too_long", "too_long"} and isinstance(item.get("input"), str):
             message = f"Enter at most {item['ctx']['max_length']} characters."

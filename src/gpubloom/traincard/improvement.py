@@ -8,6 +8,7 @@ batch): a change within its margin is called "no clear change". Without a margin
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 from gpubloom.traincard.findings import finding_title, has_no_best
@@ -33,13 +34,17 @@ class EvaluatedStep:
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """`change` and its interval compare `compared` with the first evaluation; they may be unknown."""
+    """`change` and its interval compare `compared` with the first evaluation; they may be unknown.
+
+    The evaluations are those with a finite loss. `not_finite_since`: from this step on no evaluation had one.
+    """
 
     verdict: Verdict
     text: str
     first: EvaluatedStep
     lowest: EvaluatedStep
     latest: EvaluatedStep
+    not_finite_since: int | None
     compared: EvaluatedStep
     change: float
     low: float | None
@@ -60,7 +65,8 @@ class Improvement:
         first = "the base model" if self.first.step == 0 else f"step {self.first.step:,}"
         details = [f"eval loss {self.first.loss:.4g} at {first}"]
         if self.compared != self.first:
-            details.append(f"{self.compared.loss:.4g} at step {self.compared.step:,}")
+            last = "" if self.not_finite_since is None else "last finite "
+            details.append(f"{last}{self.compared.loss:.4g} at step {self.compared.step:,}")
         return f"Did it improve? {self.text} ({', '.join([*details, *filter(None, [self.interval])])})"
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,11 +81,21 @@ def improvement_of(reading: Reading, kinds: Iterable[str]) -> Improvement | None
 
 def _newest(reading: Reading, name: str) -> dict[int, float]:
     curves = reading.curves.attempts(name, 0)
-    return {
-        int(step): value
-        for number in sorted(curves)
-        for step, value in zip(curves[number].last, curves[number].value, strict=True)
-    }
+    return newest_by_step(
+        (attempt, step, value)
+        for attempt, curve in curves.items()
+        for step, value in zip(curve.last, curve.value, strict=True)
+    )
+
+
+def newest_by_step(values: Iterable[tuple[int, float, float]]) -> dict[int, float]:
+    """Attempt, step and value as values by step; an attempt replaces the earlier ones from where it began."""
+    found: dict[int, float] = {}
+    for _, rows in groupby(sorted(values, key=lambda row: row[:2]), key=lambda row: row[0]):
+        new = {int(step): value for _, step, value in rows}
+        begin = min(new)
+        found = {step: value for step, value in found.items() if step < begin} | new
+    return found
 
 
 def judge(
@@ -93,12 +109,15 @@ def judge(
     if not points:
         return None
     first, latest = points[0], points[-1]
+    not_finite_since = min((step for step in losses if step > latest.step), default=None)
     lowest = min(points, key=lambda point: point.loss)
     compared = latest if lowest == first else lowest
     change, margin = compared.loss - first.loss, None
     if compared != first and compared.step in changes and compared.step in margins:
         change, margin = changes[compared.step], margins[compared.step]
     verdict, text = _verdict(points, first, lowest, latest, change, margin, kinds)
+    if not_finite_since is not None:
+        verdict, text = "no", f"No: the eval loss has not been finite since step {not_finite_since:,}"
     if verdict == "no":
         compared, change = latest, latest.loss - first.loss
         change, margin = changes.get(latest.step, change), margins.get(latest.step)
@@ -108,6 +127,7 @@ def judge(
         first,
         lowest,
         latest,
+        not_finite_since,
         compared,
         change,
         None if margin is None else change - margin,

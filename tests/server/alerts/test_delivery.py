@@ -293,6 +293,20 @@ def test_a_diagnosis_is_told_and_stops_a_job_whose_config_says_so(
     assert installation.actions().count("training_job.stopped_by_rule") == 1
 
 
+def test_a_finding_is_told_to_those_who_asked_for_what_follows_from_it(
+    ada: Browser, installation: Installation, member: User, hook: Webhook
+) -> None:
+    _channel(ada, hook, "stalled")
+    finding = {"kind": "degraded", "severity": "critical", "sentence": "Rank 1 is dead."}
+    add_job(installation, member, status="running", summary={"findings": [finding]})
+    _look(installation)
+    assert hook.messages == []
+    stalled = {**finding, "evidence": {"explains": ["stalled"]}}
+    add_job(installation, member, status="running", summary={"findings": [stalled]})
+    _look(installation, times=2)
+    assert [message["rule"] for message in hook.messages] == ["degraded"]
+
+
 def test_a_flood_is_limited(
     ada: Browser, installation: Installation, member: User, hook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from tests.server.jobs.recorded import add_job
 
 
 def add_series(
-    installation: Installation, job_id: object, name: str, values: dict[int, float], attempt: int = 1
+    installation: Installation, job_id: object, name: str, values: dict[int, float | None], attempt: int = 1
 ) -> None:
     with installation.session() as session:
         series = MetricSeries(job_id=job_id, name=name, rank=0, axis="step")
@@ -58,3 +58,12 @@ def test_a_job_that_was_not_evaluated_has_no_answer(
 ) -> None:
     job = add_job(installation, member, kind="train", status="completed")
     assert server.signed_in(member).get(f"/api/jobs/{job.id}/improvement").json() == {"improvement": None}
+
+
+def test_evaluations_that_are_not_finite_are_not_passed_over(
+    installation: Installation, server: Server, member: User
+) -> None:
+    job = add_job(installation, member, kind="train", status="failed")
+    add_series(installation, job.id, "eval/loss", {0: 3.0, 50: 1.5, 100: None})
+    found = server.signed_in(member).get(f"/api/jobs/{job.id}/improvement").json()["improvement"]
+    assert (found["verdict"], found["not_finite_since"], found["latest"]["step"]) == ("no", 100, 50)

@@ -157,6 +157,19 @@ def test_the_nearest_setting_fits_when_it_is_taken(
     assert taken["plan"] == nearest["plan"]
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"lerning_rate": 1}, "This field is unknown. Did you mean learning_rate?"),
+        ({"model": {"hidenSize": 64}}, "This field is unknown. Did you mean hidden_size?"),
+        ({"optimizer": {"qqq": 1}}, "This field is unknown. Known fields: name, state"),
+    ],
+)
+def test_an_unknown_config_field_has_a_suggestion(ada: Browser, config: dict[str, Any], message: str) -> None:
+    answer = ada.post("/api/jobs", json={"project": NEW_PROJECT, "config": config})
+    assert answer.json()["errors"][0]["message"].startswith(message)
+
+
 def test_a_plan_without_a_remedy_offers_none(ada: Browser) -> None:
     answer = ada.post("/api/plan", json={"config": {"batch_size": -1}}).json()
     assert (answer["fits"], answer["options"]) == (False, [])

@@ -6514,7 +6514,13 @@ export interface components {
             /** @description The first evaluation. */
             first: components["schemas"]["EvaluatedStepOut"];
             lowest: components["schemas"]["EvaluatedStepOut"];
+            /** @description The last evaluation with a finite loss. */
             latest: components["schemas"]["EvaluatedStepOut"];
+            /**
+             * Not Finite Since
+             * @description The step from which on the eval loss was NaN or infinite, if it is.
+             */
+            not_finite_since: number | null;
             /** @description What the change is measured at. */
             compared: components["schemas"]["EvaluatedStepOut"];
             /**

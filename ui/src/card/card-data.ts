@@ -104,7 +104,8 @@ type Control = {
 };
 
 type EvaluatedStep = { step: number; loss: number };
-export type Improvement = { verdict: "yes" | "no" | "unclear"; text: string; first: EvaluatedStep; compared: EvaluatedStep; interval: string | null };
+/** A snapshot of an older version has no `not_finite_since`. */
+export type Improvement = { verdict: "yes" | "no" | "unclear"; text: string; first: EvaluatedStep; compared: EvaluatedStep; not_finite_since?: number | null; interval: string | null };
 
 export type PromptSamples = { prompt: string; answers: { step: number; text: string }[] };
 

@@ -50,9 +50,9 @@ export class StatusSection {
 
 const TONES = { yes: "good", no: "bad", unclear: "" } as const;
 
-function answeredText({ first, compared, interval }: Improvement): string {
+function answeredText({ first, compared, not_finite_since: notFiniteSince, interval }: Improvement): string {
   const from = `${metricText(first.loss)} (${first.step === 0 ? "base model" : `step ${countText(first.step)}`})`;
-  const to = compared.step === first.step ? "" : ` → ${metricText(compared.loss)} (step ${countText(compared.step)})`;
+  const to = compared.step === first.step ? "" : ` → ${metricText(compared.loss)} (step ${countText(compared.step)}${typeof notFiniteSince === "number" ? ", the last finite one" : ""})`;
   return `Eval loss ${from}${to}${interval ? `; ${interval}` : ""}.`;
 }
 

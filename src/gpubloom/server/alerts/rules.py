@@ -47,8 +47,10 @@ def alerts_of(job: TrainingJob, at: datetime) -> Iterator[Raised]:
         yield _ended(job, summary)
         return
     for finding in summary.findings:
-        rules = {finding.kind}
-        if finding.kind == "diverging":
+        # Somebody who asked for a stall wants to know of the lost rank that it follows from.
+        explains = finding.evidence.get("explains")
+        rules = {finding.kind, *(map(str, explains) if isinstance(explains, list) else ())}
+        if "diverging" in rules:
             rules.add("diverged")
         alert = Alert(
             "diverged" if finding.kind == "diverging" else finding.kind,

@@ -1,5 +1,6 @@
 """The HTTP route that answers whether a run improved, from the evaluations that are stored of it."""
 
+import math
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from gpubloom.server.jobs import service
 from gpubloom.server.jobs.metrics import Curve, read_curves
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.schema import Schema
-from gpubloom.traincard.improvement import CHANGE, LOSS, MARGIN, Improvement, Verdict, judge
+from gpubloom.traincard.improvement import CHANGE, LOSS, MARGIN, Improvement, Verdict, judge, newest_by_step
 
 router = APIRouter(tags=["jobs"])
 
@@ -33,7 +34,10 @@ class ImprovementOut(Schema):
     text: str = Field(description="The verdict in words, such as: No clear change.")
     first: EvaluatedStepOut = Field(description="The first evaluation.")
     lowest: EvaluatedStepOut
-    latest: EvaluatedStepOut
+    latest: EvaluatedStepOut = Field(description="The last evaluation with a finite loss.")
+    not_finite_since: int | None = Field(
+        description="The step from which on the eval loss was NaN or infinite, if it is."
+    )
     compared: EvaluatedStepOut = Field(description="What the change is measured at.")
     change: float = Field(description="Eval loss minus the first one.")
     low: float | None = Field(description="Lower end of the 95 % interval of the change, if known.")
@@ -65,11 +69,13 @@ async def read_improvement(job_id: UUID, principal: CurrentPrincipal, session: R
 
 
 def _by_step(curves: Iterable[Curve], name: str) -> dict[int, float]:
-    """By step, of rank 0; the newest attempt that reached a step counts."""
-    rows = [
-        row
-        for curve in curves
-        if (curve.name, curve.rank, curve.axis) == (name, 0, "step")
-        for row in zip(curve.attempt, curve.x, curve.value, strict=True)
-    ]
-    return {int(x): value for _, x, value in sorted(rows)}
+    """By step, of rank 0."""
+    mine = [curve for curve in curves if (curve.name, curve.rank, curve.axis) == (name, 0, "step")]
+    finite = (row for curve in mine for row in zip(curve.attempt, curve.x, curve.value, strict=True))
+    gaps = (
+        (attempt, x, math.nan)
+        for curve in mine
+        for attempt, x in zip(curve.gaps.attempt, curve.gaps.x, strict=True)
+    )
+    # A thinned point may stand for finite values and others.
+    return newest_by_step([*gaps, *finite])

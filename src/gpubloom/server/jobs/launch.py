@@ -278,7 +278,7 @@ def _validated(fields: dict[str, Any]) -> TrainConfig:
     try:
         return TrainConfig.model_validate(fields)
     except ValidationError as error:
-        raise invalid_fields(error.errors(), inside="config") from error
+        raise invalid_fields(error.errors(), inside="config", model=TrainConfig) from error
 
 
 def _readable(field: str, path: str, settings: Settings) -> str:

@@ -201,7 +201,7 @@ def _read(content: bytes) -> tuple[NewMlJob, Folder]:
     except ValidationError as error:
         if any(item["type"] == "json_invalid" for item in error.errors(include_input=False)):
             raise MalformedRequest("The request body is not valid JSON.", code="malformed_json") from None
-        raise invalid_fields(error.errors(include_input=False)) from None
+        raise invalid_fields(error.errors(include_input=False), model=NewMlJob) from None
     return body, read_folder(body)
 
 

@@ -3,16 +3,22 @@
 `rules.py` looks at how a run goes, `quality.py` at what comes out of it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from gpubloom.traincard.diagnosis.quality import few_rows_used, logged_warnings, overfitting
+from gpubloom.traincard.diagnosis.quality import (
+    diverging,
+    few_rows_used,
+    is_of_evaluation,
+    logged_warnings,
+    no_learning,
+    overfitting,
+)
 from gpubloom.traincard.diagnosis.rules import (
     Limits,
     data_starved,
     degraded,
-    diverging,
     missing_ranks,
-    no_learning,
     out_of_memory_soon,
     stalled,
     straggler,
@@ -43,5 +49,26 @@ def diagnose(reading: Reading, now: float | None = None, limits: Limits | None =
         kinds = _UNTIL_THE_END
     else:
         kinds = _WHILE_IT_LIVES
-    found = (finding for kind in kinds for finding in kind(reading, moment, limits or Limits()))
-    return worst_first(map(saying_no_best, found))
+    found = [finding for kind in kinds for finding in kind(reading, moment, limits or Limits())]
+    return worst_first(map(saying_no_best, _causes(found)))
+
+
+def _causes(found: Sequence[Finding]) -> Iterator[Finding]:
+    """The findings that do not follow from another one. `explains` holds the kinds of those that do: a rule
+    for alerts that names such a kind still applies."""
+    for finding in found:
+        if any(_follows(finding, cause) for cause in found):
+            continue
+        explains = sorted({each.kind for each in found if _follows(each, finding)})
+        yield replace(finding, evidence={**finding.evidence, "explains": explains}) if explains else finding
+
+
+def _follows(finding: Finding, cause: Finding) -> bool:
+    match cause.kind, finding.kind:
+        case "degraded", "stalled":
+            return cause.severity == "critical"
+        case "diverging", "no_learning" | "overfitting":
+            return not is_of_evaluation(cause)
+        case "overfitting", "diverging":
+            return is_of_evaluation(finding)
+    return False

@@ -1,23 +1,22 @@
-"""The rules of diagnosis: each looks at a Reading and yields findings, one sentence and what it rests on.
+"""Rules about how a run goes: each looks at a Reading and yields findings, one sentence and what it rests on.
 
 Data-starved: the device waits for batches. Degraded: a rank died, failed, or broke its promise to say
-something. Diverging: the loss is no longer a number, or far above where it was. No learning: the loss has
-not fallen at all. Out of memory soon: memory grows step by step and will not be enough. Stalled: the loop has
+something. Out of memory soon: memory grows step by step and will not be enough. Stalled: the loop has
 shown no sign of moving for longer than it announced. Straggler: the others wait for one rank. Throttled: a
 GPU works slower than it could, because of heat or power.
 """
 
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from statistics import linear_regression, median
 
+from gpubloom.traincard.causes import FOLLOWS
 from gpubloom.traincard.findings import Finding
 from gpubloom.traincard.number_encoding import decode_number
 from gpubloom.traincard.ranks import RankReading
-from gpubloom.traincard.reading import Point, Reading
+from gpubloom.traincard.reading import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,39 +156,67 @@ def data_starved(reading: Reading, now: float, limits: Limits) -> Iterator[Findi
 
 
 def degraded(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
-    """One finding for each rank of the running attempt that is missing."""
+    """Ranks of the running attempt that are missing: one finding, about the rank that was lost first.
+
+    One lost rank takes the others with it: they wait for it, or fail because it is gone.
+    """
+    lost = []
     for rank in (reading.ranks[number] for number in sorted(reading.ranks)):
         # One that only took part in an earlier attempt is not missed.
-        if rank.attempt != reading.state.attempt and 0 in reading.ranks:
-            continue
-        life = rank.life(now)
-        evidence = {
-            "rank": rank.rank,
-            "host": rank.host,
-            "pid": rank.pid,
-            "state": life,
-            "last_seen": rank.last_seen,
-            "step": rank.step,
-        }
-        if life == "ended" and rank.rank > 0 and rank.status in {"failed", "preempted", "interrupted"}:
-            yield Finding(
-                "degraded", "critical", _ended(rank), {**evidence, "status": rank.status}, rank.last_seen
-            )
-        elif life == "dead":
-            sentence = (
-                f"{_who(rank, reading)} is dead: the process ended without reporting a reason. "
-                f"Last seen: {clock_time(rank.last_seen)}{_at_step(rank)}."
-            )
-            yield Finding("degraded", "critical", sentence, evidence, rank.last_seen)
-        elif life == "silent":
-            quiet = now - rank.seen_at
-            promised = max(rank.own_promise, rank.promise or 0.0)
-            sentence = (
-                f"{_who(rank, reading)} has not reported for {duration(quiet)}; a report was due "
-                f"within {duration(promised)}. Last seen: {clock_time(rank.last_seen)}{_at_step(rank)}."
-            )
-            more = {"silent_seconds": round(quiet, 1), "promised_seconds": promised}
-            yield Finding("degraded", "critical", sentence, {**evidence, **more}, rank.last_seen)
+        is_earlier = rank.attempt != reading.state.attempt and 0 in reading.ranks
+        if not is_earlier and (found := _lost(rank, reading, now)):
+            lost.append((_comes_after(rank, now), found))
+    if not lost:
+        return
+    (_, first), *others = sorted(lost, key=lambda each: each[0])
+    if others:
+        ranks = sorted(found.evidence["rank"] for _, found in others)
+        who = "Rank" if len(ranks) == 1 else "Ranks"
+        sentence = f"{first.sentence.rstrip('.')}. {who} also missing: {_named(ranks)}."
+        first = replace(first, sentence=sentence, evidence={**first.evidence, "others": ranks[:64]})
+    yield first
+
+
+def _comes_after(rank: RankReading, now: float) -> tuple[int, float]:
+    """Sorts the rank first that was lost before the others noticed."""
+    if rank.error is not None:
+        order = 3 if rank.error.get("cause") in FOLLOWS else 0
+    else:
+        order = 1 if rank.life(now) == "dead" else 2
+    return order, rank.last_seen or 0.0
+
+
+def _lost(rank: RankReading, reading: Reading, now: float) -> Finding | None:
+    life = rank.life(now)
+    evidence = {
+        "rank": rank.rank,
+        "host": rank.host,
+        "pid": rank.pid,
+        "state": life,
+        "last_seen": rank.last_seen,
+        "step": rank.step,
+    }
+    if life == "ended" and rank.rank > 0 and rank.status in _ENDINGS:
+        evidence["status"] = rank.status
+        return Finding("degraded", "critical", _ended(rank), evidence, rank.last_seen)
+    seen = f"Last seen: {clock_time(rank.last_seen)}{_at_step(rank)}."
+    if life == "dead":
+        sentence = f"{_who(rank, reading)} is dead: the process ended without reporting a reason. {seen}"
+        return Finding("degraded", "critical", sentence, evidence, rank.last_seen)
+    if life != "silent":
+        return None
+    quiet = now - rank.seen_at
+    promised = max(rank.own_promise, rank.promise or 0.0)
+    sentence = (
+        f"{_who(rank, reading)} has not reported for {duration(quiet)}; a report was due "
+        f"within {duration(promised)}. {seen}"
+    )
+    more = {"silent_seconds": round(quiet, 1), "promised_seconds": promised}
+    return Finding("degraded", "critical", sentence, {**evidence, **more}, rank.last_seen)
+
+
+def _named(ranks: list[int]) -> str:
+    return ", ".join(str(rank) for rank in ranks[:8]) + (" …" if len(ranks) > 8 else "")
 
 
 def missing_ranks(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
@@ -201,12 +228,11 @@ def missing_ranks(reading: Reading, now: float, limits: Limits) -> Iterator[Find
     if not 1 < len(there) < state.world_size or now - begun < limits.stall_seconds:
         return
     absent = sorted(set(range(state.world_size)) - there)
-    named = ", ".join(str(rank) for rank in absent[:8]) + (" …" if len(absent) > 8 else "")
     yield Finding(
         "degraded",
         "warning",
-        f"Only {len(there)} of {state.world_size} ranks report. Missing: {named}. Check that these "
-        "processes run.",
+        f"Only {len(there)} of {state.world_size} ranks report. Missing: {_named(absent)}. Check that "
+        "these processes run.",
         {"world_size": state.world_size, "reporting": len(there), "missing": absent[:64]},
         None,
     )
@@ -256,139 +282,6 @@ def _ended(rank: RankReading) -> str:
 _ENDINGS = {"failed": "failed", "preempted": "was preempted", "interrupted": "was interrupted"}
 
 
-_NEWEST = 5
-_FEWEST_BEFORE = 20
-# The median distance from the median of normal noise, as a standard deviation.
-_DEVIATION_OF_MEDIAN_DISTANCE = 1.4826
-
-
-def diverging(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
-    """Losses and gradient norms of rank 0."""
-    for name, points in sorted(reading.recent.items()):
-        if name.endswith(("loss", "grad_norm")):
-            found = _not_a_number(name, list(points)) or (
-                _rise(name, reading) or _spike(name, list(points), limits) if name.endswith("loss") else None
-            )
-            if found:
-                yield found
-
-
-_RISE_SHARE = 0.2
-_FEWEST_FOR_RISE = 10
-
-
-def _rise(name: str, reading: Reading) -> Finding | None:
-    """The training loss ends far above where it began: slow or fast, such a run has diverged."""
-    if name != "train/loss" or reading.state.resumed_from_step:
-        return None
-    curves = reading.curves.attempts(name, 0)
-    values = [
-        value
-        for number in sorted(curves)
-        for value in curves[number].condensed().value
-        if math.isfinite(value)
-    ]
-    if len(values) < _FEWEST_FOR_RISE:
-        return None
-    part = max(3, len(values) // 10)
-    begin, end = median(values[:part]), median(values[-part:])
-    if end - begin <= _RISE_SHARE * abs(begin):
-        return None
-    return Finding(
-        "diverging",
-        "critical",
-        f"{name} has risen from {begin:.4g} to {end:.4g}: the run has diverged.",
-        {"series": name, "first": begin, "value": end},
-        None,
-        "Start again with a lower learning rate; the learning-rate finder suggests one.",
-    )
-
-
-_FEWEST_FOR_LEARNING = 500
-
-
-def no_learning(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
-    """The training loss of a whole run lies where it began, within its own noise."""
-    curves = reading.curves.attempts("train/loss", 0)
-    values = [
-        value
-        for number in sorted(curves)
-        for value in curves[number].condensed().value
-        if math.isfinite(value)
-    ]
-    steps = reading.state.step or 0
-    if steps < _FEWEST_FOR_LEARNING or len(values) < 20 or reading.state.resumed_from_step:
-        return
-    tenth = len(values) // 10
-    begin, end = median(values[:tenth]), median(values[-tenth:])
-    noise = _DEVIATION_OF_MEDIAN_DISTANCE * median(abs(value - median(values)) for value in values)
-    if abs(begin) > 1e-3 and begin - end < max(0.01 * abs(begin), 0.1 * noise):
-        yield Finding(
-            "no_learning",
-            "warning",
-            f"train/loss has not fallen in {steps:,} steps: {begin:.4g} at the beginning, {end:.4g} now. "
-            "Check that the learning rate is not too low or too high, that parameters are trained, and that "
-            "labels fit the rows.",
-            {"first": begin, "last": end, "steps": steps},
-            None,
-        )
-
-
-def _not_a_number(name: str, points: list[Point]) -> Finding | None:
-    bad = list(takewhile(lambda point: not math.isfinite(point.value), reversed(points)))
-    if not bad:
-        return None
-    first = bad[-1]
-    word = "NaN" if math.isnan(first.value) else "infinite"
-    # One gradient norm that overflows is how mixed precision finds its scale; a loss is not.
-    if name.endswith("grad_norm") and len(bad) < _NEWEST:
-        return None
-    return Finding(
-        "diverging",
-        "critical",
-        f"{name} has been {word} since step {first.step:,.0f}. Resume from the last checkpoint before that "
-        "step with a lower learning rate, and check the data of that step.",
-        {
-            "series": name,
-            "step": first.step,
-            "value": word,
-            "steps": len(bad),
-            "before": _last_number(points),
-        },
-        first.t,
-    )
-
-
-def _last_number(points: list[Point]) -> dict[str, float] | None:
-    for point in reversed(points):
-        if math.isfinite(point.value):
-            return {"step": point.step, "value": point.value}
-    return None
-
-
-def _spike(name: str, points: list[Point], limits: Limits) -> Finding | None:
-    points = [point for point in points if math.isfinite(point.value)]
-    before = [point.value for point in points[:-_NEWEST]]
-    if len(before) < _FEWEST_BEFORE:
-        return None
-    usual = median(before)
-    deviation = _DEVIATION_OF_MEDIAN_DISTANCE * median(abs(value - usual) for value in before)
-    # Both: far outside the noise, and much in itself. A falling loss lies below its own median.
-    allowed = usual + max(limits.spike_deviations * deviation, limits.spike_share * abs(usual))
-    newest = points[-_NEWEST:]
-    high = median(point.value for point in newest)
-    if high <= allowed:
-        return None
-    since = next(point for point in newest if point.value > allowed)
-    return Finding(
-        "diverging",
-        "warning",
-        f"{name} jumped to {high:.4g} at step {since.step:,.0f}. The typical value before was {usual:.4g}.",
-        {"series": name, "step": since.step, "value": high, "usual": usual, "allowed": allowed},
-        since.t,
-    )
-
-
 _GB = 1e9
 _MEMORY_WINDOW_SECONDS = 600.0
 _FEWEST_MEMORY_SAMPLES = 6
@@ -404,7 +297,8 @@ def out_of_memory_soon(reading: Reading, now: float, limits: Limits) -> Iterator
         prefix = f"gpu/{gpu.index}/memory_"
         evidence = {"gpu": gpu.index, "host": gpu.host}
         full += _growing(reading, gpu.rank, gpu.words, f"{prefix}used", f"{prefix}total", evidence, limits)
-    yield from _first_of(full)
+    yield from _first_of(full, "GPUs run out of memory soon")
+    machines: list[Finding] = []
     for rank in sorted(reading.looks):
         host = reading.ranks[rank].host
         words = "The machine" if len(reading.looks) < 2 or not host else host
@@ -417,18 +311,20 @@ def out_of_memory_soon(reading: Reading, now: float, limits: Limits) -> Iterator
             )
             room = {"host": host, "used": used, "total": total}
             found.append(Finding("out_of_memory_soon", "warning", sentence, room, None))
+        machines += found
+    yield from _first_of(machines, "machines run out of memory soon")
+
+
+def _first_of(found: list[Finding], what: str) -> Iterator[Finding]:
+    """GPUs and machines of one run do the same work: one finding, about the worst of them."""
+    if len(found) < 2:
         yield from found
-
-
-def _first_of(full: list[Finding]) -> Iterator[Finding]:
-    """GPUs of one run fill up together: one finding, about the GPU that is full first."""
-    if len(full) < 2:
-        yield from full
         return
-    first = min(full, key=lambda finding: finding.evidence["seconds_left"])
-    others = [{"gpu": each.evidence["gpu"], "host": each.evidence["host"]} for each in full]
-    sentence = f"{len(full)} GPUs run out of memory soon. {first.sentence}"
-    yield Finding(first.kind, first.severity, sentence, {**first.evidence, "gpus": others}, first.since)
+    first = min(found, key=lambda finding: finding.evidence.get("seconds_left", 0.0))
+    where = ("gpu", "host")
+    all_of_them = [{name: each.evidence[name] for name in where if name in each.evidence} for each in found]
+    evidence = {**first.evidence, "gpus" if "gpu" in first.evidence else "machines": all_of_them}
+    yield replace(first, sentence=f"{len(found)} {what}. {first.sentence}", evidence=evidence)
 
 
 def _growing(
@@ -506,10 +402,9 @@ _THROTTLING_WINDOW_SECONDS = 60.0
 
 
 def throttled(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
-    """One finding per GPU."""
-    for gpu in gpus(reading):
-        if found := _of(reading, gpu, limits):
-            yield found
+    """GPUs that work slower than they could."""
+    found = [finding for gpu in gpus(reading) if (finding := _of(reading, gpu, limits))]
+    yield from _first_of(found, "GPUs are throttled")
 
 
 def _of(reading: Reading, gpu: Gpu, limits: Limits) -> Finding | None:

@@ -57,8 +57,8 @@ function Verdict({ found: { verdict, text } }: { found: Improvement }) {
   );
 }
 
-function Compared({ found: { first, lowest, latest, compared, verdict, interval, has_best } }: { found: Improvement }) {
-  const noteOf = (step: number) => [step === lowest.step && verdict === "yes" && (has_best ? "best" : "lowest"), step === latest.step && "latest"].filter(Boolean).join(", ");
+export function Compared({ found: { first, lowest, latest, not_finite_since: notFiniteSince, compared, verdict, interval, has_best } }: { found: Improvement }) {
+  const noteOf = (step: number) => [step === lowest.step && verdict === "yes" && (has_best ? "best" : "lowest"), step === latest.step && (notFiniteSince === null ? "latest" : "last finite")].filter(Boolean).join(", ");
   const rows = [
     { name: first.step === 0 ? "Base model" : `First evaluation, step ${countText(first.step)}`, note: null, ...first, colour: "bg-primary-soft" },
     ...(verdict === "yes" && lowest.step !== latest.step ? [{ name: `Step ${countText(lowest.step)}`, note: noteOf(lowest.step), ...lowest, colour: "bg-success-soft" }] : []),
@@ -70,10 +70,10 @@ function Compared({ found: { first, lowest, latest, compared, verdict, interval,
   return (
     <>
       <p className="text-[26px] leading-tight font-[620] tracking-[-0.025em] tabular-nums">
-        {metricText(first.loss)} <span className="font-normal text-dim">→</span> {metricText(compared.loss)}
-        <small className={cn("ml-2 text-base font-[520] tracking-normal", TEXT_COLOURS[verdict])}>{changeText(first.loss, compared.loss)}</small>
+        {metricText(first.loss)} <span className="font-normal text-dim">→</span> {notFiniteSince === null ? metricText(compared.loss) : "not finite"}
+        {notFiniteSince === null && <small className={cn("ml-2 text-base font-[520] tracking-normal", TEXT_COLOURS[verdict])}>{changeText(first.loss, compared.loss)}</small>}
       </p>
-      {interval && (
+      {interval && notFiniteSince === null && (
         <p className="text-xs text-dim" title="Compared batch by batch with the first evaluation. A change whose interval contains 0 may be noise.">
           {interval[0]?.toUpperCase()}
           {interval.slice(1)}
