@@ -1,10 +1,12 @@
 """A run that is trained in this process, and what its files say afterwards."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 from gpubloom.engine import Dataset, Model, Trainer
+from gpubloom.engine.converting import convert
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter, RunFiles
 
@@ -59,3 +61,12 @@ def read_losses(run_dir: Path) -> dict[int, float]:
                 f"step {event['step']} was repeated differently"
             )
     return losses
+
+
+def in_shards(checkpoint: Path) -> str:
+    """Puts the same checkpoint in sharded form in its place."""
+    whole = checkpoint.with_name("whole")
+    checkpoint.rename(whole)
+    convert(whole, checkpoint, "sharded")
+    shutil.rmtree(whole)
+    return str(checkpoint)

@@ -87,6 +87,10 @@ def test_an_error_of_the_training_is_told_in_its_own_words() -> None:
     error = {"type": "FloatingPointError", "message": "The loss is nan.", "advice": "Lower the rate."}
     verdict = judge(replace(RUNNING, said="failed", exit=replace(EXIT, code=1), error=error))
     assert verdict.message == "FloatingPointError: The loss is nan. Lower the rate."
+    # The sentence of our own trainer says what to do; a second piece of advice may contradict it.
+    own = {**error, "code": "not_finite", "message": "The loss is nan: start again with a lower rate."}
+    verdict = judge(replace(RUNNING, said="failed", exit=replace(EXIT, code=1), error=own))
+    assert (verdict.code, verdict.message) == ("not_finite", own["message"])
 
 
 def test_wrong_input_is_told_as_the_sentence_it_is() -> None:

@@ -6,6 +6,7 @@ The process that `bloom models generate` starts. Wrong input ends it with one se
 import argparse
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from gpubloom.engine.generate import generate
 from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.pretrained_text import ON_CPU
 from gpubloom.engine.serving.model_registry import load_text
-from gpubloom.engine.serving.resolved_model import find_model
+from gpubloom.engine.serving.resolved_model import opened_model
 from gpubloom.errors import exit_with
 
 
@@ -29,9 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--base-model", type=Path)
     options = parser.parse_args(arguments)
     try:
-        found = find_model(options.run, options.base_model)
-        model = load_text(found, ON_CPU)
-        tokenizer = Tokenizer.load(found.file(TOKENIZER_FILE) or found.folder / TOKENIZER_FILE)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            opened_model(options.run, options.base_model, copy=Path(folder) / "weights") as found,
+        ):
+            model = load_text(found, ON_CPU)
+            tokenizer = Tokenizer.load(found.file(TOKENIZER_FILE) or found.folder / TOKENIZER_FILE)
     except ValueError as problem:
         exit_with(problem)
     sys.stdout.write(options.prompt)

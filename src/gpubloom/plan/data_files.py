@@ -43,7 +43,9 @@ def find_files(path: str) -> list[Path]:
         if files := sorted(match for match in matches if match.is_file()):
             return files
         raise InputError("data_not_found", f"No file matches {path}.")
-    raise InputError("data_not_found", f"The file or folder {path} does not exist.")
+    raise InputError(
+        "data_not_found", f"The file or folder {path} does not exist: restore it, or choose other data."
+    )
 
 
 def find_tokenizer_files(path: str) -> list[Path]:

@@ -147,8 +147,8 @@ def _failed(ending: Ending, code: str) -> Verdict:
             for name in ("type", "message", "advice")
         )
         if ending.kind != "script" and is_code(own := ending.error.get("code")):
-            # An error of our own trainer is already a sentence for the user.
-            code, kind = own, None
+            # An error of our own trainer is already a sentence for the user, and says what to do.
+            code, kind, advice = own, None, None
         said = f"{kind}: {message}" if kind else message
         sentence = " ".join(part for part in (said, advice) if part) or "The run ended with an error."
     else:

@@ -14,12 +14,12 @@ from gpubloom.cli.app import app
 from gpubloom.engine.adapter_folder import read_adapter
 from gpubloom.engine.checkpoint import list_checkpoints
 from gpubloom.engine.converting.averaging import average
-from gpubloom.engine.converting.convert import convert
+from gpubloom.engine.converting.convert import convert, open_source
 from gpubloom.engine.serving.resolved_model import find_model
 from gpubloom.plan import TrainConfig
 from tests.engine.exporting.tasks import export
-from tests.engine.runs import Run
-from tests.errors import raises
+from tests.engine.runs import Run, in_shards
+from tests.errors import printed, raises
 from tests.tiny_models import make_tiny_model
 
 
@@ -83,21 +83,12 @@ def test_an_export_task_writes_the_mean_that_the_command_line_writes(
     assert not (home / "weights").exists()
 
 
-def sharded(checkpoint: Path) -> str:
-    """Puts the same checkpoint in sharded form in its place."""
-    whole = checkpoint.with_name("whole")
-    checkpoint.rename(whole)
-    convert(whole, checkpoint, "sharded")
-    shutil.rmtree(whole)
-    return str(checkpoint)
-
-
 @pytest.mark.long
 def test_an_export_task_writes_the_same_mean_of_sharded_checkpoints(
     checkpoints: list[Path], tmp_path: Path
 ) -> None:
     average(checkpoints, tmp_path / "mean")
-    first, *others = map(sharded, checkpoints)
+    first, *others = map(in_shards, checkpoints)
     home = tmp_path / "task"
     result = export(home, model=first, average_with=others, dtype="fp32", prompts=["To be"])
     assert same_weights(home / "model", tmp_path / "mean")
@@ -111,7 +102,7 @@ def test_an_export_task_writes_the_same_mean_of_sharded_checkpoints(
 def test_an_export_task_reads_a_sharded_checkpoint(checkpoints: list[Path], tmp_path: Path) -> None:
     before = weights(checkpoints[0])
     home = tmp_path / "task"
-    result = export(home, model=sharded(checkpoints[0]), dtype="fp32", prompts=["To be"])
+    result = export(home, model=in_shards(checkpoints[0]), dtype="fp32", prompts=["To be"])
     after = weights(home / "model")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -122,7 +113,9 @@ def test_an_export_task_reads_a_sharded_checkpoint(checkpoints: list[Path], tmp_
 def test_a_disk_without_room_is_refused_with_both_sizes(
     checkpoints: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    source = open_source(checkpoints[0])
     needed = 4 * sum(tensor.numel() for tensor in weights(checkpoints[0]).values())
+    needed += sum(file.stat().st_size for file in source.auxiliary_files)
     free = needed - 1
     real = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: real._replace(free=free))
@@ -131,10 +124,34 @@ def test_a_disk_without_room_is_refused_with_both_sizes(
     assert f"{needed / 1e9:,.3f} GB" in str(refused.value)
     assert f"{free / 1e9:,.3f} GB" in str(refused.value)
     with raises(ValueError, code="disk_full"):
-        convert(Path(sharded(checkpoints[0])), tmp_path / "whole", "safetensors")
+        convert(Path(in_shards(checkpoints[0])), tmp_path / "whole", "safetensors")
     assert not (tmp_path / "new").exists()
     free = needed
     average(checkpoints, tmp_path / "new" / "mean")
+
+
+@pytest.mark.long
+def test_an_export_of_a_mean_needs_room_for_both_copies(
+    checkpoints: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The mean is written by then; what it takes is no longer free."""
+    real, mean = shutil.disk_usage(tmp_path), open_source(checkpoints[0]).bytes_in_fp32()
+    home = tmp_path / "task"
+    free = mean + 1_000
+
+    def usage(_: Path) -> object:
+        return real._replace(free=free - mean if (home / "weights").exists() else free)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    with pytest.raises(SystemExit):
+        export(home, model=str(checkpoints[0]), average_with=[str(checkpoints[1])], prompts=["To be"])
+    assert printed(said := capsys.readouterr().err) == ["disk_full"]
+    assert "The export needs" in said
+    assert not (home / "weights").exists()
+    assert not (home / "model").exists()
 
 
 @pytest.mark.long

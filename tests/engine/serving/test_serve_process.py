@@ -1,6 +1,7 @@
 """The task `serve` as a process: says where it listens, satisfies the openai client, ends by itself."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +14,11 @@ import openai
 import psutil
 import pytest
 
+from gpubloom.engine.checkpoint import list_checkpoints
 from gpubloom.plan.tasks import ServeTask, task_files
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.reader import load_latest
-from tests.engine.runs import Run, read_events
+from tests.engine.runs import Run, in_shards, read_events
 from tests.errors import printed, raises
 
 START_SECONDS = 120
@@ -154,6 +156,25 @@ def test_nobody_asks_and_the_process_and_its_memory_are_gone(tmp_path: Path, own
     result = json.loads((served.home / "result.json").read_text())
     assert (result["requests"], result["tokens"]) == (1, 5)
     assert (load_latest(served.home) or {})["status"] == "completed"
+
+
+@pytest.mark.long
+def test_sharded_checkpoints_are_served_from_copies_that_end_with_the_process(
+    tmp_path: Path, own_run: Path
+) -> None:
+    checkpoint = list_checkpoints(own_run / "checkpoints")[-1]
+    asked: Any = {"prompt": "The quick", "max_tokens": 5, "temperature": 0}
+    with Served(tmp_path / "whole", checkpoint) as served, served.client() as client:
+        expected = client.completions.create(model="model", **asked).choices[0].text
+    in_shards(checkpoint)
+    # The newest checkpoint of a run that has no final model yet.
+    shutil.rmtree(own_run / "model")
+    with Served(tmp_path / "serve", own_run, other=str(checkpoint)) as served, served.client() as client:
+        for name in ("model", "other"):
+            assert client.completions.create(model=name, **asked).choices[0].text == expected
+        ControlFile(served.home).want("cancel")
+        assert served.ended() == (0, "cancelled\n")
+    assert not list(served.home.glob("*weights"))
 
 
 @pytest.mark.long

@@ -68,6 +68,9 @@ def test_a_job_that_failed_on_its_data_says_so_with_the_name_of_the_dataset(
     assert shown["error_message"] == "support tickets: no row can be used. support tickets has 3 rows."
     other = add_job(installation, member, status="failed", error_code="too_many_attempts")
     assert ada.get(f"/api/jobs/{other.id}").json()["failed_on_data"] is False
+    for code in ("data_not_found", "not_finite"):
+        again = add_job(installation, member, status="failed", error_code=code)
+        assert ada.get(f"/api/jobs/{again.id}").json()["failed_on_data"] is True
 
 
 @pytest.mark.long

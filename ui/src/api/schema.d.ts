@@ -6925,7 +6925,7 @@ export interface components {
             error_message: string | null;
             /**
              * Failed On Data
-             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             * @description The job failed on its data or its config. Resuming it fails again: change one of them.
              */
             failed_on_data: boolean;
             /** Start Time */
@@ -9909,7 +9909,7 @@ export interface components {
             error_message: string | null;
             /**
              * Failed On Data
-             * @description The job failed on its data. Resuming it fails again: change the data or the config.
+             * @description The job failed on its data or its config. Resuming it fails again: change one of them.
              */
             failed_on_data: boolean;
             /** Start Time */

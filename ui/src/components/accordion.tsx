@@ -1,6 +1,6 @@
 /** A section that opens on a click. Its closed heading says what is inside, so that nobody opens it only to look. */
 import { ChevronRight } from "lucide-react";
-import type { ReactNode } from "react";
+import { type ReactNode, useDeferredValue } from "react";
 import { cn } from "./class-names";
 
 type AccordionProps = {
@@ -14,6 +14,8 @@ type AccordionProps = {
 };
 
 export function Accordion({ title, summary, open, onToggle, className, children }: AccordionProps) {
+  // What is closed is rendered after the page is shown, in pieces that let clicks and keys through.
+  const shown = useDeferredValue(true, open);
   return (
     <details open={open} onToggle={(event) => onToggle(event.currentTarget.open)} className={cn("group border-t border-line last:-mb-2 last:open:mb-0", className)}>
       <summary className="flex cursor-pointer list-none items-start gap-1.5 py-2 text-sm text-dim hover:text-text">
@@ -23,7 +25,7 @@ export function Accordion({ title, summary, open, onToggle, className, children 
           {summary && <span className="min-w-0 text-xs leading-[1.6] wrap-anywhere text-faint sm:text-right">{summary}</span>}
         </span>
       </summary>
-      <div className="pt-1 pb-3">{children}</div>
+      <div className="pt-1 pb-3">{(open || shown) && children}</div>
     </details>
   );
 }

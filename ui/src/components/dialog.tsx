@@ -1,11 +1,28 @@
 /** Dialogs, also the one that asks for a confirmation. */
 import { X } from "lucide-react";
 import { AlertDialog, Dialog as Radix } from "radix-ui";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useRef, useState } from "react";
 import { sentenceOf } from "@/api/problem";
 import { Button } from "./button";
 import { cn } from "./class-names";
 import { Notice } from "./notice";
+
+/** Gives the focus back to what opened a dialog. Radix does so for its Trigger only; these are opened from anywhere. */
+function useReturnedFocus() {
+  const opener = useRef<HTMLElement | null>(null);
+  return {
+    onOpenAutoFocus: () => {
+      const active = document.activeElement instanceof HTMLElement ? document.activeElement : null;
+      // An item of a menu is gone by then; the button of the menu is not.
+      const menu = active?.closest("[role=menu]");
+      opener.current = menu ? document.getElementById(menu.getAttribute("aria-labelledby") ?? "") : active;
+    },
+    onCloseAutoFocus: (event: Event) => {
+      event.preventDefault();
+      opener.current?.focus();
+    },
+  };
+}
 
 type DialogProps = {
   open: boolean;
@@ -18,11 +35,13 @@ type DialogProps = {
 
 /** A dialog for forms: a stray click outside it must not throw away what was typed, so only Esc and buttons close it. */
 export function Dialog({ open, onOpenChange, title, description, children, className }: DialogProps) {
+  const returnedFocus = useReturnedFocus();
   return (
     <Radix.Root open={open} onOpenChange={onOpenChange}>
       <Radix.Portal>
         <Radix.Overlay className="fixed inset-0 z-50 animate-fade bg-overlay/70 backdrop-blur-[2px]" />
         <Radix.Content
+          {...returnedFocus}
           onInteractOutside={(event) => event.preventDefault()}
           {...(description ? {} : { "aria-describedby": undefined })}
           className={cn(
@@ -61,6 +80,7 @@ type ConfirmDialogProps = {
 export function ConfirmDialog({ open, onOpenChange, title, children, action, onConfirm }: ConfirmDialogProps) {
   const [pending, setPending] = useState(false);
   const [failure, setFailure] = useState<string | null>(null);
+  const returnedFocus = useReturnedFocus();
 
   async function confirm() {
     setPending(true);
@@ -84,7 +104,7 @@ export function ConfirmDialog({ open, onOpenChange, title, children, action, onC
     <AlertDialog.Root open={open} onOpenChange={change}>
       <AlertDialog.Portal>
         <AlertDialog.Overlay className="fixed inset-0 z-50 animate-fade bg-overlay/70 backdrop-blur-[2px]" />
-        <AlertDialog.Content className="fixed top-1/2 left-1/2 z-50 w-[calc(100vw-2rem)] max-w-md -translate-x-1/2 -translate-y-1/2 animate-fade rounded-2xl border border-line-strong bg-card p-5 shadow-2xl shadow-black/50 focus:outline-none">
+        <AlertDialog.Content {...returnedFocus} className="fixed top-1/2 left-1/2 z-50 w-[calc(100vw-2rem)] max-w-md -translate-x-1/2 -translate-y-1/2 animate-fade rounded-2xl border border-line-strong bg-card p-5 shadow-2xl shadow-black/50 focus:outline-none">
           <AlertDialog.Title className="text-xl font-[620] tracking-[-0.01em] wrap-anywhere">{title}</AlertDialog.Title>
           <AlertDialog.Description asChild>
             <div className="mt-1.5 text-dim">{children}</div>

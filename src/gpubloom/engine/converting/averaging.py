@@ -22,10 +22,10 @@ from torch import Tensor
 
 from gpubloom.engine import adapter_folder
 from gpubloom.engine.checkpoint.format import PROGRESS_FILE
-from gpubloom.engine.converting.convert import Source, must_have_room, open_source
+from gpubloom.engine.converting.convert import Source, open_source
 from gpubloom.engine.converting.tensor_formats import NamedTensors, write_safetensors
 from gpubloom.engine.llama_folder import CONFIG_FILE
-from gpubloom.engine.shards.atomic_folder import complete_or_absent, sha256_of, sync_files
+from gpubloom.engine.shards.atomic_folder import complete_or_absent, must_have_room, sha256_of, sync_files
 from gpubloom.errors import InputError, exit_with
 from gpubloom.plan import limits
 from gpubloom.plan.config import read_json
@@ -75,7 +75,7 @@ def average(paths: Sequence[Path], target: Path, keep_going: Callable[[], None] 
     sources = [open_source(path) for path in paths]
     for other in sources[1:]:
         _must_match(sources[0], other)
-    must_have_room(target, sources[0].weights, "The mean of the checkpoints")
+    must_have_room(target, sources[0].bytes_in_fp32(), "The mean of the checkpoints")
     with complete_or_absent(target) as folder:
         write_safetensors(folder, sources[0].stem, _Mean([source.weights for source in sources], keep_going))
         for file in sources[0].auxiliary_files:

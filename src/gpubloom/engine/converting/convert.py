@@ -34,7 +34,7 @@ from gpubloom.engine.converting.tensor_formats import (
     write_torch,
 )
 from gpubloom.engine.llama_folder import CONFIG_FILE, WEIGHTS_STEM
-from gpubloom.engine.shards.atomic_folder import complete_or_absent, sha256_of, sync_files
+from gpubloom.engine.shards.atomic_folder import complete_or_absent, must_have_room, sha256_of, sync_files
 from gpubloom.engine.shards.shard_files import is_moment
 from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
@@ -81,6 +81,13 @@ class Source:
     @property
     def state_files(self) -> list[Path]:
         return [self.folder / name for name in STATE_FILES] if self.is_checkpoint else []
+
+    def bytes_in_fp32(self, *, moments: bool = False) -> int:
+        """What a copy takes on disk with its tensors in fp32; `moments`: a run can resume from that copy."""
+        tensors = [self.weights, *([self.moments] if moments and self.moments is not None else [])]
+        files = [*self.auxiliary_files, *(self.state_files if moments else [])]
+        values = sum(math.prod(shape) for each_of in tensors for shape in each_of.shapes().values())
+        return 4 * values + sum(file.stat().st_size for file in files)
 
 
 def open_source(path: Path) -> Source:
@@ -235,8 +242,8 @@ def convert(source: Path, target: Path, form: Form) -> Converted:
         _must_be_fp32(found)
     if form == "json":
         must_be_small(found.weights)
-    if found.form == "sharded" and form == "safetensors":
-        must_have_room(target, found.weights, "The converted checkpoint")
+    if found.form == "sharded":
+        must_have_room(target, found.bytes_in_fp32(moments=form != "safetensors"), "The converted checkpoint")
     with complete_or_absent(target) as folder:
         _write(folder, found, form)
     files = tuple(sorted(file.name for file in target.iterdir()))
@@ -280,20 +287,6 @@ def _write(folder: Path, found: Source, form: Form) -> None:
         sync_files(folder, checksums)
     if form == "sharded":
         link_contents(folder)
-
-
-def must_have_room(target: Path, tensors: NamedTensors, what: str) -> None:
-    """InputError when the disk of a new folder has no room for these tensors in fp32."""
-    needed = 4 * sum(math.prod(shape) for shape in tensors.shapes().values())
-    # The folders above a new one may be new as well.
-    existing = next(folder for folder in target.absolute().parents if folder.is_dir())
-    free = shutil.disk_usage(existing).free
-    if needed > free:
-        raise InputError(
-            "disk_full",
-            f"{what} needs {needed / 1e9:,.3f} GB of disk space, but only {free / 1e9:,.3f} GB are free in "
-            f"{existing}: free some space there, or choose a folder on another disk.",
-        )
 
 
 def _must_be_fp32(found: Source) -> None:

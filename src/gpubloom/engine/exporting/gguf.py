@@ -235,6 +235,7 @@ def write_gguf(
 
     config = merged_config(found, precision)
     weights = ExportWeights.of(found)
+    weights.must_fit_on_disk(path, precision)
     tokenizer = _tokenizer(found, int(config["vocab_size"]))
     writer = gguf.GGUFWriter(path, ARCHITECTURES[config["model_type"]])
     try:

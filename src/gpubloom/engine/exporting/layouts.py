@@ -6,6 +6,7 @@ end-of-text ids are copied with the weights.
 """
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, Wei
 from gpubloom.engine.models.lora import LoraBlocks, LoraWeights, with_lora
 from gpubloom.engine.models.weight_sources import PretrainedWeights
 from gpubloom.engine.serving.resolved_model import ResolvedModel
+from gpubloom.engine.shards.atomic_folder import must_have_room
 from gpubloom.engine.shards.safetensors_file import TensorFileWriter, entries
 from gpubloom.engine.shards.shard_files import SHARD_BYTES
 from gpubloom.errors import InputError
@@ -72,6 +74,11 @@ class ExportWeights:
             for spec in self._written(block)
         ]
 
+    def must_fit_on_disk(self, folder: Path, precision: Precision) -> None:
+        """InputError when the disk has no room for the exported weights."""
+        values = sum(math.prod(shape) for _, shape in self.shapes)
+        must_have_room(folder, values * DTYPES[precision].itemsize, "The export")
+
     @torch.no_grad()
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for block in self.model.blocks:
@@ -96,6 +103,7 @@ def write_merged(
 ) -> dict[str, str]:
     """Writes a model folder; sha256 by file of weights. `keep_going` may raise between tensors."""
     weights = ExportWeights.of(found)
+    weights.must_fit_on_disk(folder, precision)
     checksums = _write_weights(folder, weights, precision, keep_going, shard_bytes)
     (folder / CONFIG_FILE).write_text(
         json.dumps(merged_config(found, precision), indent=2) + "\n", encoding="utf-8"

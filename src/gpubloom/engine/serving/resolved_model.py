@@ -1,5 +1,8 @@
 """Finds the model of a path: a run's final model or newest checkpoint, a checkpoint, or a model folder."""
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +63,7 @@ def find_model(path: Path, base: Path | None = None, *, weights: Path | None = N
     """
     run_dir, config = _run_of(path)
     folder = weights or _folder(path, run_dir, config)
+    _must_be_safetensors(folder)
     found = ResolvedModel(folder, run_dir=run_dir, config=config)
     if base is not None:
         if not base.is_dir():
@@ -77,12 +81,31 @@ def find_model(path: Path, base: Path | None = None, *, weights: Path | None = N
     return ResolvedModel(folder, started_from, run_dir, config)
 
 
+@contextmanager
+def opened_model(path: Path, base: Path | None = None, *, copy: Path) -> Iterator[ResolvedModel]:
+    """`find_model` that also takes a sharded checkpoint: its weights lie in `copy` until the context ends."""
+    # What an earlier process left that was killed.
+    shutil.rmtree(copy, ignore_errors=True)
+    folder = _folder(path, *_run_of(path))
+    if not is_sharded(folder):
+        yield find_model(path, base)
+        return
+    # It imports torch's sharding, which takes most of a second.
+    from gpubloom.engine.converting.convert import convert
+
+    try:
+        convert(folder, copy, "safetensors")
+        yield find_model(path, base, weights=copy)
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+
+
 def _folder(path: Path, run_dir: Path | None, config: TrainConfig | None) -> Path:
     is_run = run_dir is not None and run_dir == path.resolve()
     # A checkpoint must hold its weights itself: a folder in it may come from another machine.
     is_checkpoint = path.resolve().parent.name == "checkpoints"
     for folder in (path,) if is_checkpoint else (path, path / "model"):
-        if _holds_weights(folder):
+        if _holds_weights(folder) or is_sharded(folder):
             return folder
         _must_be_safetensors(folder)
     if not is_run or config is None:
@@ -90,7 +113,6 @@ def _folder(path: Path, run_dir: Path | None, config: TrainConfig | None) -> Pat
     checkpoints = list_checkpoints(checkpoint_folder(config, path.resolve()))
     if not checkpoints:
         raise InputError("no_checkpoint", f"{path} has no checkpoint yet; wait for the first one.")
-    _must_be_safetensors(checkpoints[-1])
     return checkpoints[-1]
 
 
@@ -100,6 +122,8 @@ def _holds_weights(folder: Path) -> bool:
 
 def _must_be_safetensors(folder: Path) -> None:
     """Only safetensors are loaded; other formats must be converted first."""
+    if _holds_weights(folder):
+        return
     names = (f"{stem}.{ending}" for stem in ("model", "adapter_model") for ending in ("pt", "json"))
     if is_sharded(folder) or any((folder / name).is_file() for name in names):
         raise InputError(

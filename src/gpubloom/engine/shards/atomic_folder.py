@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from gpubloom.errors import InputError
+
 TEMPORARY = ".writing-"
 
 
@@ -34,6 +36,19 @@ def complete_or_absent(final: Path) -> Iterator[Path]:
                 "Files that were saved earlier are intact: free disk space, then resume."
             ) from problem
         raise
+
+
+def must_have_room(target: Path, needed: int, what: str) -> None:
+    """InputError when the disk of a new folder has no room for so many bytes."""
+    # The folders above a new one may be new as well.
+    existing = next(folder for folder in target.absolute().parents if folder.is_dir())
+    free = shutil.disk_usage(existing).free
+    if needed > free:
+        raise InputError(
+            "disk_full",
+            f"{what} needs {needed / 1e9:,.3f} GB of disk space, but only {free / 1e9:,.3f} GB are free in "
+            f"{existing}: free some space there, or choose a folder on another disk.",
+        )
 
 
 def sync_files(folder: Path, already: Mapping[str, str]) -> dict[str, str]:

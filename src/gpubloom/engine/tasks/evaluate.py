@@ -13,7 +13,7 @@ from gpubloom.engine.hardware import choose_compute
 from gpubloom.engine.serving.answers import Answer, Wanted
 from gpubloom.engine.serving.model_registry import BASE, TUNED, ModelRegistry, NotEnoughMemory
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
-from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
+from gpubloom.engine.serving.resolved_model import ResolvedModel, opened_model
 from gpubloom.engine.tasks.session import TaskSession
 from gpubloom.errors import CodedError, InputError
 from gpubloom.plan.tasks import EvaluateTask
@@ -56,9 +56,9 @@ def run(task: EvaluateTask, session: TaskSession) -> dict[str, Any]:
     """Raises Stopped when somebody wants it to end before."""
     if task.lm_eval_tasks:
         must_be_possible(task.lm_eval_tasks)
-    found = find_model(Path(task.model), Path(task.base) if task.base else None)
-    evaluation = _Evaluation(task, session, found)
-    return evaluation.run()
+    base = Path(task.base) if task.base else None
+    with opened_model(Path(task.model), base, copy=session.home / "weights") as found:
+        return _Evaluation(task, session, found).run()
 
 
 class _Evaluation:

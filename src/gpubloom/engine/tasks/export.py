@@ -17,9 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from gpubloom.engine.checkpoint import is_sharded
 from gpubloom.engine.converting.averaging import MANIFEST_FILE, average
-from gpubloom.engine.converting.convert import convert as convert_checkpoint
 from gpubloom.engine.exporting.gguf import (
     UnknownTokenizer,
     can_write,
@@ -44,7 +42,7 @@ from gpubloom.engine.exporting.replaying import (
     why_not_replayed,
 )
 from gpubloom.engine.hardware import Compute, choose_compute
-from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
+from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model, opened_model
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sync_files
 from gpubloom.engine.tasks.session import TaskSession
 from gpubloom.errors import InputError
@@ -142,23 +140,19 @@ def _opened(task: ExportTask, session: TaskSession) -> Iterator[ResolvedModel]:
     that is done.
     """
     path, base = Path(task.model), None if task.base is None else Path(task.base)
-    if not task.average_with and not is_sharded(path):
-        yield find_model(path, base)
-        return
     weights = session.home / _WEIGHTS_FOLDER
+    if not task.average_with:
+        with opened_model(path, base, copy=weights) as found:
+            yield found
+        return
     shutil.rmtree(weights, ignore_errors=True)
-    notes: tuple[str, ...] = ()
     try:
-        if task.average_with:
-            session.reporter.phase("average")
-            written = average([path, *map(Path, task.average_with)], weights, session.keep_going)
-            names = ", ".join(written.sources)
-            notes = (f"The weights are the mean of {names}. {MANIFEST_FILE} has their sha256.",)
-        else:
-            session.reporter.phase("convert")
-            convert_checkpoint(path, weights, "safetensors")
+        session.reporter.phase("average")
+        written = average([path, *map(Path, task.average_with)], weights, session.keep_going)
+        names = ", ".join(written.sources)
+        note = f"The weights are the mean of {names}. {MANIFEST_FILE} has their sha256."
         found = find_model(path, base, weights=weights)
-        yield replace(found, notes=(*found.notes, *notes))
+        yield replace(found, notes=(*found.notes, note))
     finally:
         shutil.rmtree(weights, ignore_errors=True)
 

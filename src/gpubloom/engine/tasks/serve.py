@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from gpubloom.engine.hardware import choose_compute
 from gpubloom.engine.serving.http_server import SOCKET_FILE, serving
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
-from gpubloom.engine.serving.resolved_model import find_model
+from gpubloom.engine.serving.resolved_model import opened_model
 from gpubloom.engine.serving.service import Counts, Service
 from gpubloom.engine.tasks.session import Stopped, TaskSession
 from gpubloom.errors import InputError
@@ -30,9 +31,10 @@ _HEARTBEAT_POLLS = 50
 def run(task: ServeTask, session: TaskSession) -> dict[str, Any]:
     """Answers requests until idle; raises Stopped when the task is cancelled before."""
     (session.home / SERVE_FILE).unlink(missing_ok=True)
-    service = _load(task, session)
     token = secrets.token_urlsafe(32)
-    with serving(service, token, session.home) as port:
+    with ExitStack() as copies:
+        service = _load(task, session, copies)
+        port = copies.enter_context(serving(service, token, session.home))
         try:
             _write_serve_file(session.home / SERVE_FILE, port, token, service)
             session.reporter.phase("serve")
@@ -44,15 +46,18 @@ def run(task: ServeTask, session: TaskSession) -> dict[str, Any]:
     return {"requests": counts.requests, "prompt_tokens": counts.prompt_tokens, "tokens": counts.tokens}
 
 
-def _load(task: ServeTask, session: TaskSession) -> Service:
+def _load(task: ServeTask, session: TaskSession, copies: ExitStack) -> Service:
+    """`copies`: sharded checkpoints are read from copies, the other one not before somebody asks for it."""
+    base = Path(task.base) if task.base else None
     session.reporter.heartbeat(expect_next_in=600)
-    found = find_model(Path(task.model), Path(task.base) if task.base else None)
+    found = copies.enter_context(opened_model(Path(task.model), base, copy=session.home / "weights"))
     formatter = PromptFormatter.of(found)
     try:
         other = None
         if task.other is not None:
             # Its own base is that of its run, which is the same run.
-            other = find_model(Path(task.other), Path(task.base) if task.base else None)
+            copy = session.home / "other-weights"
+            other = copies.enter_context(opened_model(Path(task.other), base, copy=copy))
         registry = ModelRegistry(found, choose_compute(task.device, "auto"), other)
     except NotEnoughMemory as problem:
         raise InputError(problem.code, str(problem)) from None

@@ -21,13 +21,14 @@ from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
 
-# Error codes of a run that cannot use its data.
+# Error codes of a run that fails again with the same data and the same config.
 _DATA_CODES = frozenset(
     {
         "all_held_out",
         "binary_file",
         "data_changed",
         "data_empty",
+        "data_not_found",
         "data_too_short",
         "data_without_text",
         "format_uncertain",
@@ -36,6 +37,7 @@ _DATA_CODES = frozenset(
         "missing_column",
         "no_data",
         "no_examples",
+        "not_finite",
         "not_utf8",
         "template_invalid",
         "token_out_of_range",

@@ -396,7 +396,7 @@ class JobOut(Schema):
     error_code: str | None
     error_message: str | None
     failed_on_data: bool = Field(
-        description="The job failed on its data. Resuming it fails again: change the data or the config."
+        description="The job failed on its data or its config. Resuming it fails again: change one of them."
     )
     start_time: datetime | None
     end_time: datetime | None

@@ -10,10 +10,11 @@ import { Badge, Notice } from "@/components/notice";
 import { counted, countText } from "@/text/numbers";
 import { causeText, withLocalTimes } from "@/text/run-words";
 
-export type Finding = { key: string; tone: "bad" | "attention" | "plain"; title: string; text: string };
+export type Finding = { key: string; tone: "bad" | "attention" | "plain"; title: string; text: string; next?: string };
 
 /** What to do about a failure, by its code; the message itself says what happened. */
 const ADVICE: Record<string, string> = {
+  script_failed: "Read the logs, correct the script, then run it again. “Resume” runs the same script once more.",
   training_failed: "Read the logs. Resume the job to continue from the last checkpoint, or start a new job to change the config.",
   too_many_attempts: "The machine may have run out of memory, or someone ended the process. Resume the job to try again from the last checkpoint.",
   directory_gone: "The job’s files were removed from the server. Start a new job; this job can only be deleted.",
@@ -30,6 +31,8 @@ const START_ADVICE: Record<string, string> = {
 /** With these codes a job ends before anything of it runs, on every machine. */
 const BEFORE_THE_START = new Set(["not_started", "secret_missing", "secret_unreadable", "secrets_too_large"]);
 
+const FAILED = { script: "The script failed.", train: "Training failed." };
+
 const TIMES = ["", "once", "twice"];
 
 /** What somebody should know about a job before looking at its charts, most pressing first. */
@@ -38,8 +41,8 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   const findings: Finding[] = [];
   if (job.status === "failed") {
     const started = isStarted(job);
-    const text = `${job.error_message ?? "No reason was recorded."} ${failureAdvice(job, started)}`.trimEnd();
-    findings.push({ key: "failed", tone: "bad", title: started ? "Training failed." : "The job did not start.", text });
+    const title = started ? FAILED[job.kind === "script" ? "script" : "train"] : "The job did not start.";
+    findings.push({ key: "failed", tone: "bad", title, text: failureText(job), next: failureAdvice(job, started) });
   }
   if (job.error_code === "stopped_by_rule" && job.status !== "failed") {
     findings.push({ key: "stopped", tone: "attention", title: "Stopped early.", text: job.error_message ?? "" });
@@ -83,8 +86,15 @@ function isStarted({ attempt, error_code: code, start_time: startTime, summary: 
   return startTime !== null && !rentingFailed && !BEFORE_THE_START.has(code ?? "");
 }
 
-function failureAdvice({ failed_on_data: failedOnData, kind, error_code: code }: Job, started: boolean): string {
+/** What happened, without the advice that the message of a training may end with. */
+function failureText({ error_message: message, summary }: Job): string {
+  const advice = summary.error?.advice;
+  return (advice && message?.endsWith(advice) ? message.slice(0, -advice.length).trimEnd() : message) || "No reason was recorded.";
+}
+
+function failureAdvice({ failed_on_data: failedOnData, kind, error_code: code, summary }: Job, started: boolean): string {
   if (failedOnData) return "Change the data or the config, then start again: “Duplicate and edit” opens the form as it was.";
+  if (summary.error?.advice) return summary.error.advice;
   if (!started) return START_ADVICE[code ?? ""] ?? "";
   return kind === "run" ? "Read the logs." : (ADVICE[code ?? ""] ?? "Read the logs, then resume the job or start a new one.");
 }
@@ -141,13 +151,13 @@ export function FindingsBadge({ findings }: { findings: Finding[] }) {
 const VISIBLE = 4;
 const FRAMES = { bad: "border-danger/40 bg-danger/10", attention: "border-warning/30 bg-warning/7", plain: "border-line-strong bg-white/4" };
 
-/** At the top of the overview: one row each, the worst first; more than four fold. */
-export function FindingsList({ findings, job }: { findings: Finding[]; job: Job }) {
+/** At the top of the overview, and of every tab of a failed job: one row each, the worst first; more than four fold. */
+export function FindingsList({ findings, job, className }: { findings: Finding[]; job: Job; className?: string }) {
   const [all, setAll] = useState(false);
   const hidden = findings.length - VISIBLE;
   const worst = findings.some(({ tone }) => tone === "bad") ? "bad" : findings.some(({ tone }) => tone === "attention") ? "attention" : "plain";
   return (
-    <div role="status" className={cn("divide-y divide-line rounded-card border empty:hidden", FRAMES[worst])}>
+    <div role="status" className={cn("divide-y divide-line rounded-card border empty:hidden", FRAMES[worst], className)}>
       {(all ? findings : findings.slice(0, VISIBLE)).map((finding) => (
         <FindingRow key={finding.key} finding={finding} job={job} />
       ))}
@@ -163,9 +173,10 @@ export function FindingsList({ findings, job }: { findings: Finding[]; job: Job 
 const ICONS = { bad: CircleX, attention: TriangleAlert, plain: Info };
 const COLOURS = { bad: "text-danger-soft", attention: "text-warning", plain: "text-dim" };
 
-function FindingRow({ finding: { key, tone, title, text }, job }: { finding: Finding; job: Job }) {
+function FindingRow({ finding: { key, tone, title, text, next }, job }: { finding: Finding; job: Job }) {
   const Icon = ICONS[tone];
   const failed = key === "failed";
+  const likely = failed && job.summary.error && causeText(job.summary.error);
   return (
     <article className="grid grid-cols-[auto_minmax(0,1fr)] items-baseline gap-x-2.5 px-3.5 py-1.5">
       <Icon aria-hidden className={cn("size-[15px] translate-y-0.5", COLOURS[tone])} />
@@ -173,37 +184,32 @@ function FindingRow({ finding: { key, tone, title, text }, job }: { finding: Fin
         <b className="mr-1.5 font-[570]">{title}</b>
         <span className="text-dim">{text}</span>
         {failed && job.error_code && <code className="ml-2 font-mono text-xs text-danger-soft">{job.error_code}</code>}
-        {failed && job.summary.error && <FailureDetails error={job.summary.error} />}
+        {(likely || next) && (
+          <p className="mt-1">
+            {likely && `Likely cause: ${likely}. `}
+            {next}
+          </p>
+        )}
+        {failed && job.summary.error?.traceback && <StackTrace text={job.summary.error.traceback} />}
       </div>
     </article>
   );
 }
 
-/** The likely cause, and where the exception came from. */
-function FailureDetails({ error }: { error: NonNullable<RunSummary["error"]> }) {
-  const { advice, traceback } = error;
-  const likely = causeText(error);
+/** Where the exception came from. */
+function StackTrace({ text }: { text: string }) {
   return (
-    <>
-      {likely && (
-        <p className="mt-1.5">
-          Likely cause: {likely}. <span className="text-dim">{advice}</span>
-        </p>
-      )}
-      {traceback && (
-        <details className="mt-1.5">
-          <summary className="cursor-pointer text-xs text-dim">Stack trace</summary>
-          <pre
-            // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
-            tabIndex={0}
-            aria-label="Stack trace"
-            className="mt-1.5 max-h-72 overflow-auto rounded-md bg-black/25 p-2.5 font-mono text-xs"
-          >
-            {traceback.trimEnd()}
-          </pre>
-        </details>
-      )}
-    </>
+    <details className="mt-1.5">
+      <summary className="cursor-pointer text-xs text-dim">Stack trace</summary>
+      <pre
+        // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
+        tabIndex={0}
+        aria-label="Stack trace"
+        className="mt-1.5 max-h-72 overflow-auto rounded-md bg-black/25 p-2.5 font-mono text-xs"
+      >
+        {text.trimEnd()}
+      </pre>
+    </details>
   );
 }
 

@@ -120,7 +120,7 @@ function waitingText(job: Job): string {
   const every = job.settings.eval_every_steps ?? job.config?.eval.every_steps;
   if (job.kind === "script") return "The script has reported no eval loss. Log eval/loss to see an answer here.";
   if (job.kind === "run") return "The run has reported no eval loss. Report eval/loss to see an answer here.";
-  if (isResting(job.status)) return "The run was not evaluated, so nobody can tell. Set an eval split, or evaluate the model now.";
+  if (isResting(job.status)) return `The run was not evaluated, so nobody can tell.${job.has_model ? " Evaluate the model now, or set an eval split next time." : ""}`;
   return every ? `First evaluation at step ${countText(every)}.` : "First evaluation at the end of the epoch.";
 }
 

@@ -97,6 +97,8 @@ function LoadedJob({ job }: { job: Job }) {
         {!inFolder && <ActionButtons job={job} />}
       </PageHeader>
       <RunProgress job={job} />
+      {/* Why it failed is read before any figure, on every tab. */}
+      {job.status === "failed" && <FindingsList findings={findings} job={job} className="mb-3.5" />}
       <JobStats job={job} />
       {connection === "lost" && <ConnectionLost />}
       <Tabs value={tab} onValueChange={show} activationMode="manual" className="mt-2.5">
@@ -163,7 +165,7 @@ function TabContent({ tab, job, store, findings }: TabContentProps) {
     case "overview":
       return (
         <div className="grid gap-3.5">
-          <FindingsList findings={findings} job={job} />
+          {job.status !== "failed" && <FindingsList findings={findings} job={job} />}
           <StartCard job={job} />
           <OverviewTab job={job} store={store} charts={(aside) => charts({ parts: ["summary"], aside })} />
         </div>

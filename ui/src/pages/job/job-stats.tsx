@@ -40,11 +40,13 @@ export function JobStats({ job }: { job: Job }) {
 }
 
 const restarts = (count: number) => (count === 0 ? undefined : `${count} ${count === 1 ? "restart" : "restarts"}`);
-const trimmed = (epochs: number) => (Number.isInteger(epochs) ? String(epochs) : epochs.toFixed(2));
 
-function epochName({ epoch, epochs }: Job["summary"]): string {
+const epochText = (value: number) => (value >= 100 ? countText(Math.floor(value)) : String(Number(value.toFixed(2))));
+
+/** "Epoch 1.25 of 3"; of many epochs the fraction says nothing. The tile has room for one line. */
+export function epochName({ epoch, epochs }: Pick<Job["summary"], "epoch" | "epochs">): string {
   if (epoch === null) return "Training";
-  return `Training, epoch ${trimmed(epoch)}${epochs === null ? "" : ` of ${trimmed(epochs)}`}`;
+  return `Epoch ${epochText(epoch)}${epochs === null ? "" : ` of ${epochText(epochs)}`}`;
 }
 
 /** Seconds do not matter after the first minute, and would make the figure dance. */

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { JobStatus } from "@/api/types";
 import { testJob } from "@/test-job";
 import { findingsOf } from "./findings";
+import { epochName } from "./job-stats";
 import { actionsFor, primaryOf } from "./action-buttons";
 import { cancelText, startText } from "./resume-words";
 import { countWrong, groupLines } from "@/text/log-groups";
@@ -17,6 +18,17 @@ describe("the output of a run", () => {
       { kind: "line", text: "step 1/20", wrong: false },
     ]);
     expect(countWrong(pieces)).toBe(1);
+  });
+});
+
+describe("the epoch of a run", () => {
+  it.each([
+    [null, 3, "Training"],
+    [1.25, 3, "Epoch 1.25 of 3"],
+    [2, null, "Epoch 2"],
+    [210.88, 10_000, "Epoch 210 of 10,000"],
+  ])("%s of %s", (epoch, epochs, words) => {
+    expect(epochName({ epoch, epochs })).toBe(words);
   });
 });
 
@@ -90,9 +102,19 @@ describe("findings", () => {
       true,
     );
     expect(keys(result)).toEqual(["failed", "resumed"]);
-    expect(result[0]?.text).toMatch(/^Killed by signal 9\. .*Resume/);
+    expect(result[0]?.text).toBe("Killed by signal 9.");
+    expect(result[0]?.next).toContain("Resume");
     expect(result[1]?.title).toBe("Resumed twice.");
     expect(result[1]?.text).toContain("8,000");
+  });
+
+  it("give one piece of advice for a failure: that of the run, once", () => {
+    const failed = { status: "failed", start_time: "2026-11-01T00:00:00Z", summary: { error: { cause: "host_out_of_memory", advice: "Use more RAM." } } } as const;
+    const [run] = findingsOf(job({ ...failed, kind: "train", error_code: "training_failed", error_message: "MemoryError: 48 GB. Use more RAM." }), true);
+    expect(run).toMatchObject({ title: "Training failed.", text: "MemoryError: 48 GB.", next: "Use more RAM." });
+    const [script] = findingsOf(job({ ...failed, kind: "script", error_code: "script_failed", error_message: "exit code 1", summary: {} }), true);
+    expect(script).toMatchObject({ title: "The script failed.", text: "exit code 1" });
+    expect(script?.next).toContain("correct the script");
   });
 
   it("show the alerts of the run, and the rule that stopped it", () => {

@@ -32,6 +32,8 @@ type OverviewTabProps = { job: Job; store: CurveStore; charts: (aside: ReactNode
 
 export function OverviewTab({ job, store, charts }: OverviewTabProps) {
   const evaluated = useSyncExternalStore(store.subscribe, () => store.curve("eval/loss") !== undefined);
+  // A run that ended before its first step has trained nothing that could be better.
+  const endedEarly = isResting(job.status) && job.summary.step === null;
   // A run from elsewhere has neither a plan nor a cost.
   const aside = job.kind === "run" && job.summary.cost === null ? null : (
     <div className="flex h-full flex-col gap-3.5">
@@ -41,7 +43,7 @@ export function OverviewTab({ job, store, charts }: OverviewTabProps) {
   );
   return (
     <div className="grid gap-3.5">
-      {(job.kind === "train" || evaluated) && <ImprovementCard job={job} store={store} />}
+      {(evaluated || (job.kind === "train" && !endedEarly)) && <ImprovementCard job={job} store={store} />}
       {charts(aside)}
       <div className="grid gap-3.5 lg:grid-cols-12">
         <LatestLines job={job} className={job.config ? "lg:col-span-7" : "lg:col-span-12"} />

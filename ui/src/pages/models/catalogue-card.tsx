@@ -160,14 +160,16 @@ function DownloadButton({ model, own }: { model: Listed; own: readonly Model[] }
     const added = await addModel({ source: "hub", repository: model.id, revision: null });
     toast(`The server is downloading “${added.name}”.`);
   });
-  if (own.some(({ repository, status }) => repository === model.id && status !== "failed")) {
+  const here = own.find(({ repository, status }) => repository === model.id && status !== "failed");
+  if (here?.status === "ready") {
     return (
       <span className="inline-flex items-center gap-1.5 text-sm text-success-soft">
         <Check aria-hidden className="size-4" />
-        added
+        Downloaded
       </span>
     );
   }
+  if (here) return <span className="text-sm text-dim">Downloading</span>;
 
   return (
     <Button size="small" pending={pending} aria-label={`Download ${model.id}`} onClick={run}>

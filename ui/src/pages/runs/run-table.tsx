@@ -1,7 +1,7 @@
 /** The rows of the run list. On a phone each row has two lines: name and metric, then what else there is to know. */
 import { Link } from "@tanstack/react-router";
 import { ArrowDown, ArrowUp, ChevronDown, ChevronRight, Cloud, Laptop, Server, Tag } from "lucide-react";
-import { Fragment, type ReactNode, useState } from "react";
+import { Fragment, memo, type ReactNode, useState } from "react";
 import type { JobStatus, RunList, RunRow } from "@/api/types";
 import { cn } from "@/components/class-names";
 import { Badge } from "@/components/notice";
@@ -26,13 +26,14 @@ type RunTableProps = {
   list: RunList;
   sort: string;
   onSort: (sort: string) => void;
-  chosen: readonly string[];
+  chosen: readonly RunRow[];
   onChoose: (row: RunRow) => void;
   onLabel: (row: RunRow) => void;
   onTag: (tag: string) => void;
 };
 
-export function RunTable({ list, sort, onSort, chosen, onChoose, onLabel, onTag }: RunTableProps) {
+/** Rendered anew only for other rows, another order or another choice: it is most of the page. */
+export const RunTable = memo(function RunTable({ list, sort, onSort, chosen, onChoose, onLabel, onTag }: RunTableProps) {
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
   const [closed, setClosed] = useState<ReadonlySet<string>>(new Set());
   const columns = shownColumns(list);
@@ -70,7 +71,7 @@ export function RunTable({ list, sort, onSort, chosen, onChoose, onLabel, onTag 
             )}
             {!closed.has(section.title) &&
               section.rows.map((row) => {
-                const groupIndex = chosen.indexOf(row.id);
+                const groupIndex = chosen.findIndex(({ id }) => id === row.id);
                 return (
                   <Fragment key={row.id}>
                     <TableRow {...rowProps} row={row} best={best} groupIndex={groupIndex} open={open.has(row.id)} onOpen={() => setOpen((kept) => toggled(kept, row.id))} onChoose={() => onChoose(row)} />
@@ -83,7 +84,7 @@ export function RunTable({ list, sort, onSort, chosen, onChoose, onLabel, onTag 
       </tbody>
     </table>
   );
-}
+});
 
 function toggled(kept: ReadonlySet<string>, id: string): ReadonlySet<string> {
   const next = new Set(kept);

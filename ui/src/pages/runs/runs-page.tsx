@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { Activity, Bookmark, Columns3, SearchX, Trash2 } from "lucide-react";
-import { lazy, Suspense, useCallback, useMemo, useState } from "react";
+import { lazy, Suspense, useCallback, useDeferredValue, useMemo, useState } from "react";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import { changeRunView, createRunView, deleteRunView, runsQuery, runViewsQuery } from "@/api/runs";
 import type { RunList, RunRow, RunView, RunViewBody } from "@/api/types";
@@ -264,17 +264,26 @@ function ViewsBar({ search, list, onChoose }: ViewsBarProps) {
 
 type RowsProps = { list: RunList; search: RunsSearch; sort: string; pending: boolean; onChange: (next: Partial<RunsSearch>) => void; onMore: (() => void) | undefined };
 
-function Rows({ list, search, sort, pending, onChange, onMore }: RowsProps) {
+function Rows({ list: newest, search, sort, pending, onChange, onMore }: RowsProps) {
+  // Hundreds of rows are rendered in pieces, so that keys and clicks are not kept waiting.
+  const list = useDeferredValue(newest);
   const [labelled, setLabelled] = useState<RunRow | null>(null);
   const all = useMemo(() => list.sections.flatMap((section) => section.rows), [list]);
   // Chosen by a run of theirs: a row of seeds has no id that lasts.
-  const wanted = listed(search.run) ?? [];
-  const chosen = wanted.flatMap((id) => all.find((row) => row.run_ids.includes(id)) ?? []).filter((row, index, rows) => rows.indexOf(row) === index);
-  const choose = (row: RunRow) => {
-    const first = row.run_ids[0] ?? "";
-    const kept = chosen.filter((other) => other.id !== row.id).map((other) => other.run_ids[0]);
-    onChange({ run: (kept.length === chosen.length ? [...kept, first] : kept).join(",") || undefined });
-  };
+  const chosen = useMemo(() => {
+    const wanted = listed(search.run) ?? [];
+    return wanted.flatMap((id) => all.find((row) => row.run_ids.includes(id)) ?? []).filter((row, index, rows) => rows.indexOf(row) === index);
+  }, [all, search.run]);
+  const choose = useCallback(
+    (row: RunRow) => {
+      const first = row.run_ids[0] ?? "";
+      const kept = chosen.filter((other) => other.id !== row.id).map((other) => other.run_ids[0]);
+      onChange({ run: (kept.length === chosen.length ? [...kept, first] : kept).join(",") || undefined });
+    },
+    [chosen, onChange],
+  );
+  const sortBy = useCallback((next: string) => onChange({ sort: next === DEFAULT_SORT ? undefined : next }), [onChange]);
+  const filterByTag = useCallback((tag: string) => onChange({ query: `tag = ${JSON.stringify(tag)}` }), [onChange]);
   if (list.matched === 0) {
     return (
       <Card className="mt-3.5">
@@ -291,7 +300,7 @@ function Rows({ list, search, sort, pending, onChange, onMore }: RowsProps) {
       )}
       <Updating pending={pending} className="mt-3.5">
         <Card className={cn("overflow-x-auto p-0")}>
-          <RunTable list={list} sort={sort} onSort={(next) => onChange({ sort: next === DEFAULT_SORT ? undefined : next })} chosen={chosen.map((row) => row.id)} onChoose={choose} onLabel={setLabelled} onTag={(tag) => onChange({ query: `tag = ${JSON.stringify(tag)}` })} />
+          <RunTable list={list} sort={sort} onSort={sortBy} chosen={chosen} onChoose={choose} onLabel={setLabelled} onTag={filterByTag} />
         </Card>
       </Updating>
       {onMore && (
