@@ -231,7 +231,7 @@ def test_each_warning_about_the_data_is_printed_once(model: Path, tmp_path: Path
     assert done.returncode == 0, done.stderr + done.stdout
     for advice in ("Raise the max sequence length", "Use more epochs or a smaller batch size"):
         assert done.stdout.count(advice) == 1
-    for sentence in ("longer than 512 tokens", "The run has only "):
+    for sentence in ("1 example is longer than 512 tokens and was truncated", "The run has only "):
         assert done.stdout.count(sentence) == 1
 
 
