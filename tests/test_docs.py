@@ -208,6 +208,14 @@ def test_code_on_a_page_can_be_parsed(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_table_has_its_heading(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        # After an empty line, the rest of a table is shown as a paragraph of text.
+        assert re.match(r"\|.*\n\|[-:|]+\|\n", table), f"{page.name}: {table.splitlines()[0]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_variables_and_paths_that_a_page_names_are_there(page: Path) -> None:
     text = page.read_text()
     for variable in set(_VARIABLE.findall(text)):

@@ -36,6 +36,15 @@ def test_inspect_says_what_a_file_holds_and_what_is_wrong_with_it(tmp_path: Path
     assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
 
 
+def test_lengths_that_no_row_has_take_no_line(tmp_path: Path) -> None:
+    rows = [{"prompt": "Who?", "completion": answer} for answer in ("Me.", "You.", "word " * 100_000)]
+    (tmp_path / "giant.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    shown = bloom_datasets("inspect", tmp_path / "giant.jsonl").stdout
+    bars = [line for line in shown.splitlines() if "█" in line or line.endswith(" 0")]
+    assert [line.split()[0] for line in bars] == ["6–7", "8–11", "393,216–524,287"]
+    assert len({line.index("█") for line in bars}) == 1
+
+
 def test_inspect_as_json_has_everything(tmp_path: Path) -> None:
     done = bloom_datasets("inspect", alpaca(tmp_path), "--json", "--eval-fraction", "0.3")
     report = json.loads(done.stdout)

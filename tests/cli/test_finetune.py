@@ -179,7 +179,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence_and_leaves_nothing(
 
 @pytest.mark.long
 @pytest.mark.parametrize("backend", ["engine", pytest.param("trl", marks=pytest.mark.long)])
-def test_rows_that_the_template_refuses_are_told_as_soon_as_the_data_is_read_and_at_the_end(
+def test_rows_that_the_template_refuses_are_told_once_as_soon_as_the_data_is_read(
     tmp_path: Path, backend: str
 ) -> None:
     strict = make_tiny_model(tmp_path / "strict", template=ALTERNATING)
@@ -207,10 +207,11 @@ def test_rows_that_the_template_refuses_are_told_as_soon_as_the_data_is_read_and
     output = (tmp_path / "run" / "logs" / "output.log").read_text().splitlines()
     said = [line for line in output if line in lines]
     assert [line for line in lines[: ended + 1] if line in output] == said
-    # The findings are said again at the end, the worst first.
+    assert lines[warning].endswith(" Check the columns of the dataset, and correct or remove these rows.")
+    # Only what is known at the end is said there.
     findings = [line for line in lines[ended + 1 :] if line.startswith(("error: ", "warning: "))]
     assert findings[0].startswith("error: Only 20 of 120 rows of the training data are used.")
-    assert f"{lines[warning]} Check the columns of the dataset, and correct or remove these rows." in findings
+    assert done.stdout.count("100 of 120 rows") == 1
     assert {
         lines[line_number] for line_number in (rows, warning, begun, first, evaluated, saved, ended)
     } <= set(said)
@@ -219,6 +220,19 @@ def test_rows_that_the_template_refuses_are_told_as_soon_as_the_data_is_read_and
     shown = bloom("runs", "watch", "run", "--once", folder=tmp_path).stdout
     assert "20 of 120 rows used" in shown
     assert "warning: chats.jsonl: 100 of 120 rows cannot be used" in " ".join(shown.split())
+
+
+@pytest.mark.long
+def test_each_warning_about_the_data_is_printed_once(model: Path, tmp_path: Path) -> None:
+    rows = [{"prompt": f"{number}?", "completion": ANSWER} for number in range(12)]
+    rows.append({"prompt": "Long?", "completion": "word " * 2_000})
+    (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    done = bloom("finetune", str(model), "long.jsonl", "--set", "device=cpu", folder=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    for advice in ("Raise the max sequence length", "Use more epochs or a smaller batch size"):
+        assert done.stdout.count(advice) == 1
+    for sentence in ("1 example is longer than 512 tokens and was truncated", "The run has only "):
+        assert done.stdout.count(sentence) == 1
 
 
 def _line_number(lines: list[str], beginning: str) -> int:

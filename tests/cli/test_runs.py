@@ -106,6 +106,15 @@ def test_a_run_is_sent_and_found_on_the_server(
         assert _bloom("label", run_id, "--tag", "sent")[1].strip() == "tags: sent"
 
 
+def test_a_run_is_not_sent_without_a_token(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("BLOOM_TOKEN", raising=False)
+    code, text = _bloom("send", str(folder / "small-0"), "--project", "Sweep")
+    assert (code, printed(text)) == (2, ["no_api_token"])
+
+
 def test_a_misspelled_command_is_not_a_folder() -> None:
     assert printed(_bloom("wacth", "x")[1]) == ["usage"]
 

@@ -42,6 +42,12 @@ def test_the_printed_link_shows_the_runs_of_the_folder(tmp_path: Path) -> None:
         assert process.wait(30) == 0
 
 
+def test_the_pages_of_a_folder_need_no_database_library() -> None:
+    imported = "import sys, gpubloom.server.folder.app; print('sqlalchemy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", imported], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_a_taken_port_and_a_missing_folder_are_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -17,9 +17,10 @@ import pytest
 from rich.console import Console
 
 from gpubloom.cli.chart import Line, draw, short
-from gpubloom.cli.run_view import RunView, duration, follow, mean_line, system_parts
+from gpubloom.cli.run_view import RunView, follow, mean_line, system_parts
 from gpubloom.cli.watch import frame
 from gpubloom.traincard import Reporter
+from gpubloom.traincard.lines import duration
 
 _BLOOM = [sys.executable, "-m", "gpubloom.cli"]
 _TRAINING = """
@@ -60,6 +61,22 @@ def _bloom(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*_BLOOM, *arguments], capture_output=True, text=True, timeout=60, check=False, env=environment
     )
+
+
+def test_an_ascii_terminal_gets_charts_in_ascii(finished_run: Path) -> None:
+    shown = subprocess.run(
+        [*_BLOOM, "runs", "watch", str(finished_run), "--once"],
+        env={**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    ).stdout.decode("ascii")
+    assert "?" not in shown
+    assert "completed - step 30/30" in shown
+    [highest] = [line for line in shown.splitlines() if line.startswith("       4 ")]
+    [lowest] = [line for line in shown.splitlines() if line.startswith("  0.1333 ")]
+    # The loss falls: its line begins at the top and ends at the bottom.
+    assert highest[9] in "'|:"
+    assert lowest.rstrip()[-1] in "-."
 
 
 def test_once_prints_one_frame_with_status_numbers_system_and_charts(finished_run: Path) -> None:

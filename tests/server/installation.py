@@ -18,8 +18,9 @@ from starlette.testclient import TestClient
 
 from gpubloom.server.accounts.principal import CSRF_HEADER
 from gpubloom.server.accounts.registration import LIFETIMES
+from gpubloom.server.accounts.schemas import Role
 from gpubloom.server.accounts.sessions import IDLE_LIFE, cookie_name
-from gpubloom.server.accounts.tables import ApiToken, BrowserSession, LinkPurpose, OneTimeLink, Role, User
+from gpubloom.server.accounts.tables import ApiToken, BrowserSession, LinkPurpose, OneTimeLink, User
 from gpubloom.server.app import create_app
 from gpubloom.server.audit import AuditEvent
 from gpubloom.server.clock import now

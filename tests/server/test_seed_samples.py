@@ -12,7 +12,8 @@ from pydantic.alias_generators import to_snake
 
 from gpubloom.plan import Gpu, Hardware, TrainConfig
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.jobs.tables import Axis, MetricPoint, MetricSeries, TrainingJob, Worker
+from gpubloom.server.jobs.curves import Axis
+from gpubloom.server.jobs.tables import MetricPoint, MetricSeries, TrainingJob, Worker
 from gpubloom.server.ml_jobs import service
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job

@@ -52,6 +52,40 @@ def test_fast_steps_have_lines_at_round_numbers_and_slow_ones_every_ten_seconds(
     assert len(slow.train(range(1, 21), seconds=12)) == 20
 
 
+def test_lines_of_steps_say_how_long_the_run_still_takes() -> None:
+    run = _Clock()
+    run.say("describe", facts={"total_steps": 100})
+    lines = run.train(range(1, 6), seconds=60)
+    assert "left" not in lines[0]
+    assert [line.rpartition("tok/s")[2] for line in lines[1:]] == [
+        "  1 h 38 min left",
+        "  1 h 37 min left",
+        "  1 h 36 min left",
+        "  1 h 35 min left",
+    ]
+    # After a pause the time before it says nothing about the speed.
+    run.now += 86_400
+    run.say("resumed", from_step=5)
+    assert "left" not in run.train(range(6, 7), seconds=60)[0]
+    assert run.train(range(7, 8), seconds=30)[0].endswith("  46 min 30 s left")
+    assert "left" not in run.train(range(100, 101), seconds=30)[0]
+
+
+def test_a_finding_of_the_log_says_what_to_do_and_a_malformed_one_is_a_plain_line() -> None:
+    run = _Clock()
+    advice = {"kind": "few_steps", "severity": "warning", "next_step": "Use more epochs."}
+    assert run.say("log", line="Few steps.", level="warning", finding=advice) == [
+        "warning: Few steps. Use more epochs."
+    ]
+    assert run.say("log", line="Two.", level="warning", finding={**advice, "severity": "info"}) == [
+        "note: Two. Use more epochs."
+    ]
+    for malformed in ("few_steps", {"severity": ["warning"]}, {"severity": None}, [1]):
+        assert run.say("log", line="Few steps.", level="warning", finding=malformed) == [
+            "warning: Few steps."
+        ]
+
+
 def test_a_resumed_run_has_a_line_for_its_first_step() -> None:
     run = _Clock()
     run.say("describe", facts={"total_steps": 1_000})

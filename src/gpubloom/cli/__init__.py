@@ -8,6 +8,8 @@ import gc
 import sys
 from io import TextIOWrapper
 
+from gpubloom.cli.plain_characters import in_plain_characters
+
 
 def main() -> None:
     """Entry point of `bloom`; prints what to install when a library of the command line is missing."""
@@ -16,9 +18,8 @@ def main() -> None:
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that is not UTF-8 shows "?" for what it cannot show; the command does not end there.
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors=in_plain_characters())
     try:
         from gpubloom.cli.app import app
     except ModuleNotFoundError as missing:

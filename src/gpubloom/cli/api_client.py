@@ -118,14 +118,19 @@ def send_piece(path: str, content: bytes, offset: int) -> int:
     return int(response.headers["Upload-Offset"])
 
 
-def _headers(credentials: Credentials) -> dict[str, str]:
-    if credentials.token is None:
+def token_of(credentials: Credentials) -> str:
+    """The API token; without one, the command ends and says how to get it."""
+    if not credentials.token:
         fail(
             "no_api_token",
             "No API token. Create one in the web app (bloom up) under Settings, then run: bloom auth login",
             status=WRONG_INPUT,
         )
-    return {"Authorization": f"Bearer {credentials.token}"}
+    return credentials.token
+
+
+def _headers(credentials: Credentials) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token_of(credentials)}"}
 
 
 def _refuse_errors(response: httpx2.Response) -> None:

@@ -68,7 +68,7 @@ def _heading(entry: Mapping[str, Any]) -> list[str]:
 def _facts(said: Mapping[str, Any]) -> list[str]:
     """What the run said: time, parameters, method, precision. Checkpoints of earlier versions say nothing."""
     from gpubloom.cli.plan import parameters_text
-    from gpubloom.cli.run_view import duration
+    from gpubloom.traincard.lines import duration
 
     found = []
     if isinstance(seconds := said.get("training_seconds"), int | float):

@@ -406,13 +406,13 @@ def _length_lines(lengths: "Lengths") -> "list[Text | str]":
         f"50% of the rows have at most {lengths.median:,} {lengths.unit}, "
         f"95% have at most {lengths.percentile_95:,}."
     ]
-    most = max(bar.rows for bar in lengths.histogram)
-    for bar in lengths.histogram:
-        label = f"{bar.begin:,}–{bar.end - 1:,}"
-        lines.append(f"  {label:>17} {'█' * -(-bar.rows * _BAR // most):<{_BAR}} {bar.rows:,}")
+    bars = {f"{bar.begin:,}–{bar.end - 1:,}": bar.rows for bar in lengths.histogram if bar.rows}
+    most, width = max(bars.values()), max(map(len, bars))
+    for label, rows in bars.items():
+        lines.append(f"  {label:>{width}} {'█' * -(-rows * _BAR // most):<{_BAR}} {rows:,}")
     row, length = lengths.longest[0]
     lines.append(f"Longest row: row {row:,} with {length:,} {lengths.unit}.")
     if lengths.too_long:
-        rows = ", ".join(f"{row:,}" for row in lengths.first_too_long[:10])
-        lines.append(f"{lengths.too_long:,} rows are longer than the max sequence length: {rows} …")
+        named = ", ".join(f"{row:,}" for row in lengths.first_too_long[:10])
+        lines.append(f"{lengths.too_long:,} rows are longer than the max sequence length: {named} …")
     return lines

@@ -279,7 +279,7 @@ def parameters_text(count: int) -> str:
 
 def speedup_text(plan: "Plan") -> str:
     """What was measured, and how long the run would take without the engine."""
-    from gpubloom.cli.run_view import duration
+    from gpubloom.traincard.lines import duration
 
     assert plan.speedup is not None
     text = f"{plan.speedup.sentence} ({plan.speedup.model}, {plan.speedup.method})."
@@ -352,7 +352,7 @@ def _fitting(phase: "Phase", width: int) -> str:
 
 
 def _whole(plan: "Plan") -> str:
-    from gpubloom.cli.run_view import duration
+    from gpubloom.traincard.lines import duration
 
     if plan.seconds is None or plan.steps is None:
         return ""

@@ -71,11 +71,15 @@ def show_preflight(config: "TrainConfig", console: "Console", *, as_json: bool) 
 
 
 def show_findings(config: "TrainConfig", console: "Console") -> None:
-    """Prints what a person should know before a run, if the run was counted."""
+    """Prints what the run itself does not say about its data, if the run was counted."""
+    from gpubloom.traincard.findings import OF_DATA
+    from gpubloom.traincard.lines import finding_line
+
     if isinstance(epoch_data(config), int | None):
         return
     for finding in preflight_of(config).findings:
-        console.print(f"{_SIGNS[finding.severity]} {finding.text}", soft_wrap=True)
+        if finding.kind not in OF_DATA and finding.kind != "few_rows_used":
+            console.print(finding_line(finding.severity, finding.text), soft_wrap=True)
 
 
 def _lines(found: "Preflight", config: "TrainConfig", steps: int) -> list[str]:

@@ -18,9 +18,8 @@ from rich.text import Text
 from gpubloom.cli.chart import Line, short
 from gpubloom.errors import InputError
 from gpubloom.traincard import Curve, Curves, Reader, Reading, RunLock, RunState, diagnose
-from gpubloom.traincard.findings import Finding
 from gpubloom.traincard.improvement import improvement_of
-from gpubloom.traincard.lines import RENDERED_KINDS, RunLines, rows_used
+from gpubloom.traincard.lines import RENDERED_KINDS, RunLines, duration, finding_line, rows_used
 from gpubloom.traincard.number_encoding import decode_number
 
 _GB = 1e9
@@ -28,6 +27,9 @@ _FOLLOW_SECONDS = 0.25
 _SHORTEST_BAR = 8
 # Steps that are trained have lines of their own, at most ten seconds apart unless a step takes longer.
 _QUIET_SECONDS, _QUIET_TRAINING_SECONDS = 10.0, 60.0
+# Findings that were printed are remembered by their lines, up to so many.
+_FINDINGS = ("error: ", "warning: ", "note: ")
+_MOST_SAID = 1_000
 
 
 def must_be_run(run: Path, holds: str = "traincard") -> Path:
@@ -52,6 +54,7 @@ class RunView:
         self._attempt_to_come = 0
         self._events: Reader | None = None
         self._lines = RunLines()
+        self._said: set[str] = set()
 
     @property
     def state(self) -> RunState:
@@ -64,7 +67,12 @@ class RunView:
     @property
     def findings(self) -> list[str]:
         """The problems of the run in its current state."""
-        return [finding_line(finding) for finding in diagnose(self._reading)]
+        return [finding_line(finding.severity, finding.text) for finding in diagnose(self._reading)]
+
+    @property
+    def new_findings(self) -> list[str]:
+        """The findings that were no lines of the output yet."""
+        return [line for line in self.findings if line not in self._said]
 
     @property
     def improvement(self) -> str | None:
@@ -87,6 +95,9 @@ class RunView:
         while events := self._events.read_new():
             for event in events:
                 found += self._lines.render(event.kind, event.t, event.step, event.fields)
+        self._said.update(
+            line for line in found if line.startswith(_FINDINGS) and len(self._said) < _MOST_SAID
+        )
         return found
 
     def look(self) -> bool:
@@ -197,18 +208,6 @@ def _gpu(number: int, system: dict[str, Any]) -> str:
     return " ".join(parts)
 
 
-def duration(seconds: float) -> str:
-    """1 h 05 min, 3 min 20 s, 12 s."""
-    whole = round(seconds)
-    if whole >= 86_400:
-        return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    if whole >= 60:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole} s"
-
-
 def age(t: float | None) -> str:
     """How long ago an event was reported."""
     return "never" if t is None else f"{duration(max(0.0, time.time() - t))} ago"
@@ -255,7 +254,7 @@ def _bar(view: RunView, width: int) -> Table:
     rows = Table.grid()
     rows.add_row(grid)
     rows.add_row(Text(numbers_line(view), style="bold"))
-    for problem in (*([view.rows_used] if view.rows_used else []), *view.findings):
+    for problem in (*([view.rows_used] if view.rows_used else []), *view.new_findings):
         rows.add_row(Text(problem, style="yellow"))
     return rows
 
@@ -264,12 +263,15 @@ def follow_in_lines(view: RunView, is_alive: Callable[[], bool], console: Consol
     """Prints the output of the run until `is_alive` returns False, then its final status.
 
     If the run has begun, it first prints the findings so far and the current status. Without output, the
-    status follows: after ten seconds, or a minute while it trains. The findings come again at the end.
+    status follows: after ten seconds, or a minute while it trains. At the end it prints the findings that
+    were not printed before.
     """
     view.new_lines()
     last_line, last_text = time.monotonic(), ""
+    before: list[str] = []
     if view.has_begun:
-        for line in view.findings:
+        before = view.findings
+        for line in before:
             _print(line, console)
         last_text = _summary(view)
         _print(last_text, console)
@@ -290,16 +292,11 @@ def follow_in_lines(view: RunView, is_alive: Callable[[], bool], console: Consol
                 # The process refused to start; what the run showed before is not its answer.
                 return
             improvement = None if view.status == "failed" else view.improvement
-            for line in (*view.findings, *filter(None, [improvement])):
+            new = [line for line in view.new_findings if line not in before]
+            for line in (*new, *filter(None, [improvement])):
                 _print(line, console)
             return
         time.sleep(_FOLLOW_SECONDS)
-
-
-def finding_line(finding: Finding) -> str:
-    """A finding as a terminal shows it: how much it matters, what is wrong, what to do."""
-    level = {"critical": "error", "info": "note"}.get(finding.severity, finding.severity)
-    return f"{level}: {finding.text}"
 
 
 def _print(line: str, console: Console) -> None:

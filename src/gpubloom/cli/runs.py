@@ -122,7 +122,7 @@ def _cells(row: dict[str, Any], columns: list[str]) -> list[str]:
 def _value(row: dict[str, Any], column: str) -> str:
     from datetime import UTC, datetime
 
-    from gpubloom.cli.run_view import duration
+    from gpubloom.traincard.lines import duration
 
     value = row["cells"].get(column)
     if value is None:
@@ -193,16 +193,16 @@ def send(
     project: Annotated[str, typer.Option(help="Project on the server. A new one is created.")],
 ) -> None:
     """Send a run directory to the server: all of it, or what is missing there."""
+    from gpubloom.cli.api_client import token_of
     from gpubloom.cli.auth import load_credentials
     from gpubloom.cli.run_view import must_be_run
     from gpubloom.traincard.sender import SendRefusedError, send_run
 
     credentials = load_credentials()
-    if not credentials.token:
-        fail("not_signed_in", "Sign in first: bloom auth login.", status=WRONG_INPUT)
+    token = token_of(credentials)
     try:
         must_be_run(run)
-        run_id = send_run(run.absolute(), credentials.server, credentials.token, project)
+        run_id = send_run(run.absolute(), credentials.server, token, project)
     except ValueError as problem:
         refuse(problem)
     except SendRefusedError as problem:

@@ -493,12 +493,14 @@ def _findings(counts: FileCounts, limit: int, *, cut: bool) -> list[Finding]:
         row_names = ", ".join(counts.long_row_names) + (
             " …" if counts.too_long > len(counts.long_row_names) else ""
         )
-        what = "were truncated" if cut else "were skipped"
+        one = counts.too_long == 1
+        examples = "example is" if one else "examples are"
+        what = f"{'was' if one else 'were'} {'truncated' if cut else 'skipped'}"
         found.append(
             Finding(
                 "rows_truncated",
                 "warning",
-                f"{name}: {counts.too_long:,} examples are longer than {limit:,} tokens and {what} "
+                f"{name}: {counts.too_long:,} {examples} longer than {limit:,} tokens and {what} "
                 f"({counts.tokens_lost:,} tokens removed; {row_names}).",
                 next_step="Raise the max sequence length, or split the long rows.",
             )

@@ -287,12 +287,14 @@ def _file_findings(counts: FileCounts, options: ReadingOptions) -> list[Finding]
     if counts.too_long:
         share = counts.too_long / max(1, counts.rows)
         what = "truncated" if options.too_long == "cut" else "skipped"
+        verb = "is" if counts.too_long == 1 else "are"
         found.append(
             Finding(
                 "rows_truncated",
                 "warning" if share > _MANY_TRUNCATED or what == "skipped" else "info",
-                f"{counts.too_long:,} of {counts.rows:,} rows of {name} ({share:.1%}) are longer than "
-                f"{options.context_length:,} tokens and are {what} ({counts.tokens_lost:,} tokens removed).",
+                f"{counts.too_long:,} of {counts.rows:,} rows of {name} ({share:.1%}) {verb} longer than "
+                f"{options.context_length:,} tokens and {verb} {what} "
+                f"({counts.tokens_lost:,} tokens removed).",
                 {"too_long": counts.too_long, "tokens_removed": counts.tokens_lost},
                 next_step="Raise the max sequence length, or split the long rows.",
             )

@@ -45,15 +45,13 @@ from gpubloom.server.jobs import (
     checkpoint_actions,
     checkpoint_routes,
     download_routes,
-    improvement_routes,
     launch_routes,
     preflight_routes,
-    sample_routes,
+    run_answer_routes,
     share_routes,
     stream_routes,
     tasks,
     training_job_routes,
-    what_ran_routes,
 )
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.inputs import find_use
@@ -195,9 +193,7 @@ def _routes() -> APIRouter:
     private.include_router(preflight_routes.router)
     private.include_router(job_routes.router)
     private.include_router(stream_routes.router)
-    private.include_router(what_ran_routes.router)
-    private.include_router(sample_routes.router)
-    private.include_router(improvement_routes.router)
+    private.include_router(run_answer_routes.router)
     private.include_router(tasks.router)
     private.include_router(checkpoint_routes.router)
     private.include_router(checkpoint_actions.router)

@@ -21,7 +21,7 @@ from gpubloom.server.rentals.provider_credits import remaining_credits
 from gpubloom.server.rentals.schemas import LimitsOut
 from gpubloom.server.rentals.store_choice import Stores, read_stores
 from gpubloom.server.schema import Flag, Line, Number, Schema, Span, Whole
-from gpubloom.server.storage.run_stores import StoreOut
+from gpubloom.server.storage.schemas import StoreOut
 
 _Name = Annotated[Line, Field(min_length=1, max_length=100)]
 _Names = Annotated[list[_Name], Field(max_length=100)]

@@ -8,6 +8,7 @@ line follows from the events alone, so both show the same.
 import contextlib
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from time import time
@@ -24,6 +25,9 @@ _FARTHEST_SECONDS = 10.0
 _STEP_LINES = 100
 _STEP_VALUES = (("loss", "train/loss"), ("lr", "train/learning_rate"), ("tok/s", "train/tokens_per_second"))
 _EVAL_VALUES = ("loss", "perplexity", "accuracy")
+# The time left follows from the speed over the last lines about steps.
+_SPEED_LINES = 10
+_LEVELS = {"critical": "error", "warning": "warning", "info": "note"}
 
 
 class RunLines:
@@ -35,16 +39,18 @@ class RunLines:
         self._last_line: float | None = None
         self._rows: str | None = None
         self._end: str | None = None
+        self._shown: deque[tuple[float, int]] = deque(maxlen=_SPEED_LINES)
 
     def render(self, kind: str, t: float, step: int | None, fields: Mapping[str, Any]) -> Iterator[str]:
         """The lines that an event adds; most add none."""
         match kind:
             case "log":
-                yield log_line(str(fields.get("level", "info")), str(fields.get("line", "")))
+                yield _logged(fields)
             case "describe":
                 yield from self._described(fields.get("facts") or {})
             case "resumed":
                 self._last_line = None
+                self._shown.clear()
                 yield f"resumed from step {_count(fields.get('from_step'))}"
             case "metric" if step is not None:
                 yield from self._values(t, step, fields.get("values") or {}, fields.get("tags"))
@@ -82,13 +88,24 @@ class RunLines:
             self._step = step
             if self._is_due(t, step):
                 self._last_line = t
-                yield f"step {self._of(step)}" + "".join(
-                    f"  {_number(label, found[name])}" for label, name in _STEP_VALUES if name in found
+                yield (
+                    f"step {self._of(step)}"
+                    + "".join(
+                        f"  {_number(label, found[name])}" for label, name in _STEP_VALUES if name in found
+                    )
+                    + self._left(t, step)
                 )
         if any(f"eval/{name}" in found for name in _EVAL_VALUES):
             yield f"evaluation at step {step:,}" + "".join(
                 f"  {name} {found[f'eval/{name}']:.4g}" for name in _EVAL_VALUES if f"eval/{name}" in found
             )
+
+    def _left(self, t: float, step: int) -> str:
+        self._shown.append((t, step))
+        first_t, first_step = self._shown[0]
+        if self._total is None or step >= self._total or step <= first_step or t <= first_t:
+            return ""
+        return f"  {duration((self._total - step) * (t - first_t) / (step - first_step))} left"
 
     def _is_due(self, t: float, step: int) -> bool:
         if self._last_line is None or step == self._total:
@@ -151,6 +168,31 @@ def print_lines(lines: Iterable[str]) -> None:
 def log_line(level: str, line: str) -> str:
     """A line of the log with its level in front; plain information has none."""
     return line if level == "info" else f"{level}: {line}"
+
+
+def finding_line(severity: str, text: str) -> str:
+    """A finding as a line: how much it matters, what is wrong, what to do."""
+    return f"{_LEVELS.get(severity, severity)}: {text}"
+
+
+def _logged(fields: Mapping[str, Any]) -> str:
+    line, said = str(fields.get("line", "")), fields.get("finding")
+    # Anybody can write the events of a run.
+    if isinstance(said, dict) and said.get("severity") in tuple(_LEVELS):
+        return finding_line(said["severity"], f"{line} {said.get('next_step', '')}".rstrip())
+    return log_line(str(fields.get("level", "info")), line)
+
+
+def duration(seconds: float) -> str:
+    """1 h 05 min, 3 min 20 s, 12 s."""
+    whole = round(seconds)
+    if whole >= 86_400:
+        return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if whole >= 60:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole} s"
 
 
 def rows_used(facts: Mapping[str, Any], *, only_if_fewer: bool = False) -> str | None:

@@ -28,7 +28,7 @@ from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.rentals.tables import Rental
 from gpubloom.server.secrets.service import job_secrets
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.run_stores import StoreName
+from gpubloom.server.storage.schemas import StoreName
 from gpubloom.storage import RunStore, SshStore, StorageError
 from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard.safe_paths import is_file_beneath

@@ -29,7 +29,8 @@ from gpubloom.server.rentals.store_choice import Stores, no_store, read_stores
 from gpubloom.server.rentals.stored_artifacts import remove_expired, store_artifacts
 from gpubloom.server.rentals.tables import Rental
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.run_stores import StoreName, ssh_store
+from gpubloom.server.storage.run_stores import ssh_store
+from gpubloom.server.storage.schemas import StoreName
 from gpubloom.server.storage.service import room_for
 from gpubloom.storage import RunStore, ServerStore, StorageError, Store
 from gpubloom.storage.layout import JobLayout

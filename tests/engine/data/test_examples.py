@@ -171,11 +171,11 @@ def test_examples_longer_than_a_row_lose_their_end_or_are_left_out(model: Path, 
     assert second.startswith(ANSWER)
     assert not second.endswith("<|im_end|>")
     assert len(cut.tokenizer._backend.encode(whole, add_special_tokens=False).ids) <= 40
-    assert "data.jsonl: 1 examples are longer than 40 tokens and were truncated (" in cut.notes[0]
+    assert "data.jsonl: 1 example is longer than 40 tokens and was truncated (" in cut.notes[0]
     assert "; line 2)" in cut.notes[0]
     skipped = open_file(model, path, context_length=40, too_long="skip")
     assert len(texts(skipped)) == 1
-    assert "were skipped" in skipped.notes[0]
+    assert "1 example is longer than 40 tokens and was skipped" in skipped.notes[0]
     with raises(
         ValueError,
         code="no_examples",

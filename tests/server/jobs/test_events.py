@@ -18,7 +18,8 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.jobs import events, stream_routes, streams
 from gpubloom.server.jobs.events import JobUpdate, announce, lock_job
 from gpubloom.server.jobs.ingest import Batch, store_points
-from gpubloom.server.jobs.streams import TICK, JobStreams, StreamEvent
+from gpubloom.server.jobs.stream_frames import TICK, StreamEvent
+from gpubloom.server.jobs.streams import JobStreams
 from gpubloom.server.jobs.tables import JobEvent, TrainingJob
 from gpubloom.traincard import RunEvent
 from tests.server.installation import Installation, Server

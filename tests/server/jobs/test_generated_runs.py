@@ -10,8 +10,9 @@ import pytest
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.curves import Clock, Curve
 from gpubloom.server.jobs.ingest import Batch, store_points
-from gpubloom.server.jobs.metrics import Clock, Curve, read_clock, read_curves
+from gpubloom.server.jobs.metrics import read_clock, read_curves
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.traincard import read_all
 from gpubloom.traincard.card.content import run_content

@@ -13,7 +13,7 @@ from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.shares import RUN_THREADS_PER_PERSON
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
-from gpubloom.server.jobs import sample_routes
+from gpubloom.server.jobs import run_answers
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.runs import receiving
 from gpubloom.server.runs.receiving import watch_once
@@ -233,7 +233,7 @@ def test_runs_of_one_person_that_take_long_to_read_leave_threads_to_others(
             release.wait(60)
         return []
 
-    monkeypatch.setattr(sample_routes, "load_samples", read)
+    monkeypatch.setattr(run_answers, "load_samples", read)
     with ThreadPoolExecutor(20) as pool:
         waiting = [pool.submit(ada.get, f"/api/jobs/{slow.id}/samples") for _ in range(20)]
         try:

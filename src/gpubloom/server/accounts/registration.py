@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import mail
 from gpubloom.server.accounts.mail import Email
-from gpubloom.server.accounts.tables import LinkPurpose, OneTimeLink, Role, User
+from gpubloom.server.accounts.schemas import Role
+from gpubloom.server.accounts.tables import LinkPurpose, OneTimeLink, User
 from gpubloom.server.audit import Actor, record
 from gpubloom.server.clock import now
 from gpubloom.server.problems import Conflict, Forbidden, Problem

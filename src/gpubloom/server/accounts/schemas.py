@@ -8,9 +8,10 @@ from uuid import UUID
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, SecretStr
 from pydantic_core import PydanticCustomError
 
-from gpubloom.server.accounts.tables import Role
 from gpubloom.server.schema import Flag, Line, Schema, StorableSecret, Whole
 from gpubloom.server.security.password_strength import LONGEST, SHORTEST
+
+Role = Literal["admin", "member"]
 
 Scope = Literal["read", "write", "admin"]
 ProviderName = Literal["github", "google", "oidc"]

@@ -7,10 +7,10 @@ from uuid import UUID
 from sqlalchemy import ForeignKey, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gpubloom.server.accounts.schemas import Role
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Identified, Table
 
-Role = Literal["admin", "member"]
 LinkPurpose = Literal["setup", "verify", "reset", "invite"]
 
 

@@ -20,8 +20,8 @@ from gpubloom.server.accounts.principal import (
 )
 from gpubloom.server.accounts.reauthentication import FreshAdminPrincipal
 from gpubloom.server.accounts.registration import find_by_email, issue_link
-from gpubloom.server.accounts.schemas import Email
-from gpubloom.server.accounts.tables import OneTimeLink, Role, User
+from gpubloom.server.accounts.schemas import Email, Role
+from gpubloom.server.accounts.tables import OneTimeLink, User
 from gpubloom.server.administration.schemas import ActorOut
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now

@@ -5,8 +5,7 @@ from uuid import UUID
 
 from pydantic import Field, JsonValue
 
-from gpubloom.server.accounts.schemas import UserOut
-from gpubloom.server.accounts.tables import Role
+from gpubloom.server.accounts.schemas import Role, UserOut
 from gpubloom.server.schema import Flag, Schema
 
 

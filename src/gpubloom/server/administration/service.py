@@ -7,8 +7,9 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.accounts.schemas import Role
 from gpubloom.server.accounts.sessions import end_all_sessions
-from gpubloom.server.accounts.tables import BrowserSession, Role, User
+from gpubloom.server.accounts.tables import BrowserSession, User
 from gpubloom.server.administration.invitations import void_invitations
 from gpubloom.server.audit import AuditEvent, record
 from gpubloom.server.audit.maintenance import AuditFilter

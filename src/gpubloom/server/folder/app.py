@@ -25,13 +25,10 @@ from gpubloom.server.clock import now
 from gpubloom.server.folder import run_page
 from gpubloom.server.folder.runs import FolderRuns
 from gpubloom.server.folder.views import FolderViews
-from gpubloom.server.jobs.improvement_routes import JobImprovement
+from gpubloom.server.jobs.run_answers import JobImprovement, JobSamples, WhatRan, samples_of, what_ran_of
 from gpubloom.server.jobs.run_watch import log_matches, log_page
-from gpubloom.server.jobs.sample_routes import JobSamples, samples_of
 from gpubloom.server.jobs.schemas import Checkpoints, Curves, JobOut, LogMatches, LogPage
-from gpubloom.server.jobs.stream_routes import EventStream
-from gpubloom.server.jobs.streams import TICK, reset_event
-from gpubloom.server.jobs.what_ran_routes import WhatRan, what_ran_of
+from gpubloom.server.jobs.stream_frames import TICK, EventStream, reset_event
 from gpubloom.server.problems import Conflict, NotSignedIn, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.runs.asked import AskedList, AskedOverlay, ComparedIds
 from gpubloom.server.runs.schemas import RunChange, RunLabels, ViewIn, ViewOut, Views

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from gpubloom.plan import TrainConfig
 from gpubloom.runs.table import Run
-from gpubloom.server.jobs.improvement_routes import JobImprovement
-from gpubloom.server.jobs.metrics import Clock, Curve, LastPoint, Sample, thin
+from gpubloom.server.jobs.curves import Clock, Curve, LastPoint, NonFinite, Sample, thin
 from gpubloom.server.jobs.reported_state import reported_state
+from gpubloom.server.jobs.run_answers import JobImprovement
 from gpubloom.server.jobs.run_watch import look_at
 from gpubloom.server.jobs.schemas import (
     CheckpointOut,
@@ -33,7 +33,6 @@ from gpubloom.server.jobs.summary import (
     storable,
     summarize,
 )
-from gpubloom.server.jobs.tables import NonFinite
 from gpubloom.traincard import Reader, Reading, RunEvent, load_latest
 from gpubloom.traincard.improvement import improvement_of
 from gpubloom.traincard.number_encoding import plain

@@ -59,8 +59,8 @@ from gpubloom.server.projects.data_paths import (
     check_data_path,
     dataset_of,
 )
-from gpubloom.server.projects.schemas import ProjectIn
-from gpubloom.server.projects.tables import Architecture, Project
+from gpubloom.server.projects.schemas import Architecture, ProjectIn
+from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
 
 WORKER_SEEN_WITHIN = timedelta(seconds=60)

@@ -7,7 +7,7 @@ What is new since a chart was drawn is read by `PointRange`: an event of a job n
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -17,7 +17,8 @@ from uuid import UUID
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries, NonFinite
+from gpubloom.server.jobs.curves import Clock, Curve, LastPoint, NonFinite, Sample, thin
+from gpubloom.server.jobs.tables import MetricBucket, MetricPoint, MetricSeries
 
 # Each level is eight times as wide as the one before: whatever part of a curve is asked for, one level
 # gives it in a few thousand rows.
@@ -35,10 +36,6 @@ class NewPoint(NamedTuple):
     value: float | NonFinite
 
 
-# x, low, high, total, count of finite values; without any, the values were NaN or infinite.
-Sample = tuple[float, float, float, float, int]
-
-
 def level_for(span: int, points: int) -> int:
     """The coarsest level that still gives half as many buckets as points are wanted; 0: single points."""
     chosen = 0
@@ -46,53 +43,6 @@ def level_for(span: int, points: int) -> int:
         if span // width >= points // 2:
             chosen = level
     return chosen
-
-
-@dataclass
-class LastPoint:
-    """The newest value of a series as it was reported; NaN and the infinities by the protocol's names."""
-
-    x: int
-    attempt: int
-    value: float | NonFinite
-
-
-@dataclass
-class Gaps:
-    """Where values were NaN or infinite."""
-
-    x: list[float] = field(default_factory=list)
-    attempt: list[int] = field(default_factory=list)
-
-
-@dataclass
-class Clock:
-    """When the steps of an attempt happened: pairs of step and time, in order."""
-
-    attempt: int
-    x: list[int] = field(default_factory=list)
-    time: list[float] = field(default_factory=list)
-
-
-@dataclass
-class Curve:
-    """One series in columns. Where points were thinned, `value` is the mean of `count` values between `low`
-    and `high`.
-
-    `last` is of the whole series, whatever range was asked for.
-    """
-
-    name: str
-    rank: int
-    axis: Axis
-    x: list[float] = field(default_factory=list)
-    value: list[float] = field(default_factory=list)
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-    count: list[int] = field(default_factory=list)
-    attempt: list[int] = field(default_factory=list)
-    gaps: Gaps = field(default_factory=Gaps)
-    last: LastPoint | None = None
 
 
 async def read_curves(
@@ -329,25 +279,6 @@ def _curve(
     for attempt, samples in sorted(attempts.items()):
         thin(curve, attempt, samples, every)
     return curve
-
-
-def thin(curve: Curve, attempt: int, samples: Sequence[Sample], every: int) -> None:
-    """Adds the samples of an attempt to a curve, `every` of them as one point."""
-    for start in range(0, len(samples), every):
-        part = samples[start : start + every]
-        x = (part[0][0] + part[-1][0]) / 2
-        finite = [sample for sample in part if sample[4]]
-        if len(finite) < len(part):
-            curve.gaps.x.append(x)
-            curve.gaps.attempt.append(attempt)
-        if finite:
-            count = sum(sample[4] for sample in finite)
-            curve.x.append(x)
-            curve.low.append(min(sample[1] for sample in finite))
-            curve.high.append(max(sample[2] for sample in finite))
-            curve.value.append(sum(sample[3] for sample in finite) / count)
-            curve.count.append(count)
-            curve.attempt.append(attempt)
 
 
 _CLOCK_POINTS = 200

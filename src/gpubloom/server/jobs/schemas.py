@@ -15,7 +15,7 @@ from gpubloom.server.jobs.states import Kind, Status, Want
 from gpubloom.server.jobs.summary import CheckpointDetails, RunSummary, RunWarning
 from gpubloom.server.projects.schemas import CamelProjectIn, ProjectIn
 from gpubloom.server.schema import CAMEL_CASE, Line, MetricNumber, Schema, Span, Writable, described_as
-from gpubloom.server.storage.run_stores import StoreOut
+from gpubloom.server.storage.schemas import StoreOut
 
 DatasetWeight = Annotated[float, Field(gt=0, le=limits.MAX_DATASET_WEIGHT, allow_inf_nan=False)]
 

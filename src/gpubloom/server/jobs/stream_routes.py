@@ -7,7 +7,6 @@ from uuid import UUID
 
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, still_valid
 from gpubloom.server.accounts.shares import HOLDS_RUN, HOLDS_STREAM
@@ -17,7 +16,8 @@ from gpubloom.server.jobs.events import JobUpdate
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.run_watch import RunReadings, log_matches, log_page
 from gpubloom.server.jobs.schemas import LogMatches, LogPage
-from gpubloom.server.jobs.streams import TICK, JobStreams
+from gpubloom.server.jobs.stream_frames import TICK, EventStream
+from gpubloom.server.jobs.streams import JobStreams
 from gpubloom.server.schema import Storable
 
 router = APIRouter(tags=["jobs"])
@@ -31,12 +31,6 @@ async def _own_job_id(job_id: UUID, principal: CurrentPrincipal, database: Curre
 
 
 OwnJobId = Annotated[UUID, Depends(_own_job_id)]
-
-
-class EventStream(StreamingResponse):
-    """Frames that are encoded already: one encoding for all viewers."""
-
-    media_type = "text/event-stream"
 
 
 @router.get(

@@ -9,7 +9,6 @@ viewers have.
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
@@ -19,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import KEPT, JobState, JobUpdate, Pruned, encode, read_state, read_update
+from gpubloom.server.jobs.stream_frames import TICK, StreamEvent, reset_event
 from gpubloom.server.jobs.tables import TrainingJob
 
 log = structlog.get_logger("bloom")
@@ -29,29 +29,12 @@ _VIEWER_QUEUE = 500
 _MOST_FIRST = 16
 
 
-@dataclass(frozen=True)
-class StreamEvent:
-    """One event as every browser gets it."""
-
-    position: int
-    frame: bytes
-    is_reset: bool = False
-
-
-# The tick of a viewer: its server looks whether it may still listen.
-TICK = StreamEvent(-1, b": ping\n\n")
-
 Queue = asyncio.Queue[StreamEvent | None]
 
 
 def _delta(position: int, update: JobUpdate) -> StreamEvent:
     data = encode(update)
     return StreamEvent(position, f"id: {position}\nevent: delta\ndata: {data}\n\n".encode())
-
-
-def reset_event(position: int) -> StreamEvent:
-    """Tells a viewer to load the job and its curves again."""
-    return StreamEvent(position, f"id: {position}\nevent: reset\ndata: {{}}\n\n".encode(), is_reset=True)
 
 
 class _Tailer:

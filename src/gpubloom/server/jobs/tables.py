@@ -1,7 +1,7 @@
 """The tables of jobs and of what they say."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
@@ -23,13 +23,11 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.base import Identified, Table
+from gpubloom.server.jobs.curves import Axis, NonFinite
 from gpubloom.server.jobs.run_fields import run_fields
 from gpubloom.server.jobs.states import ACTIVE, TOP_LEVEL_KINDS, Kind, Status, Want
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
-
-Axis = Literal["step", "time"]
-NonFinite = Literal["NaN", "Infinity", "-Infinity"]
 
 
 class TrainingJob(Identified, Table):

@@ -28,7 +28,8 @@ from gpubloom.server.jobs.schemas import (
     MetricRow,
     MetricRows,
 )
-from gpubloom.server.jobs.stream_routes import EventStream, stream_job
+from gpubloom.server.jobs.stream_frames import EventStream
+from gpubloom.server.jobs.stream_routes import stream_job
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.problems import Gone

@@ -44,7 +44,7 @@ from gpubloom.server.rentals.schemas import CapabilityOut, LimitsOut
 from gpubloom.server.rentals.store_choice import no_store
 from gpubloom.server.schema import Span
 from gpubloom.server.scripts.reading import CurrentScriptReader
-from gpubloom.server.storage.run_stores import StoreOut
+from gpubloom.server.storage.schemas import StoreOut
 
 router = APIRouter(prefix="/ml-jobs", tags=["script jobs"])
 

@@ -10,7 +10,7 @@ from gpubloom.server.jobs.states import Status
 from gpubloom.server.offers import Preferences
 from gpubloom.server.rentals.schemas import CapabilityOut, LimitsOut
 from gpubloom.server.schema import Flag, Line, MetricNumber, Number, Schema, Span, Storable, Whole
-from gpubloom.server.storage.run_stores import StoreOut
+from gpubloom.server.storage.schemas import StoreOut
 
 MOST_FILES = 2_000
 # The largest request, by address.

@@ -1,14 +1,15 @@
 """The JSON of projects: in camelCase, as in the product's first description."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import Field, computed_field, field_validator
 
 from gpubloom.plan import preset_for, preset_label
-from gpubloom.server.projects.tables import Architecture
 from gpubloom.server.schema import CAMEL_CASE, Line, Number, Schema, Text, Writable
+
+Architecture = Literal["transformer", "custom"]
 
 LARGEST_MODEL = 10_000
 

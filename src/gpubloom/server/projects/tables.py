@@ -1,7 +1,6 @@
 """The table of projects."""
 
 from datetime import datetime
-from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import ForeignKey, Index, String
@@ -10,8 +9,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Identified, Table
-
-Architecture = Literal["transformer", "custom"]
+from gpubloom.server.projects.schemas import Architecture
 
 
 class Project(Identified, Table):

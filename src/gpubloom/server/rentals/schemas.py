@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr
 
 from gpubloom.server.rentals.tables import Period, RentalState
 from gpubloom.server.schema import Line, Number, Schema, StorableSecret
-from gpubloom.server.storage.run_stores import StoreOut
+from gpubloom.server.storage.schemas import StoreOut
 
 _Amount = Annotated[Number, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 _Name = Annotated[Line, Field(min_length=1, max_length=64)]

@@ -15,14 +15,13 @@ from gpubloom.providers.registry import gives_ssh_machines, own_store, provider_
 from gpubloom.server.rentals.tables import BILLED, Rental
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.run_stores import (
-    StoreName,
-    StoreOut,
     open_bucket,
     read_bucket,
     server_store,
     why_no_bucket,
     why_no_server_store,
 )
+from gpubloom.server.storage.schemas import StoreName, StoreOut
 from gpubloom.storage import ServerStore, StorageError, StorageSettings, Store
 from gpubloom.storage.ssh_store import why_no_ssh
 

@@ -8,7 +8,6 @@ import re
 from datetime import datetime
 from importlib.util import find_spec
 from ipaddress import ip_address
-from typing import Literal, Self, get_args
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -24,7 +23,6 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.database import Database
-from gpubloom.server.schema import Schema
 from gpubloom.server.security.secrets import CannotOpen, SealedColumn, Vault
 from gpubloom.server.settings import LOOPBACK_HOSTS, Settings
 from gpubloom.storage import ServerStore, SshKeys, SshStore, StorageError, StorageSettings, Store
@@ -45,43 +43,6 @@ _PRIVATE_ENDINGS = ("localhost", "local", "internal", "lan", "home", "intranet",
 NEEDS_OBSTORE = (
     "The storage bucket needs the package obstore. Ask the operator to run: pip install 'gpubloom[storage]'"
 )
-
-
-# volume: what Modal brings itself (`providers.registry.own_store`).
-StoreName = Literal["bucket", "server", "volume", "ssh"]
-
-
-class StoreOut(Schema):
-    """What the files of a job on a rented machine go through."""
-
-    name: StoreName
-    title: str
-    note: str
-
-    @classmethod
-    def named(cls, name: StoreName) -> Self:
-        title, note = _STORES[name]
-        return cls(name=name, title=title, note=note)
-
-    @classmethod
-    def stored(cls, name: object) -> Self | None:
-        """As a job's row names it; None: a row of another version."""
-        return next((cls.named(known) for known in get_args(StoreName) if known == name), None)
-
-
-_STORES: dict[StoreName, tuple[str, str]] = {
-    "bucket": ("Storage bucket", "Uploads continue for seven days while this server is off."),
-    "volume": (
-        "Modal Volume",
-        "It is a volume of your Modal account. Uploads continue while this server is off.",
-    ),
-    "server": ("This server", "Machines exchange files with this server over HTTPS. Keep it running."),
-    "ssh": (
-        "SSH",
-        "This server connects to the machine over SSH and fetches the results. Keep it running: while it is "
-        "off, results wait on the machine.",
-    ),
-}
 
 
 class RunBucket(Table):

@@ -1,28 +1,101 @@
-"""The HTTP route that says what ran: commit, command line, packages, machine, configs, datasets.
+"""What a page asks of one run: whether it improved, its samples, and what ran.
 
-For the people of the job's project only; a share link does not reach it. What a script wrote into its events
-is checked here: fields of another type are left out, and texts stay texts.
+What a script wrote into its events is checked here: fields of another type are left out, and texts stay
+texts. Nothing here needs a database: `bloom ui` starts without one.
 """
 
 from pathlib import Path
 from typing import Any
 
-import anyio.to_thread
-from fastapi import APIRouter
 from pydantic import Field, JsonValue
 
-from gpubloom.server.accounts.principal import CurrentSettings
-from gpubloom.server.accounts.shares import HOLDS_RUN
-from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.stream_routes import OwnJobId
+from gpubloom.server.jobs.summary import storable
 from gpubloom.server.schema import Schema
+from gpubloom.traincard.improvement import Improvement, Verdict
 from gpubloom.traincard.number_encoding import finite_or_none, plain
+from gpubloom.traincard.samples import load_samples
 from gpubloom.traincard.what_ran import load_what_ran
-
-router = APIRouter(tags=["jobs"])
 
 _MOST_CHARACTERS = 256 * 1024
 _MOST_ENTRIES = 2_000
+
+
+class EvaluatedStepOut(Schema):
+    """One evaluation."""
+
+    step: int = Field(description="0 is the base model.")
+    loss: float
+
+
+class ImprovementOut(Schema):
+    """Whether the eval loss of a run fell, and how sure that is."""
+
+    verdict: Verdict
+    text: str = Field(description="The verdict in words, such as: No clear change.")
+    first: EvaluatedStepOut = Field(description="The first evaluation.")
+    lowest: EvaluatedStepOut
+    latest: EvaluatedStepOut = Field(description="The last evaluation with a finite loss.")
+    not_finite_since: int | None = Field(
+        description="The step from which on the eval loss was NaN or infinite, if it is."
+    )
+    compared: EvaluatedStepOut = Field(description="What the change is measured at.")
+    change: float = Field(description="Eval loss minus the first one.")
+    low: float | None = Field(description="Lower end of the 95 % interval of the change, if known.")
+    high: float | None = Field(description="Upper end of the 95 % interval of the change, if known.")
+    has_best: bool = Field(description="Whether the lowest step may be called the best one.")
+    interval: str | None = Field(description="The change and its interval in words.")
+    line: str = Field(description="The answer in one line.")
+
+
+class JobImprovement(Schema):
+    """The answer for a job. None: it was not evaluated."""
+
+    improvement: ImprovementOut | None
+
+    @classmethod
+    def of(cls, found: Improvement | None) -> "JobImprovement":
+        return cls(improvement=None if found is None else ImprovementOut.model_validate(found.as_dict()))
+
+
+class SampleAnswer(Schema):
+    """What the model answers at one step."""
+
+    step: int = Field(description="0 is the model before training.")
+    text: str
+
+
+class PromptSamples(Schema):
+    """One prompt and its answers, from the first step on."""
+
+    prompt: str
+    answers: list[SampleAnswer]
+
+
+class JobSamples(Schema):
+    """The samples of a job. Of many steps some are left out: the first and the last are kept."""
+
+    items: list[PromptSamples]
+
+
+def samples_of(run_dir: Path) -> JobSamples:
+    """The samples in a run directory."""
+    try:
+        found = load_samples(run_dir)
+    except (OSError, ValueError, RecursionError):
+        # A file that no Reporter writes.
+        return JobSamples(items=[])
+    return JobSamples(
+        items=[
+            PromptSamples(
+                prompt=storable(each["prompt"]),
+                answers=[
+                    SampleAnswer(step=answer["step"], text=storable(answer["text"]))
+                    for answer in each["answers"]
+                ],
+            )
+            for each in found
+        ]
+    )
 
 
 class GitState(Schema):
@@ -58,12 +131,6 @@ class WhatRan(Schema):
     packages: dict[str, str] = Field({}, description="Installed packages and their versions.")
     configs: dict[str, JsonValue] = Field({}, description="Configs by name, such as TrainingArguments.")
     datasets: list[DatasetUsed] = Field([])
-
-
-@router.get("/jobs/{job_id}/what-ran", dependencies=[HOLDS_RUN])
-async def read_what_ran(job_id: OwnJobId, settings: CurrentSettings) -> WhatRan:
-    """Return what ran: commit and changes, command line, packages, machine, configs and datasets."""
-    return await anyio.to_thread.run_sync(lambda: what_ran_of(run_directory(settings, job_id)))
 
 
 def what_ran_of(run_dir: Path) -> WhatRan:
