@@ -163,7 +163,7 @@ def test_a_job_whose_checkpoints_nobody_else_can_read_fails_with_the_reason_and_
     _run_until_power_is_lost(first, job_id)
     name = machine_name(first.settings.home)
     assert "Jobs released: 1" in _bloom(first, "server", "machines", "forget", name, "--yes")
-    assert f"{name}  gone" in _bloom(first, "server", "machines", "list")
+    assert f"{name}  gone" in _bloom(first, "machines", "list")
     waiting = first.job(job_id)
     assert (waiting.status, waiting.lease_token) == ("queued", None)
     assert name in waiting.summary["waiting"]

@@ -53,6 +53,7 @@ from gpubloom.cli import (
     watch,
     what_ran,
 )
+from gpubloom.cli.old_names import with_new_name
 from gpubloom.cli.output import fail
 
 # typer names no more of its errors of the command line than this one.
@@ -82,6 +83,10 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with _usage_errors():
             return super().invoke(ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # Resilient parsing is shell completion: it prints no notes.
+        return super().resolve_command(ctx, with_new_name(args, quiet=ctx.resilient_parsing))
 
 
 app = typer.Typer(
