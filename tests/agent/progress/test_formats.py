@@ -65,6 +65,8 @@ LINES: list[tuple[str, dict[str, Any]]] = [
       "values": {LOSS: 1.27, "train/tokens_per_second": 962, LR: 0.0005}}),
     ("epoch 002:    100 / 1000 loss=5.5, ppl=45.2, wps=1000",
      {"step": 100, "total": 1000, "epoch": 2}),
+    ("  0%|          | 0/30 [00:00<?, ?it/s][transformers] a warning right after the bar",
+     {"step": 0, "total": 30, "bar": True, "values": {}}),
     # what people write
     ("Epoch 3/10 loss: 0.5", {"epoch": 3, "epochs": 10, "step": None, "values": {LOSS: 0.5}}),
     ("Epoch [3/10], Step [100/600], Loss: 0.2345",
@@ -84,6 +86,7 @@ NOTHING = [
     "Downloading shards: 100%|██████████| 2/2 [00:01<00:00,  1.95it/s]",
     "Map: 100%|██████████| 25000/25000 [00:10<00:00, 2400.00 examples/s]",
     "model.safetensors: 100%|██████████| 548M/548M [00:05<00:00, 100MB/s]",
+    "  0%|          | 0/548 [00:00<?, ?B/s]",
     "Validation DataLoader 0:  50%|█████     | 5/10 [00:00<00:00, 20.00it/s]",
     "Sanity Checking DataLoader 0: 100%|██████████| 2/2 [00:00<00:00, 20.00it/s]",
     "saving checkpoint to out",

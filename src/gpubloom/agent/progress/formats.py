@@ -125,7 +125,8 @@ _BAR = re.compile(
     r"^(?P<label>.{0,160}?)(?P<percent>\d{1,3})%\|[^|]{0,300}\|\s{0,8}"
     rf"(?P<step>{_COUNT})/(?P<total>{_COUNT})\s{{0,4}}\[(?P<clock>[^\]]{{0,600}})"
 )
-_RATE = re.compile(rf"(?P<value>{NUMBER})(?P<unit>it/s|s/it|batch/s|s/batch|step/s|s/step|ms/step)")
+# A bar of no step yet has "?" for its rate.
+_RATE = re.compile(rf"(?P<value>{NUMBER}|\?)(?P<unit>it/s|s/it|batch/s|s/batch|step/s|s/step|ms/step)")
 _LABEL_EPOCH = re.compile(
     rf"\bepoch\b\W{{0,3}}(?P<epoch>{_COUNT})(?:\s{{0,2}}(?:/|of)\s{{0,2}}(?P<epochs>{_COUNT}))?",
     re.IGNORECASE,
