@@ -263,7 +263,7 @@ async def list_prices(prices: CurrentPrices) -> PricesOut:
     return PricesOut(
         prices=[
             PriceOut(
-                **row.model_dump(exclude={"confidence", "availability"}),
+                **row.model_dump(include=set(PriceOut.model_fields)),
                 assumed=row.assumed,
                 stale=row.stale(at),
             )

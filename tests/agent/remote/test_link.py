@@ -141,7 +141,7 @@ def test_a_download_over_a_link_that_breaks_goes_on_where_it_stopped(
     assert [path.name for path in tmp_path.iterdir()] == ["weights"]
 
 
-def test_a_store_that_gives_no_parts_sends_the_whole_file_again(
+def test_a_store_that_gives_no_parts_sends_everything_again(
     breaking: tuple[str, type[_Breaking]], tmp_path: Path
 ) -> None:
     address, store = breaking
