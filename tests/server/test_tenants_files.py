@@ -17,10 +17,12 @@ import pytest
 
 from gpubloom.scripts.task import WORK_FOLDER
 from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.run_watch import RunWatch
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.security.rates import Rate
-from gpubloom.worker.follower import Follower
+from gpubloom.worker.held_job import HeldJob
 from gpubloom.worker.run_directory import read_result, write_control
+from gpubloom.worker.run_events import RunEvents
 from tests.server.bringing import announce, clear_away, on_sqlite, send
 from tests.server.installation import Installation, Server
 from tests.server.routes import PUBLIC, Address, addresses
@@ -399,9 +401,9 @@ def _plant(link: Path, target: Path) -> None:
     ["traincard", "traincard/events.jsonl", "traincard/latest.json", "traincard/segments", "whole segment"],
 )
 def test_a_worker_reads_no_reports_through_a_link(
-    server: Server, installation: Installation, ada: Tenant, eve: Tenant, untouched: None, where: str
+    installation: Installation, ada: Tenant, eve: Tenant, untouched: None, where: str
 ) -> None:
-    """What a follower reads goes into the database, from which its owner reads it."""
+    """What a worker reads goes into the database, from which its owner reads it."""
     mine, theirs = (installation.home / "runs" / one for one in (eve.training, ada.training))
     if where == "whole segment":
         segments = sorted((theirs / "traincard/segments").glob("*.jsonl")) or [
@@ -418,10 +420,9 @@ def test_a_worker_reads_no_reports_through_a_link(
 
     async def read() -> None:
         database = Database(installation.database_url)
-        reads: Any = None
         try:
-            follower = Follower(database, server.settings, reads, job, None, reads)
-            while await follower._read():
+            events = RunEvents(HeldJob(database, job), mine, RunWatch(mine, has_history=False))
+            while await events.store_new():
                 pass
         finally:
             await database.close()

@@ -280,7 +280,7 @@ def test_a_start_that_takes_longer_than_a_lease_happens_once_and_is_followed(
 ) -> None:
     if not loses_its_lease:
         monkeypatch.setattr("gpubloom.server.jobs.lease.LEASE", timedelta(seconds=2))
-        monkeypatch.setattr("gpubloom.worker.follower.RENEW_EVERY_SECONDS", 0.3)
+        monkeypatch.setattr("gpubloom.worker.held_job.RENEW_EVERY_SECONDS", 0.3)
     monkeypatch.setattr("gpubloom.worker.loop.ABANDONED_EVERY_SECONDS", 0.2)
     submit, claim_abandoned = LocalProvider.submit, loop.claim_abandoned
     starts: list[str] = []

@@ -1,8 +1,7 @@
-"""A follower reads a run in pieces, each exactly once, also when the database forgets what it had."""
+"""A run is read in pieces, each exactly once, also when the database forgets what it had."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,11 +11,13 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.jobs import recording
 from gpubloom.server.jobs.events import read_update
 from gpubloom.server.jobs.files import run_directory
+from gpubloom.server.jobs.run_watch import RunWatch
 from gpubloom.server.jobs.tables import JobEvent, MetricBucket, MetricPoint, TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reporter
-from gpubloom.worker import follower
-from gpubloom.worker.follower import Follower
+from gpubloom.worker import run_events
+from gpubloom.worker.held_job import HeldJob
+from gpubloom.worker.run_events import RunEvents
 from tests.server.conftest import kind  # noqa: F401 - both databases
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job
@@ -36,11 +37,11 @@ def job(installation: Installation) -> TrainingJob:
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "PIECE_BYTES", 2_000)
-    monkeypatch.setattr(follower, "_PIECES_AT_ONCE", 3)
+    monkeypatch.setattr(run_events, "_PIECES_AT_ONCE", 3)
 
 
 def _following(
-    installation: Installation, job: TrainingJob, scenario: Callable[[Database, Follower], Awaitable[None]]
+    installation: Installation, job: TrainingJob, scenario: Callable[[Database, RunEvents], Awaitable[None]]
 ) -> None:
     settings = Settings(_env_file=None, home=installation.home, database_url=installation.database_url)
     with Reporter(run_directory(settings, job.id), telemetry_seconds=0) as reporter:
@@ -50,9 +51,9 @@ def _following(
     async def run() -> None:
         database = Database(installation.database_url)
         try:
-            # Nothing is started and no disk is looked at: it only reads.
-            reads: Any = None
-            await scenario(database, Follower(database, settings, reads, job, None, reads))
+            run_dir = run_directory(settings, job.id)
+            watch = RunWatch(run_dir, has_history=False)
+            await scenario(database, RunEvents(HeldJob(database, job), run_dir, watch))
         finally:
             await database.close()
 
@@ -78,8 +79,8 @@ def _check_everything_is_stored_once(installation: Installation, job: TrainingJo
 def test_a_run_is_stored_in_many_transactions_that_name_every_point_once(
     installation: Installation, job: TrainingJob
 ) -> None:
-    async def scenario(database: Database, reading: Follower) -> None:
-        while await reading._read():
+    async def scenario(database: Database, reading: RunEvents) -> None:
+        while await reading.store_new():
             pass
         async with database.read() as session:
             row = await session.get_one(TrainingJob, job.id)
@@ -92,22 +93,22 @@ def test_a_run_is_stored_in_many_transactions_that_name_every_point_once(
 
 
 def test_what_the_database_forgot_is_read_again(installation: Installation, job: TrainingJob) -> None:
-    async def scenario(database: Database, reading: Follower) -> None:
-        assert await reading._read()
+    async def scenario(database: Database, reading: RunEvents) -> None:
+        assert await reading.store_new()
         async with database.read() as session:
             backup = {
                 table: [dict(row) for row in (await session.execute(select(table.__table__))).mappings()]
                 for table in _GROWING
             }
             before = await session.get_one(TrainingJob, job.id)
-        assert await reading._read()
+        assert await reading.store_new()
         async with database.write() as session:
             for table, rows in backup.items():
                 await session.execute(delete(table))
                 await session.execute(insert(table.__table__), rows)
             row = await session.get_one(TrainingJob, job.id)
             row.cursor, row.summary, row.position = before.cursor, before.summary, before.position
-        while await reading._read():
+        while await reading.store_new():
             pass
 
     _following(installation, job, scenario)

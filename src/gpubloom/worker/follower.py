@@ -9,25 +9,23 @@ files cannot be read or stored is ended, and its job fails with a sentence.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 from uuid import UUID
 
-import structlog
-from sqlalchemy.exc import DataError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.agent.spec import ExitRecord, JobSpec
-from gpubloom.errors import CodedError
 from gpubloom.providers.base import AgentStatus, Provider, ProviderError, Reservation
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.lease import RENEW_EVERY_SECONDS, LeaseLost, holding, release, renew
-from gpubloom.server.jobs.recording import Piece, read_latest, read_piece, store_piece
+from gpubloom.server.jobs.lease import LeaseLost, release
+from gpubloom.server.jobs.recording import read_latest
 from gpubloom.server.jobs.run_watch import RunWatch
 from gpubloom.server.jobs.service import list_checkpoints
 from gpubloom.server.jobs.states import ENDED, MODEL_TASK_KINDS, TOP_LEVEL_KINDS, after
@@ -41,24 +39,22 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.secrets.service import SecretUnavailable, job_secrets
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.service import room_for
-from gpubloom.traincard import Reader
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.traincard.safe_paths import is_file_beneath
 from gpubloom.worker.attempt_outcome import (
     DIRECTORY_GONE,
     Ending,
-    Verdict,
     judge,
-    judge_disk_fault,
-    message_of,
 )
 from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
 from gpubloom.worker.failover import take_next_offer, was_taken_away
+from gpubloom.worker.held_job import HeldJob
 from gpubloom.worker.inputs import Fetching
+from gpubloom.worker.job_endings import end, fail_over, requeue, wait_in_queue
 from gpubloom.worker.launcher import LaunchFailed
 from gpubloom.worker.lost_machines import stop_lost_run
-from gpubloom.worker.retries import is_outage, persist
+from gpubloom.worker.retries import is_outage
 from gpubloom.worker.run_directory import (
     AttemptResources,
     last_output_line,
@@ -67,18 +63,10 @@ from gpubloom.worker.run_directory import (
     remove_secrets,
     write_control,
 )
-
-log = structlog.get_logger("bloom.worker")
+from gpubloom.worker.run_events import RunEvents, UnreadableRun, look_at_run
 
 LOOP_SECONDS = 0.2
 SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)
-_PIECES_AT_ONCE = 16
-
-Result = TypeVar("Result")
-
-
-class UnreadableRun(Exception):
-    """What a run wrote cannot be read or stored. The message says why."""
 
 
 class Follower:
@@ -93,26 +81,24 @@ class Follower:
         reservation: Reservation | None,
         disk: MachineDisk,
     ) -> None:
-        assert job.lease_token is not None
+        self._held = HeldJob(database, job)
         self._database = database
         self._settings = settings
         self._provider = provider
-        self._job = job
-        self._token: UUID = job.lease_token
         self._reservation = reservation
         self._disk = disk
         self._run_dir = run_directory(settings, job.id)
-        self._reader = Reader(self._run_dir, cursor=job.cursor)
-        # SQLite writes in this process and asks for the interpreter's lock at every row: whatever is parsed
-        # meanwhile would hold up the writing, and with it everybody who waits for the database.
-        self._reads_ahead = database.kind != "sqlite"
         self._watch = RunWatch(self._run_dir, has_history=bool(job.cursor))
-        self._renewed = time.monotonic()
+        self._events = RunEvents(self._held, self._run_dir, self._watch)
         self._control_written = -1
         self._cancel_seen: float | None = None
         self._is_over = False
         self._signals_sent: set[str] = set()
-        self.log = log.bind(job=str(job.id))
+        self.log = self._held.log
+
+    @property
+    def _job(self) -> TrainingJob:
+        return self._held.row
 
     async def follow(self) -> None:
         """Follow the job until the attempt ends or the lease is lost."""
@@ -155,15 +141,11 @@ class Follower:
         try:
             while (await self._status()).alive:
                 await self._stop(force=True)
-                await self._refresh()
+                await self._held.refresh()
                 await asyncio.sleep(LOOP_SECONDS)
             await self._end("unreadable_run", f"The files of the run cannot be read: {problem}.")
         except LeaseLost:
             self.log.warning("this worker no longer follows the job")
-
-    async def _look_at_run(self, work: Callable[[], Result]) -> Result:
-        """Read the files of the run, in a thread. Raises UnreadableRun if their form is not valid."""
-        return await asyncio.to_thread(_reading, work)
 
     async def _keep_following(self) -> None:
         while True:
@@ -174,9 +156,9 @@ class Follower:
                 await self._mark_started()
             look = self._watch.is_due
             if look:
-                await self._look_at_run(self._watch.find_processes)
-            more = await self._read()
-            await self._refresh()
+                await look_at_run(self._watch.find_processes)
+            more = await self._events.store_new()
+            await self._held.refresh()
             if not status.alive:
                 if not more and await self._conclude(status):
                     return
@@ -191,7 +173,7 @@ class Follower:
         try:
             return await self._provider.status(self._run_dir, self._job.attempt)
         except LaunchFailed as failure:
-            await self._fail_over(failure)
+            await fail_over(self._held, failure)
             await self._end(failure.kind, str(failure))
 
     async def _is_to_start(self) -> bool:
@@ -220,7 +202,7 @@ class Follower:
         thread = ThreadPoolExecutor(1, thread_name_prefix="prepare")
         try:
             preparing = asyncio.get_running_loop().run_in_executor
-            spec = await self._meanwhile(preparing(thread, prepare_attempt, self._run_dir, job, given))
+            spec = await self._held.meanwhile(preparing(thread, prepare_attempt, self._run_dir, job, given))
         except ProviderError as problem:
             await self._refuse(problem)
         finally:
@@ -255,24 +237,14 @@ class Follower:
             sources=sources,
         )
 
-    async def _meanwhile(self, work: Awaitable[Result]) -> Result:
-        """Keep the lease during slow work, such as a download of a dataset."""
-        task = asyncio.ensure_future(work)
-        while not (await asyncio.wait({task}, timeout=RENEW_EVERY_SECONDS))[0]:
-            await self._refresh()
-        return task.result()
-
     async def _mark_started(self) -> None:
-        async def started() -> None:
-            async with self._database.write() as session:
-                row = await holding(session, self._job.id, self._token)
-                row.status = after("start", row.status)
-                row.start_time = row.start_time or now()
-                row.summary = with_waiting(row.summary, None)
-                await announce(session, row)
-                self._job = row
+        async def started(session: AsyncSession, row: TrainingJob) -> None:
+            row.status = after("start", row.status)
+            row.start_time = row.start_time or now()
+            row.summary = with_waiting(row.summary, None)
+            await announce(session, row)
 
-        await self._persist(started)
+        await self._held.change(started)
 
     async def _submit(self, spec: JobSpec, reservation: Reservation) -> None:
         """Start the agent. Retries for a while: an earlier agent may need a moment to end."""
@@ -280,7 +252,7 @@ class Follower:
         async def submit() -> None:
             submitting = asyncio.ensure_future(self._provider.submit(spec, reservation))
             try:
-                await self._meanwhile(submitting)
+                await self._held.meanwhile(submitting)
             except ProviderError:
                 raise
             except BaseException:
@@ -318,7 +290,7 @@ class Follower:
         while (reservation := self._provider.reserve(self._job.gpus, side_slot=side_slot)) is None:
             if not await self._is_to_start():
                 return None
-            await self._refresh()
+            await self._held.refresh()
             if self._job.status in {"pausing", "cancelling"}:
                 await self._end(None, None)
             await asyncio.sleep(LOOP_SECONDS)
@@ -333,178 +305,26 @@ class Follower:
             await self._requeue(fault, await self._status())
         await self._end(problem.code, str(problem))
 
-    async def _requeue(self, fault: DiskFault, status: AgentStatus) -> NoReturn:
-        """Queue a job again of which nothing runs: the disk of this machine is at fault."""
-        confirmed = await self._disk.confirms(fault)
-        with contextlib.suppress(OSError):
-            await asyncio.to_thread(remove_secrets, self._run_dir)
-
-        async def requeued() -> None:
-            async with self._database.write() as session:
-                row = await holding(session, self._job.id, self._token)
-                verdict = judge_disk_fault(
-                    fault,
-                    confirmed=confirmed,
-                    has_newer_checkpoint=False,
-                    attempts_without_progress=row.attempts_without_progress,
-                    max_attempts=row.max_attempts,
-                )
-                asked = row.status in {"pausing", "cancelling"}
-                row.status = after("stop" if asked else verdict.action, row.status)
-                if row.status in ENDED:
-                    row.end_time = now()
-                if not asked:
-                    row.attempts_without_progress = verdict.attempts_without_progress
-                    row.error_code, row.error_message = verdict.code, verdict.message
-                    self._wait_in_queue(row, verdict, confirmed)
-                if status.attempt < row.attempt:
-                    # It never began: the next attempt has its number, and may be on another machine.
-                    row.attempt -= 1
-                    row.machine = row.machine if row.attempt else None
-                release(row)
-                await announce(session, row)
-
-        await self._persist(requeued)
-        raise LeaseLost("queued the job again")
-
-    def _wait_in_queue(self, row: TrainingJob, verdict: Verdict, disk_fault_confirmed: bool) -> None:
-        if verdict.waiting is None:
-            return
-        row.summary = with_waiting(row.summary, verdict.waiting)
-        if not disk_fault_confirmed:
-            # Other jobs may fit on this disk: they must not wait for this one.
-            row.queued_at = now()
-
-    async def _fail_over(self, failure: LaunchFailed) -> None:
-        """Queue the job again for its next offer; returns if there is none."""
-
-        async def moved() -> bool:
-            async with self._database.write() as session:
-                row = await holding(session, self._job.id, self._token)
-                if row.status not in {"provisioning", "running"}:
-                    return False
-                if not take_next_offer(row, failure.kind, now()):
-                    return False
-                row.status = after("retry", row.status)
-                offer = row.offer or {}
-                sentence = f"{failure} Next: {offer.get('gpu')} at {offer.get('title')}."
-                row.summary = with_waiting(row.summary, message_of(sentence))
-                release(row)
-                await announce(session, row)
-                return True
-
-        if await self._persist(moved):
-            self.log.info("the job goes on with its next offer", reason=str(failure))
-            raise LeaseLost("queued the job for its next offer")
-
     async def _end(self, code: str | None, message: str | None) -> NoReturn:
-        """End a job of which nothing runs: as its owner asked, or as failed."""
-        await asyncio.to_thread(remove_secrets, self._run_dir)
+        await end(self._held, self._run_dir, code, message)
 
-        async def ended() -> None:
-            async with self._database.write() as session:
-                row = await holding(session, self._job.id, self._token)
-                asked = row.status in {"pausing", "cancelling"}
-                row.status = after("stop" if asked else "fail", row.status)
-                if row.status in ENDED:
-                    row.end_time = now()
-                if not asked:
-                    row.error_code = code
-                    row.error_message = None if message is None else message_of(message)
-                release(row)
-                await announce(session, row)
-
-        await self._persist(ended)
-        raise LeaseLost("ended the job before it ran")
-
-    async def _read(self) -> bool:
-        """Store the new events of the run; returns whether there may be more."""
-        reading = self._start_reading()
-        for left in reversed(range(_PIECES_AT_ONCE)):
-            if (piece := await reading) is None:
-                return False
-            ahead = self._start_reading() if left and self._reads_ahead else None
-            try:
-                behind_at = await self._store_piece(piece)
-            finally:
-                if ahead is not None:
-                    # A thread cannot be stopped, and nobody else may use the reader meanwhile.
-                    await asyncio.wait({ahead})
-            if behind_at is not None:
-                self._read_again_from(behind_at)
-                return True
-            if left:
-                reading = ahead or self._start_reading()
-        return True
-
-    def _start_reading(self) -> asyncio.Future[Piece | None]:
-        return asyncio.ensure_future(self._look_at_run(self._next_piece))
-
-    def _next_piece(self) -> Piece | None:
-        """What comes next in the run directory, ready to be stored; None: nothing is new."""
-        piece = read_piece(self._reader, self._run_dir)
-        if piece is not None:
-            self._watch.take_in(piece.events)
-        return piece
-
-    async def _store_piece(self, piece: Piece) -> dict[str, Any] | None:
-        """Store it, exactly once; where the database does not have what came before: its cursor."""
-
-        async def stored() -> dict[str, Any] | None:
-            try:
-                async with self._database.write() as session:
-                    row = await holding(session, self._job.id, self._token)
-                    behind_at = None if row.cursor in (piece.before, piece.after) else row.cursor
-                    # Otherwise an earlier try was committed, but its answer was lost on the way.
-                    if row.cursor == piece.before:
-                        await store_piece(session, row, piece)
-            except (DataError, ValueError, TypeError, OverflowError, RecursionError) as problem:
-                # A name or a number that no database holds.
-                raise UnreadableRun(f"a value cannot be stored ({type(problem).__name__})") from problem
-            self._job = row
-            return behind_at
-
-        return await self._persist(stored)
+    async def _requeue(self, fault: DiskFault, status: AgentStatus) -> NoReturn:
+        confirmed = await self._disk.confirms(fault)
+        await requeue(self._held, self._run_dir, fault, confirmed=confirmed, began=status.attempt)
 
     async def _diagnose(self) -> None:
         """Store the findings about the run for the job's page."""
-        findings, processes = await self._look_at_run(self._watch.look)
+        findings, processes = await look_at_run(self._watch.look)
 
-        async def noted() -> None:
-            async with self._database.write() as session:
-                row = await holding(session, self._job.id, self._token)
-                summary = read_summary(row.summary)
-                summary.findings, summary.processes = findings, processes
-                row.summary = summary.dump()
-                await announce(session, row)
-                self._job = row
+        async def noted(session: AsyncSession, row: TrainingJob) -> None:
+            summary = read_summary(row.summary)
+            summary.findings, summary.processes = findings, processes
+            row.summary = summary.dump()
+            await announce(session, row)
 
         known = read_summary(self._job.summary)
         if (findings, processes) != (known.findings, known.processes):
-            await self._persist(noted)
-
-    def _read_again_from(self, cursor: dict[str, Any]) -> None:
-        """The database forgot what it had committed (a crash, a backup): the run directory has not."""
-        self.log.warning("the database is behind the run directory, reading the run again")
-        self._reader = Reader(self._run_dir, cursor=cursor)
-
-    async def _refresh(self) -> None:
-        """See what people asked for, and keep the lease."""
-        due = time.monotonic() - self._renewed >= RENEW_EVERY_SECONDS
-
-        async def looked() -> None:
-            if due:
-                async with self._database.write() as session:
-                    if not await renew(session, self._job.id, self._token):
-                        raise LeaseLost
-                self._renewed = time.monotonic()
-            async with self._database.read() as session:
-                row = await session.get(TrainingJob, self._job.id)
-            if row is None or row.lease_token != self._token:
-                raise LeaseLost
-            self._job = row
-
-        await self._persist(looked)
+            await self._held.change(noted)
 
     async def _write_control(self, status: AgentStatus) -> None:
         """Carry out what was asked for; end what does not listen."""
@@ -567,67 +387,65 @@ class Follower:
             finished = result is not None
             await asyncio.to_thread(remove_secrets, self._run_dir)
         findings, processes = (
-            await self._look_at_run(lambda: self._watch.look(ended=True)) if exists else ([], Processes())
+            await look_at_run(lambda: self._watch.look(ended=True)) if exists else ([], Processes())
         )
         error = latest.get("error") if own and latest else None
         error = error if isinstance(error, dict) else None
         disk_fault, confirmed = await self._disk_fault(status.exit, error, last_line)
 
-        async def concluded() -> bool:
-            async with self._database.write() as session:
-                row = await holding(session, self._job.id, self._token)
-                if row.cursor != self._reader.cursor:
-                    self._read_again_from(row.cursor)
-                    return False
-                saved = await list_checkpoints(session, row.id)
-                newest = max((checkpoint.step for checkpoint in saved), default=None)
-                verdict = judge(
-                    Ending(
-                        status=row.status,
-                        exit=status.exit,
-                        said=str(latest.get("status")) if own and latest else None,
-                        kind=row.kind,
-                        is_finished=finished,
-                        error=error,
-                        last_line=last_line,
-                        has_newer_checkpoint=newest is not None
-                        and (row.newest_checkpoint is None or newest > row.newest_checkpoint),
-                        attempts_without_progress=row.attempts_without_progress,
-                        max_attempts=row.max_attempts,
-                        directory_exists=exists,
-                        disk_fault=disk_fault,
-                        disk_fault_confirmed=confirmed,
-                        refused=status.refused,
-                    )
-                )
-                row.status = after(verdict.action, row.status)
-                if verdict.action == "retry" and await was_taken_away(session, row):
-                    # A spot machine: the next offer resumes from the newest checkpoint.
-                    take_next_offer(row, "lost", now())
-                row.newest_checkpoint = newest
-                row.attempts_without_progress = verdict.attempts_without_progress
-                if verdict.action != "stop":
-                    # A stop may already have an error message that says why.
-                    row.error_code, row.error_message = verdict.code, verdict.message
-                if verdict.action == "complete":
-                    row.result = result
-                summary = summarize(read_summary(row.summary), latest, self._reader.damaged_lines)
-                summary.findings, summary.processes = findings, processes
-                row.summary = summary.dump()
-                self._wait_in_queue(row, verdict, confirmed)
-                if row.status in ENDED:
-                    row.end_time = now()
-                release(row)
-                await announce(session, row, checkpoints=True)
-                self.log.info(
-                    "attempt ended",
-                    attempt=row.attempt,
+        async def concluded(session: AsyncSession, row: TrainingJob) -> bool:
+            if row.cursor != self._events.cursor:
+                self._events.read_again_from(row.cursor)
+                return False
+            saved = await list_checkpoints(session, row.id)
+            newest = max((checkpoint.step for checkpoint in saved), default=None)
+            verdict = judge(
+                Ending(
                     status=row.status,
-                    reason=verdict.message or verdict.waiting,
+                    exit=status.exit,
+                    said=str(latest.get("status")) if own and latest else None,
+                    kind=row.kind,
+                    is_finished=finished,
+                    error=error,
+                    last_line=last_line,
+                    has_newer_checkpoint=newest is not None
+                    and (row.newest_checkpoint is None or newest > row.newest_checkpoint),
+                    attempts_without_progress=row.attempts_without_progress,
+                    max_attempts=row.max_attempts,
+                    directory_exists=exists,
+                    disk_fault=disk_fault,
+                    disk_fault_confirmed=confirmed,
+                    refused=status.refused,
                 )
-                return True
+            )
+            row.status = after(verdict.action, row.status)
+            if verdict.action == "retry" and await was_taken_away(session, row):
+                # A spot machine: the next offer resumes from the newest checkpoint.
+                take_next_offer(row, "lost", now())
+            row.newest_checkpoint = newest
+            row.attempts_without_progress = verdict.attempts_without_progress
+            if verdict.action != "stop":
+                # A stop may already have an error message that says why.
+                row.error_code, row.error_message = verdict.code, verdict.message
+            if verdict.action == "complete":
+                row.result = result
+            summary = summarize(read_summary(row.summary), latest, self._events.damaged_lines)
+            summary.findings, summary.processes = findings, processes
+            row.summary = summary.dump()
+            wait_in_queue(row, verdict, disk_fault_confirmed=confirmed)
+            if row.status in ENDED:
+                row.end_time = now()
+            release(row)
+            await announce(session, row, checkpoints=True)
+            self.log.info(
+                "attempt ended",
+                attempt=row.attempt,
+                status=row.status,
+                reason=verdict.message or verdict.waiting,
+            )
+            return True
 
-        return await self._persist(concluded)
+        return await self._held.change(concluded)
 
     async def _disk_fault(
         self, ended: ExitRecord | None, error: dict[str, Any] | None, last_line: str | None
@@ -644,20 +462,6 @@ class Follower:
             self._disk.worked()
             return None, False
         return said, await self._disk.confirms(said)
-
-    async def _persist(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        return await persist(work, self.log)
-
-
-def _reading(work: Callable[[], Result]) -> Result:
-    try:
-        return work()
-    except OSError:
-        raise
-    except CodedError as problem:
-        raise UnreadableRun(str(problem).rstrip(".")) from problem
-    except Exception as problem:
-        raise UnreadableRun(f"a line is not as any run writes it ({type(problem).__name__})") from problem
 
 
 def _may_start_later(problem: Exception) -> bool:
