@@ -111,6 +111,16 @@ def test_one_line_says_where_the_run_is_and_none_in_a_job(start_script: StartScr
     assert start_script(code, BLOOM_ANNOUNCE="off").communicate()[1] == ""
 
 
+def test_no_line_says_where_the_run_is_while_it_cannot_be_written(
+    start_script: StartScript, run_dir: Path
+) -> None:
+    run_dir.write_text("a file, not a folder")
+    code = "from gpubloom.traincard import Reporter\nReporter(telemetry_seconds=0).close()"
+    said = start_script(code, BLOOM_ANNOUNCE="").communicate()[1]
+    assert "TrainCard cannot write to" in said
+    assert "is recorded in" not in said
+
+
 def test_secrets_are_hidden_wherever_they_are_printed(start_script: StartScript, run_dir: Path) -> None:
     token = "hf_" + "a1B2" * 9
     process = start_script(

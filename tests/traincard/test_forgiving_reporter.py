@@ -32,6 +32,39 @@ def test_wrong_arguments_cost_a_warning_and_nothing_else(
     assert len([record for record in caplog.records if "nothing is recorded" in record.message]) == 5
 
 
+def test_an_event_with_a_wrong_value_is_left_out_and_the_run_stays_readable(
+    run_dir: Path, open_reporter: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = open_reporter(capture=False)
+    run.resumed("ten")  # type: ignore[arg-type]
+    run.progress(1, "many")  # type: ignore[arg-type]
+    run.heartbeat("soon")  # type: ignore[arg-type]
+    run.phase(["train"])  # type: ignore[arg-type]
+    run.metric("loss", 1.0, 3)
+    run.flush()
+    assert snapshot(run_dir)["status"]["step"] == 3
+    run.close()
+    shown = snapshot(run_dir)["status"]
+    assert shown["step"] == 3
+    assert shown["dropped"] == {"heartbeat": 1, "phase": 1, "progress": 1, "resumed": 1}
+    assert "from_step must be a number, not 'ten'" in caplog.text
+
+
+def test_a_total_that_is_infinite_counts_as_unknown(run_dir: Path, open_reporter: Open) -> None:
+    run = open_reporter(capture=False)
+    run.progress(3, float("inf"), float("nan"), 2.0)  # type: ignore[arg-type]
+    run.close()
+    shown = snapshot(run_dir)["status"]
+    assert (shown["step"], shown["total_steps"], shown["epoch"], shown["epochs"]) == (3, None, None, 2.0)
+
+
+def test_a_status_that_is_no_text_still_ends_the_run(run_dir: Path, open_reporter: Open) -> None:
+    run = open_reporter(capture=False)
+    run.finish(7)  # type: ignore[arg-type]
+    run.close()
+    assert snapshot(run_dir)["status"]["status"] == "7"
+
+
 def test_long_messages_and_facts_are_cut(run_dir: Path, open_reporter: Open) -> None:
     run = open_reporter()
     run.describe({"long": "x" * 100_000, "nested": {"list": ["y" * 100] * 1000}, "short": 5})

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubloom.traincard import ControlFile, Reader, Reporter, load_latest
+from gpubloom.traincard import ControlFile, Reader, Reading, Reporter, diagnose, load_latest, snapshot
 from gpubloom.traincard.lock import RunLock
 from gpubloom.traincard.reader import load_checkpoints, read_all
 from gpubloom.traincard.reading import last_output
@@ -183,3 +183,51 @@ def test_a_folder_that_another_process_makes_at_the_same_moment_is_used(
     monkeypatch.setattr(os, "mkdir", later_than_another)
     os.close(open_beneath(tmp_path, "traincard/control.json", os.O_WRONLY | os.O_CREAT, make=True))
     assert (tmp_path / "traincard" / "control.json").is_file()
+
+
+@pytest.mark.parametrize("wrong", ["x", ["x"], {"x": {}}, 7])
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("start", "host"),
+        ("metric", "values"),
+        ("system", "values"),
+        ("describe", "facts"),
+        ("progress", "total_steps"),
+        ("resumed", "from_step"),
+        ("applied", "refused"),
+        ("dropped", "counts"),
+        ("end", "status"),
+    ],
+)
+def test_a_field_of_a_wrong_type_does_not_make_the_run_unreadable(
+    tmp_path: Path, kind: str, field: str, wrong: object
+) -> None:
+    lines: list[dict[str, Any]] = [
+        START,
+        {"seq": 1, "t": 1.0, "kind": "metric", "step": 1, "values": {"loss": 2.0}},
+        {"seq": 2, "t": 4.0, "kind": kind, field: wrong},
+        {"seq": 3, "t": 5.0, "kind": "metric", "step": 2, "values": {"loss": 1.0}},
+    ]
+    (tmp_path / "traincard").mkdir()
+    (tmp_path / "traincard/events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reading = Reading(tmp_path)
+    reading.update()
+    diagnose(reading)
+    assert snapshot(reading)["status"]["step"] >= 2
+
+
+def test_a_condensed_file_with_a_wrong_field_is_ignored_for_its_stream(tmp_path: Path) -> None:
+    with Reporter(tmp_path, capture=False) as reporter:
+        reporter.resumed(1)
+        reporter.metric("loss", 1.0, 2)
+    (condensed,) = (path for path in (tmp_path / "traincard").rglob("*") if '"series"' in _text(path))
+    changed = condensed.read_text().replace('"from_step":1', '"from_step":"x"')
+    assert changed != condensed.read_text()
+    condensed.write_text(changed)
+    status = snapshot(tmp_path)["status"]
+    assert (status["step"], status["resumed_from_step"]) == (2, 1)
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""

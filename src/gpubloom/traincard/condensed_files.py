@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpubloom.traincard.field_types import wrong_field
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.number_encoding import to_json
 from gpubloom.traincard.safe_paths import read_json_beneath
@@ -29,7 +30,14 @@ def load_condensed(files: RunFiles, stream: StreamId) -> dict[str, Any] | None:
     if found is None or found.get("v") != PROTOCOL_VERSION:
         return None
     wanted: dict[str, Any] = {"bytes": int, "seq": int, "t": (int, float), "series": dict, "events": list}
-    return found if all(isinstance(found.get(name), kind) for name, kind in wanted.items()) else None
+    if not all(isinstance(found.get(name), kind) for name, kind in wanted.items()):
+        return None
+    # The raw lines say the same, and a reader of them leaves out only what is wrong.
+    return None if any(_is_wrong(event) for event in found["events"]) else found
+
+
+def _is_wrong(event: Any) -> bool:
+    return not isinstance(event, dict) or wrong_field(str(event.get("kind")), event) is not None
 
 
 def condensed_bytes(files: RunFiles, stream: StreamId) -> int:

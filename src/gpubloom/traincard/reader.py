@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from gpubloom.errors import CodedError
 from gpubloom.traincard.condensed_files import load_condensed
+from gpubloom.traincard.field_types import wrong_field
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.number_encoding import decode_number
@@ -175,6 +176,8 @@ class Reader:
                 raise TypeError
             if not 0 <= t <= _LAST_MOMENT or not 0 <= seq < _MOST_STEPS:
                 raise ValueError
+            if wrong_field(fields["kind"], fields):
+                raise TypeError
             event = RunEvent(
                 stream.attempt,
                 stream.rank,

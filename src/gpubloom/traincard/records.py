@@ -15,7 +15,9 @@ from gpubloom.traincard.capture import OutputLines
 from gpubloom.traincard.checkpoints import path_in_run, size_on_disk
 from gpubloom.traincard.event_queue import Event, public_kind
 from gpubloom.traincard.failure import cause_fields
+from gpubloom.traincard.field_types import wrong_field
 from gpubloom.traincard.number_encoding import (
+    NON_FINITE,
     NotANumberError,
     OnDevice,
     encode_number,
@@ -189,7 +191,13 @@ def _fields(event: Event) -> dict[str, Any]:
     fields: dict[str, Any] = {"t": round(t, 4), "kind": public_kind(kind)}
     if (whole := _whole_number(step)) is not None:
         fields["step"] = whole
-    fields.update((name, plain(value)) for name, value in given.items() if value is not None)
+    values = {name: plain(value) for name, value in given.items() if value is not None}
+    if kind in _STATES:
+        # A loop without an end has an infinite number of steps: nothing to count down from.
+        values = {name: value for name, value in values.items() if str(value) not in NON_FINITE}
+    fields.update(values)
+    if problem := wrong_field(fields["kind"], fields):
+        raise TypeError(problem)
     return fields
 
 

@@ -162,7 +162,7 @@ class Reporter:
     def _begin(
         self, environment: Mapping[str, str], *, announce: bool, capture: bool, what_ran: bool
     ) -> None:
-        if announce and self.rank == 0:
+        if announce and self.rank == 0 and self.attempt is not None:
             self._announce(environment)
         if capture and process_output.is_wanted(self.events_dir, environment):
             process_output.start(self._output)
@@ -532,7 +532,7 @@ class Reporter:
 
     def _say_end(self, status: str, message: str | None = None) -> None:
         self._end_status = status
-        self.event("end", {"status": status, "message": message})
+        self.event("end", {"status": str(status), "message": message})
 
     def _flush_after(self, step: object) -> None:
         assert self._flush_steps is not None

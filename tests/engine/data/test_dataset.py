@@ -45,7 +45,7 @@ def test_a_folder_is_read_in_order_with_documents_closed_and_binaries_named(tmp_
     dataset = Dataset.open(DataConfig(train_path=str(tmp_path), eval_fraction=0.0), context_length=4)
     assert dataset.train.tokens.tolist() == [*b"aaaa", 256, *b"bbbb", 256]
     assert dataset.eval is None
-    assert "1 files are not UTF-8 text and were skipped (image.png)" in dataset.notes[0]
+    assert "1 file is not UTF-8 text and was skipped (image.png)" in dataset.notes[0]
 
 
 @pytest.mark.parametrize(("dtype", "width"), [("uint16", 2), ("uint32", 4)])

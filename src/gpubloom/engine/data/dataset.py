@@ -274,4 +274,6 @@ def _notes(path: str, texts: Texts) -> tuple[str, ...]:
         return ()
     names = ", ".join(file.name for file in texts.skipped[:3])
     more = ", …" if len(texts.skipped) > 3 else ""
-    return (f"{path}: {len(texts.skipped)} files are not UTF-8 text and were skipped ({names}{more})",)
+    count = len(texts.skipped)
+    what = "1 file is not UTF-8 text and was" if count == 1 else f"{count} files are not UTF-8 text and were"
+    return (f"{path}: {what} skipped ({names}{more})",)
