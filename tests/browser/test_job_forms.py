@@ -155,3 +155,18 @@ def test_a_fine_tuning_sends_no_figure_that_nobody_typed(
     # The form is complete only when the server has read the file.
     expect(page.get_by_label("Plan").get_by_text("This job fits")).to_be_visible()
     assert _start(page)["config"] == {"method": "lora"}
+
+
+def test_a_typed_value_leaves_the_label_of_its_field_where_it_was(
+    new_page: NewPage, server: LiveServer
+) -> None:
+    page = new_page((1280, 800))
+    set_up(page, server)
+    page.goto("/finetune")
+    # The default of a field with a value stands beside its label, where there is room for both.
+    for label, value in (("Learning rate", "0.01"), ("Max sequence length", "64")):
+        field = page.get_by_label(label, exact=True)
+        empty = field.bounding_box()
+        field.fill(value)
+        expect(field).to_have_accessible_description(re.compile("default: "))
+        assert field.bounding_box() == empty

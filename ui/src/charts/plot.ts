@@ -324,8 +324,9 @@ export class Plot {
     const positions = this.#picture?.data[0];
     // For one point, uPlot would show a whole day or a hundred steps.
     const only = positions?.length === 1 ? positions[0] : low === high ? low : undefined;
-    const padding = this.#settings.along === "time" ? 30 : 1;
-    return only === undefined ? [low, high] : [only - padding, only + padding];
+    if (only === undefined) return [low, high];
+    // There is no step before the first.
+    return this.#settings.along === "time" ? [only - 30, only + 30] : [Math.max(0, only - 1), only + 1];
   }
 
   #yRange(low: number | null, high: number | null): [number, number] {

@@ -34,8 +34,8 @@ export function Field({ label, help, error, optional, note, compact = false, cla
           </label>
           {help && compact && <Hint about={label}>{help}</Hint>}
         </span>
-        {/* Beside the label: the name of a field does not change while somebody types. */}
-        {typeof note === "string" ? <span id={`${id}-note`} className="whitespace-nowrap text-faint max-sm:hidden">{note}</span> : note}
+        {/* Beside the label: the name of a field does not change while somebody types. A narrow field has room for its name only. */}
+        {typeof note === "string" ? <span id={`${id}-note`} className="whitespace-nowrap text-faint max-sm:hidden @max-[13rem]:hidden">{note}</span> : note}
       </div>
       {children({ id, "aria-invalid": error ? true : undefined, "aria-describedby": described || undefined })}
       {error && (

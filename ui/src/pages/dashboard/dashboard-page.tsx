@@ -22,6 +22,8 @@ import { useCurrentUser } from "@/shell/session";
 import { countText, durationText, metricText, modelSizeText, moneyText, numberOf } from "@/text/numbers";
 
 const RECENT_PROJECTS = 6;
+const RECENT_JOBS = 5;
+const MOST_RUNNING = 6;
 
 /** A figure that could not be fetched is a dash, while the page around it goes on. */
 function figure<T>(query: { data: T | undefined; isError: boolean }, read: (data: T) => string | number) {
@@ -35,12 +37,16 @@ export function DashboardPage() {
   const projects = useQuery(projectsQuery({ limit: RECENT_PROJECTS }));
   const totals = useQuery(totalsQuery);
   const spending = useQuery(spendingQuery);
-  const hasProjects = projects.data !== undefined && projects.data.total > 0;
+  const running = useQuery(jobsQuery({ status: ["running", "provisioning", "pausing", "cancelling"], limit: MOST_RUNNING }));
+  const recent = useQuery(jobsQuery({ limit: RECENT_JOBS }));
+  const isEmpty = projects.data?.total === 0;
+  // Shown at once: a part that comes later would push down what somebody reads.
+  const isLoading = projects.isPending || running.isPending || recent.isPending;
 
   return (
     <>
       <PageHeader title="Dashboard" note={`Signed in as ${user.name}.`}>
-        {hasProjects && (
+        {!isEmpty && (
           <>
             <CreateProjectButton variant="outline" />
             <Button asChild>
@@ -65,10 +71,14 @@ export function DashboardPage() {
           ...(spending.data && spending.data.total > 0 ? [{ name: "Spent this month", value: moneyText(spending.data.this_month), unit: spending.data.hourly_now > 0 ? `${moneyText(spending.data.hourly_now)} per hour now` : undefined }] : []),
         ]}
       />
-      <RunningNow />
-      <RecentJobs />
-      <div className="mt-5">
-        <Loaded query={projects} skeleton={<SkeletonCards className="h-32" />}>
+      {!isLoading && (
+        <>
+          <RunningNow jobs={running.data?.items ?? []} />
+          <RecentJobs jobs={recent.data?.items ?? []} />
+        </>
+      )}
+      <div key={isLoading ? "loading" : "loaded"} className="mt-5">
+        <Loaded query={isLoading ? { ...projects, data: undefined } : projects} skeleton={<SkeletonCards className="h-32" />}>
           {({ items, total }) =>
             total === 0 ? (
               <GettingStarted />
@@ -170,13 +180,9 @@ function ProjectCard({ project }: { project: Project }) {
   );
 }
 
-const RECENT_JOBS = 5;
-
 /** The newest jobs. Absent until there is one. */
-function RecentJobs() {
-  const jobs = useQuery(jobsQuery({ limit: RECENT_JOBS }));
-  const items = jobs.data?.items ?? [];
-  if (items.length === 0) return null;
+function RecentJobs({ jobs }: { jobs: JobListItem[] }) {
+  if (jobs.length === 0) return null;
   return (
     <Card className="mt-5">
       <CardHeader title="Recent jobs">
@@ -184,25 +190,21 @@ function RecentJobs() {
           All training jobs
         </Link>
       </CardHeader>
-      <JobTable label="Recent jobs" jobs={items} />
+      <JobTable label="Recent jobs" jobs={jobs} />
     </Card>
   );
 }
 
-const MOST = 6;
-
 /** Jobs that are under way, with their progress. Absent when there are none. */
-function RunningNow() {
-  const jobs = useQuery(jobsQuery({ status: ["running", "provisioning", "pausing", "cancelling"], limit: MOST }));
-  const items = jobs.data?.items ?? [];
-  if (items.length === 0) return null;
+function RunningNow({ jobs }: { jobs: JobListItem[] }) {
+  if (jobs.length === 0) return null;
   return (
     <section aria-labelledby="running-now" className="mt-5">
       <h2 id="running-now" className="mb-2.5 text-[13px] font-[590]">
         Running now
       </h2>
       <div className="grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">
-        {items.map((job) => (
+        {jobs.map((job) => (
           <RunningJob key={job.id} job={job} />
         ))}
       </div>

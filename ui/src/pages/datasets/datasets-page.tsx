@@ -58,7 +58,7 @@ export function DatasetsPage() {
 
   return (
     <DropArea onDrop={(files) => void send(files)}>
-      <PageHeader title="Datasets">{!datasets.isPending && !nothingYet && actions}</PageHeader>
+      <PageHeader title="Datasets">{!nothingYet && actions}</PageHeader>
       <Card>
         {!nothingYet && <SearchBox label="Search datasets" text={search} onSearch={onSearch} busy={datasets.isPlaceholderData} />}
         <Loaded query={datasets} skeleton={<SkeletonRows rows={5} className="h-11" />}>

@@ -21,3 +21,10 @@ it("calls an evaluation before NaN the last finite one, and not a gain", () => {
   expect(document.body.textContent).toContain("3 → not finite");
   expect(document.body.textContent).not.toContain("% eval loss");
 });
+
+it("compares nothing while there is only one evaluation", () => {
+  render(<Compared found={{ ...found, verdict: "unclear", text: "Not clear: only one evaluation", lowest: first, latest: first, compared: first, change: 0 }} />);
+  expect(screen.getByRole("row", { name: /Base model/ }).textContent).toContain("3");
+  expect(document.body.textContent).not.toContain("→");
+  expect(document.body.textContent).not.toContain("about the same");
+});

@@ -9,6 +9,7 @@ import type { Job, JobImprovement, JobSamples } from "@/api/types";
 import type { CurveStore } from "@/charts/curve-store";
 import { cn } from "@/components/class-names";
 import { Card } from "@/components/card";
+import { Skeleton } from "@/components/loaded";
 import { Badge } from "@/components/notice";
 import { countText, metricText } from "@/text/numbers";
 
@@ -26,7 +27,9 @@ const changeText = (before: number, after: number) => {
 export function ImprovementCard({ job, store }: { job: Job; store: CurveStore }) {
   // Asked again with every evaluation, and when the run is at rest: then its findings are complete.
   const evaluated = useSyncExternalStore(store.subscribe, () => store.curve("eval/loss")?.x.length ?? 0);
-  const found = useQuery(improvementQuery(job, evaluated)).data?.improvement ?? null;
+  const { data, isPending } = useQuery(improvementQuery(job, evaluated));
+  const found = data?.improvement ?? null;
+  const isLoading = isPending && job.summary.values["eval/loss"] !== undefined;
   const answer = useNewestAnswer(job);
   return (
     <Card aria-label="Did it improve?" className={cn("grid p-0", answer && "lg:grid-cols-[5fr_7fr]")}>
@@ -35,7 +38,7 @@ export function ImprovementCard({ job, store }: { job: Job; store: CurveStore })
           <h2 className="text-[13px] font-[590]">Did it improve?</h2>
           {found && <Verdict found={found} />}
         </div>
-        {found ? <Compared found={found} /> : <p className="text-dim">{waitingText(job)}</p>}
+        {found ? <Compared found={found} /> : isLoading ? <Skeleton className="h-33" /> : <p className="text-dim">{waitingText(job)}</p>}
         <p className="mt-2 text-xs text-dim">
           <Link to="." search={{ tab: "evaluate" }} className="text-violet-soft underline decoration-violet-soft/50 underline-offset-3">
             {job.has_model ? "Evaluate on other data and prompts" : "All evaluations"}
@@ -64,14 +67,21 @@ export function Compared({ found: { first, lowest, latest, not_finite_since: not
     ...(verdict === "yes" && lowest.step !== latest.step ? [{ name: `Step ${countText(lowest.step)}`, note: noteOf(lowest.step), ...lowest, colour: "bg-success-soft" }] : []),
     ...(latest.step === first.step ? [] : [{ name: `Step ${countText(latest.step)}`, note: noteOf(latest.step), ...latest, colour: "bg-violet-soft" }]),
   ];
+  const isOnlyOne = latest.step === first.step && notFiniteSince === null;
   const low = Math.min(...rows.map(({ loss }) => loss));
   const high = Math.max(...rows.map(({ loss }) => loss));
   const offsetOf = (loss: number) => (high === low ? 50 : ((loss - low) / (high - low)) * 100);
   return (
     <>
       <p className="text-[26px] leading-tight font-[620] tracking-[-0.025em] tabular-nums">
-        {metricText(first.loss)} <span className="font-normal text-dim">→</span> {notFiniteSince === null ? metricText(compared.loss) : "not finite"}
-        {notFiniteSince === null && <small className={cn("ml-2 text-base font-[520] tracking-normal", TEXT_COLOURS[verdict])}>{changeText(first.loss, compared.loss)}</small>}
+        {metricText(first.loss)}
+        {!isOnlyOne && (
+          <>
+            {" "}
+            <span className="font-normal text-dim">→</span> {notFiniteSince === null ? metricText(compared.loss) : "not finite"}
+          </>
+        )}
+        {!isOnlyOne && notFiniteSince === null && <small className={cn("ml-2 text-base font-[520] tracking-normal", TEXT_COLOURS[verdict])}>{changeText(first.loss, compared.loss)}</small>}
       </p>
       {interval && notFiniteSince === null && (
         <p className="text-xs text-dim" title="Compared batch by batch with the first evaluation. A change whose interval contains 0 may be noise.">

@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { SearchX } from "lucide-react";
-import { type ComponentProps, lazy, Suspense, useCallback, useMemo } from "react";
+import { type ComponentProps, lazy, Suspense, useCallback, useMemo, useSyncExternalStore } from "react";
 import { progressOf, text } from "@/api/summary";
 import { checkpointsQuery, fetchCurves, isResting, jobQuery } from "@/api/jobs";
 import { ApiProblem } from "@/api/problem";
@@ -153,11 +153,11 @@ function TabContent({ tab, job, store, findings }: TabContentProps) {
   const best = useQuery(checkpointsQuery(job.id)).data?.items.find((one) => one.best)?.step ?? null;
   const marks = useMemo(() => chartMarks(JSON.parse(marksText), best), [marksText, best]);
   const fetchRange = useCallback<FetchRange>((range, signal) => fetchCurves(job.id, range, signal), [job.id]);
+  const loaded = useSyncExternalStore(store.subscribe, () => store.loaded);
   const charts = (props: Pick<ComponentProps<typeof JobCharts>, "parts" | "aside">) => (
     <Suspense fallback={<ChartsSkeleton />}>
-      <div>
-        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} stepsPerEpoch={stepsPerEpoch(job.summary)} {...props} />
-      </div>
+      {/* Before its curves are loaded, nobody knows whether a job has any. */}
+      <div>{loaded ? <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} hosts={hostsOf(job.summary)} stepsPerEpoch={stepsPerEpoch(job.summary)} {...props} /> : <ChartsSkeleton />}</div>
     </Suspense>
   );
 

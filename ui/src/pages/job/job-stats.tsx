@@ -25,7 +25,7 @@ export function JobStats({ job }: { job: Job }) {
   const throughput = lastValue(summary, "train/tokens_per_second");
   const samples = lastValue(summary, "train/samples_per_second");
   const stats: Stat[] = [
-    { name: epochName(summary), value: summary.step === null ? "0" : countText(summary.step), unit: steps === null ? undefined : `of ${counted(steps, "step")}` },
+    { name: epochName(summary), value: summary.step === null ? "0" : countText(summary.step), unit: steps === null ? "steps" : `of ${counted(steps, "step")}` },
     useTimeStat(job, summary.eta_seconds),
     { name: "Train loss, last step", value: loss === undefined ? DASH : metricText(loss) },
     { name: evalStep === null ? "Eval loss" : `Eval loss, step ${countText(evalStep)}`, value: evalLoss === undefined ? DASH : metricText(evalLoss) },

@@ -147,10 +147,10 @@ function PredictionTable({ rows }: { rows: readonly Prediction[] }) {
           <th scope="col">
             <span className="sr-only">metric</span>
           </th>
-          <th scope="col" className="pb-1 text-right font-[450]">
+          <th scope="col" className="pb-1 pl-2 text-right font-[450]">
             planned
           </th>
-          <th scope="col" className="pb-1 text-right font-[450]">
+          <th scope="col" className="pb-1 pl-2 text-right font-[450]">
             measured
           </th>
           <th scope="col" className="pb-1 text-right font-[450]">

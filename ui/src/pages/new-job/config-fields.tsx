@@ -60,7 +60,7 @@ export function OneField({ field, help, placeholder, fieldClassName, options = f
   if (field.kind === "lines") return <TextareaField {...described} rows={3} help={<>{described.help} Enter one per line; \n is a line break.</>} fieldClassName={cn("sm:col-span-2", fieldClassName)} placeholder={placeholder} />;
   // A numeric keyboard cannot type a word.
   const inputMode = field.schema.word ? undefined : field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
-  return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? usual} note={note ?? (usual && isSet(field, values) ? `default: ${usual}` : undefined)} />;
+  return <TextField {...described} fieldClassName={cn("@container", fieldClassName)} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? usual} note={note ?? (usual && isSet(field, values) ? `default: ${usual}` : undefined)} />;
 }
 
 /** The same for a choice whose alternatives each need a line. */

@@ -102,7 +102,7 @@ function EmptyFolder({ folder }: { folder: string }) {
     <Card>
       <EmptyState wholePage icon={Activity} title="No runs in this folder.">
         {folder} has no run directory. Record a run below it; it appears here while it happens:
-        <pre className="mt-3 max-w-full wrap-anywhere whitespace-pre-wrap rounded-control border border-line bg-rail p-3 text-left font-mono text-xs">{FOLDER_SNIPPET}</pre>
+        <pre className="mt-3 mb-2 max-w-full wrap-anywhere whitespace-pre-wrap rounded-control border border-line bg-rail p-3 text-left font-mono text-xs">{FOLDER_SNIPPET}</pre>
         <CopyButton text={FOLDER_SNIPPET} label="Copy" />
       </EmptyState>
     </Card>
@@ -123,7 +123,7 @@ function FirstRun() {
         }
       >
         Start a training job here, or send a run from any machine:
-        <pre className="mt-3 max-w-full wrap-anywhere whitespace-pre-wrap rounded-control border border-line bg-rail p-3 text-left font-mono text-xs">{SNIPPET}</pre>
+        <pre className="mt-3 mb-2 max-w-full wrap-anywhere whitespace-pre-wrap rounded-control border border-line bg-rail p-3 text-left font-mono text-xs">{SNIPPET}</pre>
         <CopyButton text={SNIPPET} label="Copy" />
       </EmptyState>
     </Card>
