@@ -157,6 +157,23 @@ def test_a_server_home_inside_of_the_python_environment_is_covered(inside: Insid
         shown.rmdir()
 
 
+@pytest.mark.parametrize("prefix", ["", ".local"])
+def test_a_python_in_the_home_of_a_person_shows_no_other_files_of_it(
+    inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    home = tmp_path / "person"
+    python = home / prefix / "bin" / "python"
+    secret = home / prefix / "share" / "keyrings" / "login"
+    for path in (python, secret):
+        path.parent.mkdir(parents=True)
+    python.symlink_to(Path(sys.executable).resolve())
+    secret.write_text("secret")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(sys, "executable", str(python))
+    shown = f"[os.listdir({str(home / prefix)!r}), os.path.exists({str(python)!r})]"
+    assert inside.say(shown) == [["bin"], True]
+
+
 def test_a_server_home_inside_of_a_folder_of_data_is_covered_but_for_inputs(inside: Inside) -> None:
     server = inside.server
     (server.parent / "corpus.txt").write_text("data")

@@ -20,7 +20,7 @@ def test_a_whole_story_is_told_without_a_secret(
 
     eve.post("/api/auth/sign-up", json={"name": "Eve", "email": "eve@example.org", "password": PASSWORD})
     secrets.append(link_secret(installation.sent_emails()[-1]))
-    verified = eve.post("/api/auth/verify", json={"token": secrets[-1]})
+    verified = eve.post("/api/auth/verify", json={"token": secrets[-1], "password": PASSWORD})
     eve.headers["X-CSRF-Token"] = verified.json()["csrf_token"]
     secrets += [eve.secret, eve.headers["X-CSRF-Token"]]
     project = {"name": "Bloom", "modelArchitecture": "custom", "modelSize": 1}

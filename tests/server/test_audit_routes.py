@@ -180,7 +180,7 @@ class World:
     def verify(self) -> Any:
         self.installation.add_user("Eve", verified=False)
         token = self.installation.add_link("verify", "eve@example.org")
-        return self.server.stranger.post("/api/auth/verify", json={"token": token})
+        return self.server.stranger.post("/api/auth/verify", json={"token": token, "password": PASSWORD})
 
     def set_up(self) -> Any:
         with self.installation.session() as session:

@@ -35,7 +35,8 @@ def test_sign_up_leads_through_the_email_to_a_signed_in_member(
     stranger = open_server.stranger
     assert stranger.post("/api/auth/sign-up", json=NEW).status_code == 202
     assert open_server.settings.signup == stranger.get("/api/auth/state").json()["signup"] == "open"
-    signed_in = stranger.post("/api/auth/verify", json={"token": link_secret(installation.sent_emails()[-1])})
+    token = link_secret(installation.sent_emails()[-1])
+    signed_in = stranger.post("/api/auth/verify", json={"token": token, "password": PASSWORD})
     assert signed_in.status_code == 200
     assert signed_in.json()["user"]["role"] == "member"
     assert stranger.get("/api/me").json()["email"] == "eve@example.org"
@@ -113,22 +114,46 @@ def test_a_password_of_a_stranger_opens_no_account_that_its_owner_confirms(
     assert owner.post("/api/auth/sign-up", json=NEW).status_code == 202
     owner.post("/api/auth/verify/resend", json={"email": NEW["email"]})
     mails = installation.sent_emails()
-    confirmed = owner.post("/api/auth/verify", json={"token": link_secret(mails[-1])})
-    assert confirmed.status_code == 200
     for password in (stranger["password"], NEW["password"]):
+        body = {"token": link_secret(mails[0]), "password": password}
+        assert owner.post("/api/auth/verify", json=body).status_code == 422
         body = {"email": NEW["email"], "password": password}
         refused = open_server.browser().post("/api/auth/sign-in", json=body)
         assert (refused.status_code, refused.json()["code"]) == (401, "wrong_credentials")
-    assert mails[1]["Subject"] == "Choose a password for GPU Bloom"
+    assert [mail["Subject"] for mail in mails[1:]] == ["Choose a password for GPU Bloom"] * 2
     body = {"token": link_secret(mails[1]), "password": NEW["password"]}
     assert owner.post("/api/auth/password/reset", json=body).status_code == 204
     signed_in = owner.post("/api/auth/sign-in", json={"email": NEW["email"], "password": NEW["password"]})
     assert signed_in.status_code == 200
 
 
+def test_the_owner_of_a_mailbox_cannot_confirm_the_password_of_a_stranger(
+    open_server: Server, installation: Installation
+) -> None:
+    """Somebody signs up with another's address, and its owner opens the link in the email."""
+    name, password = "Claim your prize at example.net", "the long password of a stranger"
+    stranger = {**NEW, "name": name, "password": password}
+    open_server.browser().post("/api/auth/sign-up", json=stranger)
+    owner = open_server.browser()
+    [mail] = installation.sent_emails()
+    assert name not in mail.get_content()
+    refused = owner.post("/api/auth/verify", json={"token": link_secret(mail), "password": NEW["password"]})
+    assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "wrong_password")
+    assert "set-cookie" not in refused.headers
+    assert owner.post("/api/auth/verify", json={"token": link_secret(mail)}).status_code == 422
+    owner.post("/api/auth/password/forgot", json={"email": NEW["email"]})
+    body = {"token": link_secret(installation.sent_emails()[-1]), "password": NEW["password"]}
+    assert owner.post("/api/auth/password/reset", json=body).status_code == 204
+    codes = [
+        owner.post("/api/auth/sign-in", json={"email": NEW["email"], "password": each}).status_code
+        for each in (password, NEW["password"])
+    ]
+    assert codes == [401, 200]
+
+
 def test_a_confirmation_link_works_once(open_server: Server, installation: Installation) -> None:
     open_server.stranger.post("/api/auth/sign-up", json=NEW)
-    body = {"token": link_secret(installation.sent_emails()[-1])}
+    body = {"token": link_secret(installation.sent_emails()[-1]), "password": PASSWORD}
     assert open_server.stranger.post("/api/auth/verify", json=body).status_code == 200
     again = open_server.browser().post("/api/auth/verify", json=body)
     assert (again.status_code, again.json()["code"]) == (410, "link_used")
@@ -138,7 +163,7 @@ def test_a_confirmation_link_works_once(open_server: Server, installation: Insta
 def test_a_confirmation_link_expires(open_server: Server, installation: Installation) -> None:
     installation.add_user("Eve", verified=False)
     token = installation.add_link("verify", "eve@example.org", expires=now() - timedelta(seconds=1))
-    answer = open_server.stranger.post("/api/auth/verify", json={"token": token})
+    answer = open_server.stranger.post("/api/auth/verify", json={"token": token, "password": PASSWORD})
     assert (answer.status_code, answer.json()["code"]) == (410, "link_expired")
 
 
@@ -149,8 +174,13 @@ def test_confirmation_links_work_until_one_of_them_is_used(
     # Whoever asks for it: a stranger must not end the link that its owner is about to open.
     open_server.browser(address="10.0.0.7").post("/api/auth/verify/resend", json={"email": NEW["email"]})
     older, newer = (link_secret(mail) for mail in installation.sent_emails())
-    assert open_server.stranger.post("/api/auth/verify", json={"token": older}).status_code == 200
-    assert open_server.browser().post("/api/auth/verify", json={"token": newer}).status_code == 410
+    codes = [
+        open_server.browser()
+        .post("/api/auth/verify", json={"token": token, "password": PASSWORD})
+        .status_code
+        for token in (older, newer)
+    ]
+    assert codes == [200, 410]
 
 
 def test_a_confirmed_address_gets_no_more_confirmation_emails(

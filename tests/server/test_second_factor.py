@@ -266,7 +266,7 @@ def test_a_verification_link_does_not_skip_the_second_factor(
 ) -> None:
     set_up(member)
     secret = installation.add_link("verify", member.email)
-    answer = server.browser().post("/api/auth/verify", json={"token": secret})
+    answer = server.browser().post("/api/auth/verify", json={"token": secret, "password": PASSWORD})
     assert answer.status_code == 202
     assert answer.json() == {"second_factors": ["totp", "recovery_code"]}
 

@@ -118,10 +118,13 @@ def test_the_table_of_rates_names_nobody_and_forgets(
 
 @pytest.mark.usefixtures("one_rate_window")
 def test_one_ip_address_cannot_try_to_sign_in_without_end(server: Server) -> None:
-    codes = [server.stranger.post("/api/auth/verify", json={"token": "x"}).status_code for _ in range(61)]
+    codes = [
+        server.stranger.post("/api/auth/verify", json={"token": "x", "password": "x"}).status_code
+        for _ in range(61)
+    ]
     assert codes == [410] * 60 + [429]
     other = server.browser(address="10.0.0.7")
-    assert other.post("/api/auth/verify", json={"token": "x"}).status_code == 410
+    assert other.post("/api/auth/verify", json={"token": "x", "password": "x"}).status_code == 410
 
 
 @pytest.mark.usefixtures("real_hashes")

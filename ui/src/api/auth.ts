@@ -33,7 +33,7 @@ export async function signInWithPasskey(): Promise<SignedIn> {
 
 export const signOut = () => answerOf(api.POST("/api/auth/sign-out"));
 
-export const verifyEmail = (token: string) => answerOf(api.POST("/api/auth/verify", { body: { token } }));
+export const verifyEmail = (body: Schemas["Verify"]) => answerOf(api.POST("/api/auth/verify", { body }));
 
 export const resendVerification = (email: string) => answerOf(api.POST("/api/auth/verify/resend", { body: { email } }));
 

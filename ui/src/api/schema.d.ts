@@ -95,7 +95,7 @@ export interface paths {
         put?: never;
         /**
          * Verify
-         * @description Confirm an email address with the link from the email, and sign in.
+         * @description Confirm an email address with the link from the email and the password of the sign-up, and sign in.
          */
         post: operations["verify_api_auth_verify_post"];
         delete?: never;
@@ -12482,6 +12482,11 @@ export interface components {
         Verify: {
             /** Token */
             token: string;
+            /**
+             * Password
+             * Format: password
+             */
+            password: string;
         };
         /**
          * ViewIn

@@ -279,13 +279,26 @@ def _system() -> tuple[Mount, ...]:
 
 def _python_folders(python: str = sys.executable) -> list[str]:
     """Where this Python, its packages and another Python lie, outside of /usr; outer before inner ones."""
-    found = {sys.prefix, sys.base_prefix, sys.base_exec_prefix, gpubloom.__path__[0]}
-    found |= {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")}
-    for program in {sys.executable, python}:
+    prefixes = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.base_exec_prefix)}
+    found = {Path(gpubloom.__path__[0])}
+    found |= {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
+    for program in {Path(sys.executable), Path(python)}:
+        prefixes.add(program.resolve().parent.parent)
         # A chain of links may pass through folders that none of these contains.
-        found |= {str(Path(program).parent.parent), str(Path(program).resolve().parent.parent)}
-    folders = _outermost([Path(path) for path in found if Path(path) != Path("/")])
-    return [folder for folder in folders if not Path(folder).is_relative_to("/usr") and Path(folder).is_dir()]
+        found.add(program.parent)
+        if (program.parent.parent / "pyvenv.cfg").exists():
+            prefixes.add(program.parent.parent)
+    for prefix in prefixes:
+        found |= _parts_of(prefix)
+    folders = _outermost([path for path in found if path.exists() and path != Path("/")])
+    return [folder for folder in folders if not Path(folder).is_relative_to("/usr")]
+
+
+def _parts_of(prefix: Path) -> set[Path]:
+    """Python may be installed into a person's home, which holds more than Python."""
+    if (Path.home() / ".local").is_relative_to(prefix):
+        return {prefix / name for name in ("bin", "lib", "lib64", "include", "pyvenv.cfg")}
+    return {prefix}
 
 
 def _toolchains() -> list[str]:

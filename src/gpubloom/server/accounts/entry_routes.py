@@ -25,7 +25,7 @@ from gpubloom.server.accounts.schemas import (
     Verify,
 )
 from gpubloom.server.accounts.second_step import finish_first_step
-from gpubloom.server.db.database import CurrentDatabase, Database, WriteSession
+from gpubloom.server.db.database import CurrentDatabase, Database
 from gpubloom.server.problems import NotSignedIn, TooManyRequests
 from gpubloom.server.schema import Message
 from gpubloom.server.security import password_strength
@@ -147,10 +147,14 @@ async def sign_up(
 
 
 @router.post("/verify", dependencies=RATED, response_model=None, responses=_FIRST_STEP)
-async def verify(request: Request, body: Verify, session: WriteSession) -> Response:
-    """Confirm an email address with the link from the email, and sign in."""
-    user = await registration.verify_email(session, body.token, client_address(request))
-    return _first_step(await finish_first_step(session, request, user))
+async def verify(request: Request, body: Verify, database: CurrentDatabase) -> Response:
+    """Confirm an email address with the link from the email and the password of the sign-up, and sign in."""
+    checked = await passwords.confirm_sign_up(database, body.token, body.password.get_secret_value())
+    async with database.write() as session:
+        user = await registration.verify_email(session, body.token, client_address(request))
+        await passwords.require_unchanged(session, checked or user)
+        answer = await finish_first_step(session, request, user)
+    return _first_step(answer)
 
 
 @router.post("/verify/resend", status_code=202, dependencies=RATED)
@@ -227,7 +231,7 @@ async def reset_password(
     All browsers are signed out and, unless you keep them, all API tokens revoked.
     """
     async with database.read() as session:
-        user = await passwords.holder_of_reset_link(session, body.token)
+        user = await registration.holder_of_link(session, "reset", body.token)
     password_hash = await _hash_chosen(
         body.password, email=user.email if user else "", name=user.name if user else ""
     )

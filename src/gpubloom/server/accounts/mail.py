@@ -135,13 +135,14 @@ def page_link(address: str, page: str, parameter: str, secret: str) -> str:
     return f"{address}{page}#{parameter}={secret}"
 
 
-def verification(address: str, to: str, name: str, secret: str) -> Email:
+def verification(address: str, to: str, secret: str) -> Email:
+    """Without the name: a stranger who signs up with this address must not choose words of the email."""
     link = page_link(address, "/auth/verify", "token", secret)
     return Email(
         to=to,
         subject="Confirm your email address for GPU Bloom",
-        text=f"Hello {name},\n\n"
-        f"Open this link within 24 hours to confirm your email address and sign in:\n\n{link}\n\n"
+        text="Hello,\n\nOpen this link within 24 hours and enter the password that you chose. This confirms "
+        f"your email address and signs you in:\n\n{link}\n\n"
         "If you did not sign up, ignore this email. Without the confirmation, nobody can use the account.\n",
         link=link,
     )
@@ -171,12 +172,12 @@ def signed_up_again(address: str, to: str, secret: str) -> Email:
     )
 
 
-def password_reset(address: str, to: str, name: str, secret: str) -> Email:
+def password_reset(address: str, to: str, secret: str) -> Email:
     link = page_link(address, "/auth/reset", "token", secret)
     return Email(
         to=to,
         subject="Reset your GPU Bloom password",
-        text=f"Hello {name},\n\nOpen this link within one hour to set a new password:\n\n{link}\n\n"
+        text=f"Hello,\n\nOpen this link within one hour to set a new password:\n\n{link}\n\n"
         "If you did not request a new password, ignore this email. Your password stays the same.\n",
         link=link,
     )

@@ -21,12 +21,13 @@ from gpubloom.server.accounts.mail import Email
 from gpubloom.server.accounts.registration import (
     LinkRefused,
     find_by_email,
+    holder_of_link,
     issue_link,
     revoke_links,
     use_link,
 )
 from gpubloom.server.accounts.sessions import end_all_sessions
-from gpubloom.server.accounts.tables import ApiToken, OneTimeLink, User
+from gpubloom.server.accounts.tables import ApiToken, User
 from gpubloom.server.audit import Actor, record, record_apart
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
@@ -99,6 +100,23 @@ async def check_credentials(
     return user
 
 
+async def confirm_sign_up(database: Database, token: str, password: str) -> User | None:
+    """Whose sign-up a confirmation link and a password are for; None: there is no such link.
+
+    The password keeps out a stranger who signed up with another's address: the owner of the mailbox may open
+    the link, and must not confirm a password that only the stranger knows.
+    """
+    async with database.read() as session:
+        user = await holder_of_link(session, "verify", token)
+    if user is not None and not (await check_password(password, user.password_hash))[0]:
+        raise InvalidInput.for_field(
+            "password",
+            "This is not the password of the sign-up. If you do not know it, reset the password.",
+            code="wrong_password",
+        )
+    return user
+
+
 async def require_unchanged(session: AsyncSession, user: User) -> None:
     """Before a session is opened: a password that was changed while it was checked opens none any more."""
     stored = select(User.password_hash).where(User.id == user.id, User.disabled.is_(False))
@@ -126,16 +144,7 @@ async def forgot_password(session: AsyncSession, settings: Settings, email: str)
     if user is None or user.disabled:
         return None
     secret, _ = await issue_link(session, "reset", email)
-    return mail.password_reset(settings.address, email, user.name, secret)
-
-
-async def holder_of_reset_link(session: AsyncSession, token: str) -> User | None:
-    """Whose password a link would reset; it is not spent by asking."""
-    return await session.scalar(
-        select(User)
-        .join(OneTimeLink, OneTimeLink.identifier == User.email)
-        .where(OneTimeLink.purpose == "reset", OneTimeLink.fingerprint == fingerprint(token))
-    )
+    return mail.password_reset(settings.address, email, secret)
 
 
 async def reset_password(

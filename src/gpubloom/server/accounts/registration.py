@@ -82,6 +82,15 @@ async def revoke_links(session: AsyncSession, purpose: LinkPurpose, identifier: 
     )
 
 
+async def holder_of_link(session: AsyncSession, purpose: LinkPurpose, secret: str) -> User | None:
+    """Whose account a link is for; it is not spent by asking."""
+    return await session.scalar(
+        select(User)
+        .join(OneTimeLink, OneTimeLink.identifier == User.email)
+        .where(OneTimeLink.purpose == purpose, OneTimeLink.fingerprint == fingerprint(secret))
+    )
+
+
 async def use_link(session: AsyncSession, purpose: LinkPurpose, secret: str) -> OneTimeLink:
     """Spend a link; raises with the reason when it cannot be spent."""
     mine = (OneTimeLink.fingerprint == fingerprint(secret), OneTimeLink.purpose == purpose)
@@ -202,17 +211,22 @@ async def sign_up(
     if known is not None:
         if known.email_verified is not None or known.disabled:
             return SignUpResult(True, mail.already_registered(settings.address, email))
-        # The first sign-up may be a stranger's, whose password must not open what the owner confirms. Only
-        # the mailbox tells them apart: it chooses the password.
+        # One of the sign-ups may be a stranger's. Only the mailbox tells them apart: it chooses the password.
         known.password_hash = None
-        secret, _ = await issue_link(session, "reset", email)
-        return SignUpResult(True, mail.signed_up_again(settings.address, email, secret))
+        return SignUpResult(True, await _confirmation(session, settings, known))
     user = User(id=uuid4(), name=name, email=email, role="member", password_hash=password_hash)
     session.add(user)
     await session.flush()
     record(session, Actor(user.id, ip_address), "user.signed_up", f"user:{user.id}")
-    secret, _ = await issue_link(session, "verify", email)
-    return SignUpResult(True, mail.verification(settings.address, email, name, secret))
+    return SignUpResult(True, await _confirmation(session, settings, user))
+
+
+async def _confirmation(session: AsyncSession, settings: Settings, user: User) -> Email:
+    if user.password_hash is None:
+        secret, _ = await issue_link(session, "reset", user.email)
+        return mail.signed_up_again(settings.address, user.email, secret)
+    secret, _ = await issue_link(session, "verify", user.email)
+    return mail.verification(settings.address, user.email, secret)
 
 
 async def _require_inviter(session: AsyncSession, link: OneTimeLink) -> None:
@@ -231,12 +245,11 @@ async def resend_verification(session: AsyncSession, settings: Settings, email: 
     user = await find_by_email(session, email)
     if user is None or user.email_verified is not None or user.disabled:
         return None
-    secret, _ = await issue_link(session, "verify", email)
-    return mail.verification(settings.address, email, user.name, secret)
+    return await _confirmation(session, settings, user)
 
 
 async def verify_email(session: AsyncSession, token: str, ip_address: str | None) -> User:
-    """Confirm an address by its email."""
+    """Confirm an address by its email, and with it the password of the sign-up, which the caller checked."""
     link = await use_link(session, "verify", token)
     user = await find_by_email(session, link.identifier)
     if user is None or user.disabled:

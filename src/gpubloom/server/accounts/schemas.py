@@ -68,6 +68,7 @@ class SignIn(Schema):
 
 class Verify(Schema):
     token: LinkToken
+    password: Password
 
 
 class EmailOnly(Schema):

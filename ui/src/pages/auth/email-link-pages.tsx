@@ -1,17 +1,15 @@
 /** Pages around links in emails: ask for a password reset, set a new password, verify an address. */
-import { useMutation } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { useWatch } from "react-hook-form";
 import { askForPasswordReset, resetPassword, verifyEmail } from "@/api/auth";
-import { sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
 import { Notice } from "@/components/notice";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
-import { CheckField, TextField } from "@/forms/field";
+import { CheckField, PasswordField, TextField } from "@/forms/field";
 import { NewPasswordField } from "@/forms/new-password-field";
-import { emailAddress, newPassword } from "@/forms/rules";
+import { emailAddress, existingPassword, newPassword } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { useFragment } from "@/shell/address";
 import { usePageTitle } from "@/shell/page";
@@ -87,30 +85,36 @@ function ResetForm({ token }: { token: string }) {
   );
 }
 
+const verifyRules = z.object({ password: existingPassword });
+
 export function VerifyPage() {
   usePageTitle("Confirm your email address");
   const token = useFragment("token");
-  const done = useSignInDone();
-  const verify = useMutation({ mutationFn: verifyEmail, onSuccess: done });
-
   return (
     <AuthFrame title="Confirm your email address" footer={<Link to="/auth" className="underline underline-offset-3">Back to sign in</Link>}>
-      {token === null ? (
-        <IncompleteLink />
-      ) : (
-        // A click, not the visit, spends the link: mail filters visit links too.
-        <div className="grid gap-4">
-          {verify.isError && (
-            <Notice tone="bad" role="alert">
-              {sentenceOf(verify.error)}
-            </Notice>
-          )}
-          <p className="text-dim">Click the button to confirm your email address and sign in.</p>
-          <Button variant="primary" size="large" pending={verify.isPending} onClick={() => verify.mutate(token)}>
-            Confirm and sign in
-          </Button>
-        </div>
-      )}
+      {token === null ? <IncompleteLink /> : <VerifyForm token={token} />}
     </AuthFrame>
+  );
+}
+
+/** Asks for the password: the owner of a mailbox must not confirm the sign-up of a stranger. */
+function VerifyForm({ token }: { token: string }) {
+  const done = useSignInDone();
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: verifyRules,
+    defaultValues: { password: "" },
+    submit: async ({ password }) => done(await verifyEmail({ token, password })),
+  });
+  return (
+    <ApiForm label="Confirm your email address" failure={failure} onSubmit={onSubmit}>
+      <p className="text-dim">Enter the password that you chose when you signed up. If you did not sign up, close this page.</p>
+      <PasswordField label="Password" autoComplete="current-password" {...field("password")} />
+      <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
+        Confirm and sign in
+      </Button>
+      <Link to="/auth/forgot" className="justify-self-center text-sm text-dim underline-offset-3 hover:text-text hover:underline">
+        Forgot your password?
+      </Link>
+    </ApiForm>
   );
 }
