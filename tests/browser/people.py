@@ -48,6 +48,7 @@ def sign_up(page: Page, server: LiveServer, name: str, email: str) -> None:
     page.get_by_role("button", name="Create account").click()
     expect(page.get_by_text("Confirm your email address", exact=True)).to_be_visible()
     page.goto(server.newest_email_link(after=before))
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_role("button", name="Confirm and sign in").click()
     expect(page).to_have_url(f"{server.address}/dashboard")
 

@@ -50,6 +50,7 @@ def test_the_first_document_alice_trains_a_model_and_downloads_it(
     page.get_by_role("button", name="Create account").click()
     expect(page.get_by_text("Confirm your email address", exact=True)).to_be_visible()
     page.goto(live_app.newest_email_link(after=before))
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_role("button", name="Confirm and sign in").click()
     expect(page).to_have_url(f"{live_app.address}/dashboard")
     # The profile page: basic information can be seen and changed.

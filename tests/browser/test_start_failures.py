@@ -158,7 +158,9 @@ def test_a_start_that_fails_says_why_and_what_to_do(
 
 def _expect_failure(page: Page, code: str, sentence: str) -> None:
     findings = page.get_by_role("status").filter(has_text="did not start")
-    expect(findings).to_contain_text(sentence)
+    cause, _, advice = sentence.partition(" Then ")
+    expect(findings).to_contain_text(cause)
+    expect(findings).to_contain_text(advice)
     expect(findings).to_contain_text(code)
     expect(page.get_by_text("Failed", exact=True).first).to_be_visible()
     # Once beside the log of the start, and without advice for other failures.

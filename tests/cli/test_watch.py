@@ -263,7 +263,7 @@ def test_a_run_that_counts_no_epochs_is_watched(run_dir: Path) -> None:
     shown = _bloom("runs", "watch", str(run_dir), "--once")
     assert shown.returncode == 0, shown.stderr
     assert "loss NaN · lr Infinity" in shown.stdout
-    assert "epoch NaN/Infinity" in shown.stdout
+    assert "epoch" not in shown.stdout
 
 
 def test_a_chart_survives_any_values() -> None:

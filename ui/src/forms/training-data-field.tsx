@@ -23,7 +23,8 @@ export function TrainingDataField({ value, onUploaded, ...bound }: TrainingDataF
 
   async function send(files: File[]) {
     setSending(true);
-    const [dataset] = await sendDatasets(files.slice(0, 1));
+    // The note tells it; on a phone, a toast would cover the button of the form.
+    const [dataset] = await sendDatasets(files.slice(0, 1), { announce: false });
     setSending(false);
     if (dataset) onUploaded(DATASET + dataset.id);
   }

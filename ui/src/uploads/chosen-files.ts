@@ -23,8 +23,8 @@ export function fileMistake(file: Pick<File, "name" | "size">): string | null {
   return file.size === 0 ? `“${file.name}” is empty.` : null;
 }
 
-/** Begins to send each file; resolves to the datasets that they become. */
-export async function sendDatasets(files: readonly File[]): Promise<Dataset[]> {
+/** Begins to send each file; resolves to the datasets that they become. `announce`: tell the end of an upload, which the page does not show. */
+export async function sendDatasets(files: readonly File[], { announce = true } = {}): Promise<Dataset[]> {
   const begun = await Promise.all(
     files.map(async (file) => {
       const mistake = fileMistake(file);
@@ -34,7 +34,7 @@ export async function sendDatasets(files: readonly File[]): Promise<Dataset[]> {
       }
       try {
         const dataset = await announceDataset({ filename: file.name, size: file.size });
-        continueDataset(dataset, file);
+        continueDataset(dataset, file, { announce });
         return dataset;
       } catch (error) {
         toastFailure(`“${file.name}” was not uploaded. ${sentenceOf(error)}`);
@@ -45,13 +45,13 @@ export async function sendDatasets(files: readonly File[]): Promise<Dataset[]> {
   return begun.filter((dataset) => dataset !== null);
 }
 
-export function continueDataset(dataset: Dataset, file: File) {
+export function continueDataset(dataset: Dataset, file: File, { announce = true } = {}) {
   startUpload({
     target: { kind: "dataset", id: dataset.id },
     name: dataset.filename,
     parts: [{ file, to: datasetContent(dataset.id) }],
     onDone: () => {
-      toast(`“${dataset.filename}” was uploaded and is being inspected.`);
+      if (announce) toast(`“${dataset.filename}” was uploaded and is being inspected.`);
       void refreshDataset(dataset.id);
     },
     onCancel: () => deleteDataset(dataset.id),
