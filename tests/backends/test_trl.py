@@ -6,11 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from gpubloom.backends import see_one_gpu
 from gpubloom.engine import sample
 from gpubloom.engine.checkpoint import list_checkpoints
 from gpubloom.engine.optimizer.schedule import Schedule
+from gpubloom.errors import InputError
 from gpubloom.traincard import ControlFile, load_checkpoints
 from tests.backends.conftest import MakeRun
 from tests.backends.runs import Run
@@ -173,3 +175,20 @@ def test_only_the_gpu_to_train_on_is_seen(
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert see_one_gpu(device) == called
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == then
+
+
+def test_data_with_a_token_that_the_model_does_not_know_is_refused(
+    make_run: MakeRun, base: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(base, folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_tokens(["<image>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (tmp_path / "images.txt").write_text("An <image> of the harbour.\n" * 90)
+    run = make_run(
+        model={"path": str(folder), "context_length": 64},
+        data={"train_path": str(tmp_path / "images.txt")},
+    )
+    with raises(InputError, code="tokenizer_mismatch", match="<image>"):
+        run.train()

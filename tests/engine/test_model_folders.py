@@ -1,5 +1,6 @@
 """A model folder from end to end: trained, resumed, exported and sampled, with its own tokenizer."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.pretrained_text import load_pretrained_text
 from gpubloom.engine.sample import main
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import find_model
+from gpubloom.errors import InputError
 from gpubloom.plan import TokenizerConfig
 from tests.engine.conftest import sample_text
 from tests.engine.runs import Run
+from tests.errors import raises
 
 
 def make_folder(folder: Path, model_type: str) -> Path:
@@ -120,3 +124,37 @@ def test_streamed_words_keep_their_spaces_where_a_space_belongs_to_the_word_afte
     config = TokenizerConfig(kind="file", path=str(tmp_path / "tokenizer.json"))
     tokenizer = Tokenizer.create(config, ())
     assert "".join(tokenizer.decode_stream([3, 2, 3, 3])) == "ab a a"
+
+
+def add_token(folder: Path, token: str) -> None:
+    """One more token in the tokenizer than the model has embeddings for, as Gemma's have one for images."""
+    backend = Backend.from_file(str(folder / "tokenizer.json"))
+    backend.add_tokens([token])
+    backend.save(str(folder / "tokenizer.json"))
+
+
+def test_a_token_that_the_model_does_not_know_harms_only_data_and_prompts_that_contain_it(
+    make_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    folder = make_folder(tmp_path / "base", "llama")
+    add_token(folder, "<image>")
+    run = make_run(max_steps=2, model={"path": str(folder), "context_length": 16})
+    run.train()
+    prompts = PromptFormatter.of(find_model(run.folder / "model"))
+    assert prompts.completion("The quick") == list(prompts.tokenizer.encode("The quick"))
+    with raises(InputError, code="unknown_token", match="<image>"):
+        prompts.completion("The <image> quick")
+
+    text = Path(run.config.data.train_path)
+    text.write_text(text.read_text() + "The <image> quick\n")
+    with raises(InputError, code="tokenizer_mismatch", match="<image>"):
+        run.train()
+
+
+def test_a_tokenizer_of_another_model_is_refused(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "base", "llama")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["vocab"]["elsewhere"] = 5_000
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with raises(InputError, code="tokenizer_mismatch", match="5,001"):
+        make_run(max_steps=1, model={"path": str(folder), "context_length": 16}).train()

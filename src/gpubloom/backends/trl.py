@@ -229,6 +229,7 @@ class TrlTrainer:
         self._began = time.perf_counter()
         self.compute = choose_compute(config.device, config.precision)
         loaded = load(config, self.compute)
+        dataset.must_suit(loaded.model.get_input_embeddings().num_embeddings)
         self._optimizations = loaded.optimizations
         self._watch = Watch(reporter, self, stop)
         self.sft = SftTrainer(

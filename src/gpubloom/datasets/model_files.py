@@ -80,9 +80,9 @@ class RowTokenizer:
             ) from None
         return cls(backend, eos)
 
-    def vocabulary(self) -> dict[str, int]:
-        """Every token and its id, the added ones too."""
-        found: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
+    def vocabulary(self, *, with_added_tokens: bool = True) -> dict[str, int]:
+        """Every token and its id."""
+        found: dict[str, int] = self._backend.get_vocab(with_added_tokens=with_added_tokens)
         return found
 
     def encode(self, rendered: Rendered) -> Tokens:

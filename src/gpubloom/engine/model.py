@@ -40,7 +40,7 @@ class Model:
         if config.model.path is None:
             model = cls._of_preset(config, vocab_size, end_of_text)
         else:
-            model = cls._of_folder(config, Path(config.model.path), vocab_size)
+            model = cls._of_folder(config, Path(config.model.path))
         return model if config.method == "full" else model.with_adapters(config)
 
     @property
@@ -91,7 +91,7 @@ class Model:
         )
 
     @classmethod
-    def _of_folder(cls, config: TrainConfig, folder: Path, vocab_size: int) -> "Model":
+    def _of_folder(cls, config: TrainConfig, folder: Path) -> "Model":
         # transformers takes seconds to load, which a run of a preset must not pay.
         from gpubloom.engine.models.hugging_face import open_model
         from gpubloom.engine.models.weight_sources import PretrainedWeights, RandomWeights
@@ -106,13 +106,6 @@ class Model:
                 f"{str(refused).rstrip('.')}. Use backend trl, which trains every causal language model of "
                 "transformers that fits on one device.",
             ) from None
-        known = int(blocks.config.get_text_config().vocab_size)
-        if vocab_size > known:
-            raise InputError(
-                "tokenizer_mismatch",
-                f"The tokenizer has {vocab_size:,} tokens, but the vocabulary of the model in {folder} has "
-                f"only {known:,}: use the tokenizer that belongs to the model (data.tokenizer.path).",
-            )
         source: WeightSource
         if config.model.random_weights:
             source = RandomWeights(blocks, config.seed)

@@ -162,6 +162,7 @@ class Trainer:
         self.reporter = reporter
         if group.leads:
             dataset.report(reporter)
+        dataset.must_suit(model.shape.vocab_size)
         self.loader = Loader(
             dataset.train,
             batch_size=config.batch_size,

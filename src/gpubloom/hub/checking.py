@@ -62,17 +62,27 @@ def _check_tokenizer(folder: Path, config: dict[str, Any], tell: Tell) -> dict[s
         tell("tokenizer_missing", "error", f"tokenizer.json is missing: {advice}.")
         return None
     try:
-        vocabulary = RowTokenizer.load(folder).vocabulary()
+        tokenizer = RowTokenizer.load(folder)
+        vocabulary = tokenizer.vocabulary()
     except ValueError as problem:
         tell("tokenizer_unreadable", "error", str(problem))
         return None
-    rows, largest = config.get("vocab_size"), max(vocabulary.values(), default=-1)
+    text = tokenizer.vocabulary(with_added_tokens=False)
+    rows, largest = config.get("vocab_size"), max(text.values(), default=-1)
     if isinstance(rows, int) and largest >= rows:
         tell(
             "vocabulary_mismatch",
             "error",
             f"The tokenizer has ids up to {largest:,}, but the model has embeddings for {rows:,} tokens: "
             "the tokenizer belongs to another model.",
+        )
+    elif isinstance(rows, int) and (beyond := [name for name, each in vocabulary.items() if each >= rows]):
+        # Gemma's tokenizers have one for images, which models of text do not know.
+        tell(
+            "added_tokens_unknown",
+            "warning",
+            f"The tokenizer has {beyond[0]!r}, a token that the model does not know. It cannot be trained on "
+            "data that contains it.",
         )
     elif isinstance(rows, int) and len(vocabulary) < rows // 2:
         tell(

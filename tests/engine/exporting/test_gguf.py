@@ -170,7 +170,11 @@ def test_scores_put_merges_in_the_order_of_sentencepiece(tmp_path: Path) -> None
             "vocab": vocabulary,
             "merges": [["a", "b"], ["▁", "ab"]],
         },
-        "added_tokens": [{"id": n, "content": t, "special": True} for t, n in list(vocabulary.items())[:3]],
+        "added_tokens": [
+            *({"id": n, "content": t, "special": True} for t, n in list(vocabulary.items())[:3]),
+            # The model does not know it, as Gemma's do not know the one for images.
+            {"id": 10, "content": "<image>", "special": True},
+        ],
         "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}]},
         "pre_tokenizer": None,
         "post_processor": {

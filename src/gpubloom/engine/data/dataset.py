@@ -166,6 +166,10 @@ class Dataset:
     def vocab_size(self) -> int:
         return self.tokenizer.vocab_size
 
+    def must_suit(self, known: int) -> None:
+        """InputError when a model that knows `known` tokens cannot be trained on these."""
+        self.tokenizer.must_suit(known, (rows.tokens for rows in (self.train, self.eval) if rows is not None))
+
     def fingerprint(self) -> str:
         """Changes when the data does; looks at the ends and the middle, so that huge files stay cheap."""
         digest = hashlib.sha256()

@@ -35,7 +35,8 @@ class Tokenizer:
         self._backend = backend
         self._is_bytes = is_bytes
         self._auxiliary_files = dict(auxiliary_files or {})
-        self.vocab_size: int = backend.get_vocab_size()
+        # Ids may have gaps: the largest one counts, not the number of tokens.
+        self.vocab_size: int = _past_last(backend.get_vocab())
         end = _named_end(self._auxiliary_files.get(_CONFIG_FILE)) or END_OF_TEXT
         self.end_of_text: int | None = backend.token_to_id(end)
 
@@ -76,6 +77,28 @@ class Tokenizer:
             # The backend gives the same ids, a thousand times slower.
             return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(dtype)
         return np.asarray(self._backend.encode(text, add_special_tokens=False).ids, dtype=dtype)
+
+    def must_suit(self, known: int, tokens: Iterable[Tokens]) -> None:
+        """InputError when a model that knows `known` tokens lacks one of the text's, or one of `tokens`.
+
+        A tokenizer may have added tokens that its model lacks: Gemma's have one for images, which models that
+        read only text do not know. Such a token harms nobody who does not use it.
+        """
+        if self.vocab_size <= known:
+            return
+        if _past_last(self._backend.get_vocab(with_added_tokens=False)) > known:
+            raise InputError(
+                "tokenizer_mismatch",
+                f"The tokenizer has {self.vocab_size:,} tokens, but the vocabulary of the model has only "
+                f"{known:,}: use the tokenizer that belongs to the model (data.tokenizer.path).",
+            )
+        largest = max((int(each.max(initial=0)) for each in tokens), default=0)
+        if largest >= known:
+            raise InputError(
+                "tokenizer_mismatch",
+                f"The data contains {self._backend.id_to_token(largest)}, a token that the model does not "
+                "know: remove it from the data.",
+            )
 
     def is_special(self, token: int) -> bool:
         """Whether a token stands for itself and never for a piece of text."""
@@ -120,6 +143,10 @@ class Tokenizer:
         if self.end_of_text is not None:
             config |= {"eos_token": END_OF_TEXT}
         (folder / _CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _past_last(vocabulary: Mapping[str, int]) -> int:
+    return max(vocabulary.values(), default=-1) + 1
 
 
 def _named_end(config: bytes | None) -> str | None:

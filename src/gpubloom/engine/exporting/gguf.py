@@ -99,6 +99,9 @@ def _tokens(
         kinds[number] = BYTE if is_byte else UNKNOWN if text == unknown else NORMAL
     for entry in added:
         number = int(entry["id"])
+        if number >= rows:
+            # Gemma's tokenizers have a token for images, which models of text do not know.
+            continue
         tokens[number] = entry["content"]
         if kinds[number] != UNKNOWN:
             kinds[number] = CONTROL if entry.get("special") else USER_DEFINED

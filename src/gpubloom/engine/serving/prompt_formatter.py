@@ -34,6 +34,8 @@ class PromptFormatter:
     lead: str
     note: str | None
     _rows: RowTokenizer
+    # How many tokens the model knows; None: config.json does not say.
+    _known: int | None
     _adds_special_tokens: bool
 
     @classmethod
@@ -63,6 +65,7 @@ class PromptFormatter:
             lead=_lead(template, rows),
             note=template.note if can_chat else None,
             _rows=rows,
+            _known=_vocab_size(found),
             _adds_special_tokens=not found.trained_on_text,
         )
 
@@ -78,7 +81,7 @@ class PromptFormatter:
             text = self.template.render(messages, add_generation_prompt=True)
         except RowProblem as problem:
             raise InputError("invalid_conversation", f"The conversation {problem}.") from None
-        return _tokens(text.removesuffix(self.lead), self._rows)
+        return self._must_know(_tokens(text.removesuffix(self.lead), self._rows))
 
     def completion(self, text: str) -> list[int]:
         """The tokens of a text to continue, with the same beginning as in training."""
@@ -87,7 +90,24 @@ class PromptFormatter:
         if self._adds_special_tokens:
             ids = ids[: len(ids) - _added_behind(self._rows)]
         # A document begins after the end of the one before it.
-        return ids or [self.tokenizer.end_of_text or 0]
+        return self._must_know(ids) or [self.tokenizer.end_of_text or 0]
+
+    def _must_know(self, ids: list[int]) -> list[int]:
+        """A tokenizer may have added tokens that its model lacks: Gemma's, for images."""
+        if self._known is not None and (unknown := [each for each in ids if each >= self._known]):
+            token = next(text for text, each in self._rows.vocabulary().items() if each == unknown[0])
+            raise InputError(
+                "unknown_token",
+                f"The prompt contains {token}, a token that the model does not know: remove it.",
+            )
+        return ids
+
+
+def _vocab_size(found: ResolvedModel) -> int | None:
+    file = found.file("config.json")
+    config = {} if file is None else json.loads(file.read_text(encoding="utf-8"))
+    size = (config.get("text_config") or config).get("vocab_size")
+    return size if isinstance(size, int) else None
 
 
 def _tokens(text: str, rows: RowTokenizer) -> list[int]:
