@@ -48,6 +48,12 @@ def test_a_folder_is_read_in_order_with_documents_closed_and_binaries_named(tmp_
     assert "1 file is not UTF-8 text and was skipped (image.png)" in dataset.notes[0]
 
 
+def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("aaaa", encoding="utf-8-sig")
+    config = DataConfig(train_path=str(tmp_path / "t.txt"), eval_fraction=0.0)
+    assert Dataset.open(config, context_length=4).train.tokens.tolist() == [*b"aaaa", 256]
+
+
 @pytest.mark.parametrize(("dtype", "width"), [("uint16", 2), ("uint32", 4)])
 def test_token_files_hold_little_endian_ids(tmp_path: Path, dtype: str, width: int) -> None:
     ids = np.arange(200, dtype=np.dtype(dtype).newbyteorder("<"))
@@ -74,6 +80,7 @@ def test_the_tail_is_kept_for_evaluation(tmp_path: Path) -> None:
         ("empty.txt", b"", "data_empty", ""),
         ("binary.txt", b"ELF\0\0\0" * 100, "binary_file", ""),
         ("latin.txt", "größe".encode("latin-1") * 100, "not_utf8", "byte 2 is 0xf6"),
+        ("windows.txt", "größe".encode("utf-16") * 100, "not_utf8", "UTF-16"),
         ("short.txt", b"hello", "data_too_short", "6 tokens"),
         ("empty.bin", b"", "data_empty", ""),
         ("odd.bin", b"123", "invalid_token_file", "uint16"),

@@ -4,6 +4,7 @@ A dataset is a value: opening the same files with the same config gives the same
 text raises ValueError with one sentence that says why.
 """
 
+import codecs
 import hashlib
 import os
 from collections.abc import Sequence
@@ -73,12 +74,17 @@ def _read(file: Path) -> str:
         content = file.read_bytes()
     except OSError as problem:
         raise InputError("unreadable_file", f"{file} cannot be read: {problem.strerror}.") from None
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(
+            "not_utf8", f"{file} is UTF-16 text; convert the file to UTF-8, for example with iconv."
+        )
     if b"\0" in content[:_SNIFFED_BYTES]:
         raise InputError(
             "binary_file", f"{file} is a binary file, not text; the name of a token file must end with .bin."
         )
     try:
-        return content.decode("utf-8")
+        # Windows puts a byte order mark before its UTF-8. It is not part of the text.
+        return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as problem:
         raise InputError(
             "not_utf8",
