@@ -136,10 +136,12 @@ def server(python: str, home: Path) -> Iterator[Machine]:
     machine = Machine(home, command, environment)
     machine.start()
     # Whoever asks before it answers starts a second server, which takes the first one's database away.
-    address = f"http://127.0.0.1:{environment['SKYPILOT_API_SERVER_LOCAL_PORT']}/api/health"
-    until(machine, lambda: httpx2.get(address, trust_env=False).is_success)
-    # A check of its own at the start finds no credentials; what is set before that is lost.
-    until(machine, lambda: "on-boot-check" in machine.text)
+    address = f"http://127.0.0.1:{environment['SKYPILOT_API_SERVER_LOCAL_PORT']}/api"
+    until(machine, lambda: httpx2.get(f"{address}/health", trust_env=False).is_success)
+    # A check of its own at the start finds no credentials; what is set before its end is lost. This answers
+    # at its end, whatever it found, and 404 before it is scheduled.
+    of_boot = f"{address}/get?request_id=skypilot-server-on-boot-check"
+    until(machine, lambda: httpx2.get(of_boot, trust_env=False, timeout=300).status_code != 404)
     until(
         machine, lambda: enable(python) and on_sky(python, lambda opened: opened.check()) == "runpod, lambda"
     )
