@@ -244,7 +244,8 @@ def _asked(need: "Need") -> str:
     if not need.wants_gpu:
         return "The job needs no GPU. These are the offers with a GPU."
     memory = f"{_span(need.memory_gb)} GB" + (" (assumed)" if "memory" in need.assumed else "")
-    hours = f"{_span(need.hours)} hours" + (" (assumed)" if "hours" in need.assumed else "")
+    span = _span(need.hours)
+    hours = f"{span} {'hour' if span == '1' else 'hours'}" + (" (assumed)" if "hours" in need.assumed else "")
     count = f"{need.gpus} GPUs with " if need.gpus > 1 else ""
     where = "as the script states" if need.hours_of_any_gpu else f"on {need.reference_gpu}"
     return f"{count}{memory}, {hours} {where}"

@@ -220,11 +220,12 @@ def _findings(
         found.append(template_finding(model.template.note))
     used = sum(each.used for each in files)
     if duplicates:
+        verb = "repeats" if duplicates == 1 else "repeat"
         found.append(
             Finding(
                 "rows_duplicated",
                 "warning" if duplicates > _MANY_DUPLICATES * used else "info",
-                f"{duplicates:,} of {used:,} examples repeat an earlier one.",
+                f"{duplicates:,} of {used:,} examples {verb} an earlier one.",
                 {"duplicates": duplicates, "examples": used},
                 next_step="Remove the repeated rows unless they should count more.",
             )
