@@ -8,7 +8,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
-from gpubloom.cli.run_view import RunView, _bar
+from gpubloom.cli.run_view import RunView, _bar, status_line
 from gpubloom.traincard import Reporter
 from tests.errors import printed
 
@@ -56,3 +56,11 @@ def test_a_narrow_terminal_shows_the_status_in_place_of_a_bar(
     Console(width=width, file=shown).print(_bar(view, width))
     assert "step 277/5,180 · epoch 0.54/10" in shown.getvalue()
     assert ("━" in shown.getvalue()) == has_bar
+
+
+def test_a_few_steps_of_large_data_are_not_epoch_0(tmp_path: Path) -> None:
+    with Reporter(tmp_path, telemetry_seconds=0, capture=False) as reporter:
+        reporter.progress(step=2, total_steps=3, epoch=0.00213, epochs=0.0032)
+    view = RunView(tmp_path)
+    view.look()
+    assert "epoch 0.002/0.003" in status_line(view)

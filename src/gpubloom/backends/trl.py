@@ -97,8 +97,8 @@ class Watch(HFTrainCardCallback):
         training.step_done(
             step,
             run.total_steps,
-            round(step / epochs, 3),
-            round(run.total_steps / epochs, 3),
+            round(step / epochs, 6),
+            round(run.total_steps / epochs, 6),
             run.sft.counts.samples,
         )
         training.speed.set_tokens(run.sft.counts.tokens)

@@ -165,7 +165,10 @@ def status_parts(view: RunView) -> list[str]:
 
 def _epoch(given: Any) -> str:
     # NaN and the infinities are texts in events.
-    return given if isinstance(given, str) else f"{round(given, 2):g}"
+    if isinstance(given, str):
+        return given
+    # A few steps of large data are a small part of an epoch, not 0.
+    return f"{given:.1g}" if 0 < given < 0.01 else f"{round(given, 2):g}"
 
 
 def numbers_line(view: RunView) -> str:

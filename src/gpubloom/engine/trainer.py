@@ -326,8 +326,8 @@ class Trainer:
         self.reporter.progress(
             ordered.step,
             self.total_steps,
-            epoch=round(ordered.step / self.loader.steps_per_epoch, 3),
-            epochs=round(self.total_steps / self.loader.steps_per_epoch, 3),
+            epoch=round(ordered.step / self.loader.steps_per_epoch, 6),
+            epochs=round(self.total_steps / self.loader.steps_per_epoch, 6),
         )
         # A step may have to wait for the disk while a checkpoint is being saved.
         grace_period = SAVE_HEARTBEAT_SECONDS if self.manager.is_saving else 60.0

@@ -1,5 +1,5 @@
 /** How times, values and states of a run are written, on the card and on the job page. */
-import { numberOf } from "./numbers";
+import { countText, numberOf } from "./numbers";
 import type { Value } from "@/card/card-data";
 
 const TIMES = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" } as const;
@@ -22,8 +22,11 @@ export const clockText = (seconds: number | null) => (seconds === null ? "" : ne
 /** A measured value; a dash where the run reported none. */
 export const valueText = (value: Value | undefined, text: (value: number) => string) => (value === null || value === undefined ? "–" : text(numberOf(value)));
 
-/** "1.87", "3": epochs are counted in parts. */
-export const epochText = (value: number) => String(Math.round(value * 100) / 100);
+/** "1.87", "3", "0.002", "1,234": a few steps of large data are a small part of an epoch, not 0. */
+export const epochText = (value: number) => {
+  if (value >= 100) return countText(Math.floor(value));
+  return String(value > 0 && value < 0.01 ? Number(value.toPrecision(1)) : Math.round(value * 100) / 100);
+};
 
 const PHASES: Record<string, string> = {
   train: "Training",

@@ -10,6 +10,7 @@ import { useNow } from "@/components/time-ago";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { BudgetBar } from "@/pages/providers/budgets-card";
 import { counted, countText, durationText, metricText, moneyRange, moneyText } from "@/text/numbers";
+import { epochText } from "@/text/run-words";
 import { MachineChain } from "./machine-chain";
 
 const DASH = "–";
@@ -40,8 +41,6 @@ export function JobStats({ job }: { job: Job }) {
 }
 
 const restarts = (count: number) => (count === 0 ? undefined : `${count} ${count === 1 ? "restart" : "restarts"}`);
-
-const epochText = (value: number) => (value >= 100 ? countText(Math.floor(value)) : String(Number(value.toFixed(2))));
 
 /** "Epoch 1.25 of 3"; of many epochs the fraction says nothing. The tile has room for one line. */
 export function epochName({ epoch, epochs }: Pick<Job["summary"], "epoch" | "epochs">): string {
