@@ -214,6 +214,7 @@ class Trainer:
         self.manager.clean()
         if self.group.leads:
             self._describe()
+        self.manager.must_have_room(self._saves_left())
         self._began = time.perf_counter()
         self.callbacks.tell("on_start", self.total_steps)
         self._apply_commands()
@@ -499,6 +500,14 @@ class Trainer:
             or (by_step is not None and self.step % by_step == 0)
             or (by_epoch > 0 and self.loader.position == 0 and self.loader.epoch % by_epoch == 0)
         )
+
+    def _saves_left(self) -> int:
+        """At most so many checkpoints are still to be saved; the last step always is."""
+        by_epoch, by_step = self.config.checkpoint.every_epochs, self.settings.save_every_steps
+        steps = self.total_steps - self.step
+        epochs = steps // self.loader.steps_per_epoch
+        often = (steps // by_step if by_step else 0) + (epochs // by_epoch if by_epoch else 0)
+        return min(steps, often + 1)
 
     @property
     def _has_examples(self) -> bool:

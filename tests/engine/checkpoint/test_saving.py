@@ -15,6 +15,7 @@ from gpubloom.engine import Trainer
 from gpubloom.engine.checkpoint import list_checkpoints
 from gpubloom.engine.checkpoint.manager import CheckpointManager
 from gpubloom.engine.shards.safetensors_file import TensorFileWriter
+from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import ControlFile
 from tests.engine.runs import Run, read_events, read_losses
@@ -136,6 +137,19 @@ def test_a_loss_that_is_no_number_does_not_cost_the_checkpoint_that_is_being_sav
     assert [event["step"] for event in run.events("checkpoint")] == [2]
 
 
+def test_a_disk_without_room_for_one_checkpoint_is_named_before_the_first_step(
+    tmp_path: Path, make_run: Callable[..., Run]
+) -> None:
+    with small_disk(tmp_path / "tiny-disk", "256k") as tiny:
+        run = make_run("tiny", max_steps=3, checkpoint={"directory": str(tiny)})
+        with raises(InputError, code="disk_full", match="A checkpoint of this run needs .* GB"):
+            run.train()
+        assert run.events("step") == []
+        assert run.events("end")[-1]["status"] == "failed"
+        subprocess.run(["mount", "-o", "remount,size=50m", str(tiny)], check=True)
+        assert run.train().status == "completed"
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """Room for one checkpoint of the small model and half of another."""
@@ -153,6 +167,8 @@ def test_a_full_disk_is_said_in_a_sentence_and_leaves_the_earlier_checkpoints_al
     ) as error:
         run.train()
     assert str(disk / "full" / "step-0") in str(error.value)
+    said = [event["line"] for event in run.events("log")]
+    assert any(f"{disk / 'full'} has room for 1 of the 3 checkpoints" in message for message in said)
     left = [path.name for path in (disk / "full").iterdir()]
     assert left == ["step-00000003"]
     assert run.events("end")[-1]["status"] == "failed"
@@ -179,6 +195,7 @@ STUCK_RUN = """
 import sys, time
 from pathlib import Path
 from gpubloom.engine.shards.safetensors_file import TensorFileWriter
+from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from tests.engine.runs import Run
 

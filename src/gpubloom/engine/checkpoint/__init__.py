@@ -17,13 +17,14 @@ from gpubloom.engine.checkpoint.format import (
     restore_random_state,
 )
 from gpubloom.engine.checkpoint.restoring import Checkpoint, read_checkpoint
-from gpubloom.engine.checkpoint.saving import Save, start_save
+from gpubloom.engine.checkpoint.saving import Save, checkpoint_bytes, start_save
 
 __all__ = [
     "Checkpoint",
     "Progress",
     "Save",
     "best_checkpoint",
+    "checkpoint_bytes",
     "checkpoint_folder",
     "checkpoint_name",
     "directory_size",

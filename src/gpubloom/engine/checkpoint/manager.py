@@ -12,6 +12,7 @@ from gpubloom.engine.checkpoint import (
     Progress,
     Save,
     best_checkpoint,
+    checkpoint_bytes,
     checkpoint_folder,
     checkpoint_name,
     directory_size,
@@ -23,6 +24,8 @@ from gpubloom.engine.checkpoint import (
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.parallel import Group
+from gpubloom.engine.shards.atomic_folder import must_have_room
+from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 
@@ -76,6 +79,22 @@ class CheckpointManager:
         if self._group.leads:
             remove_leftovers(self.folder)
 
+    def must_have_room(self, saves: int) -> None:
+        """InputError, in every process, when the disk has no room for the next checkpoint.
+
+        `saves`: how many the run will still write. When not all that it keeps fit, a warning is logged.
+        """
+        problem = None
+        if self._group.leads and saves > 0:
+            size = checkpoint_bytes(self._model_folder, self._executor)
+            try:
+                free = must_have_room(self.path_of(0), size, "A checkpoint of this run")
+                self._warn_of_little_room(saves, size, free)
+            except InputError as found:
+                problem = found
+        if (problem := self._group.agree(problem)) is not None:
+            raise problem
+
     def start(self, progress: Progress) -> None:
         """Begins to save the state of this moment; training goes on meanwhile."""
         self.finish()
@@ -126,6 +145,18 @@ class CheckpointManager:
     def _announce_saving(self) -> None:
         self._reporter.phase("save")
         self._reporter.heartbeat(expect_next_in=SAVE_HEARTBEAT_SECONDS)
+
+    def _warn_of_little_room(self, saves: int, size: int, free: int) -> None:
+        # An old checkpoint is removed when the new one is complete.
+        kept, there = self._config.checkpoint.keep_last, len(list_checkpoints(self.folder))
+        wanted = min(saves, kept + 1 - there)
+        if wanted * size > free:
+            self._reporter.log(
+                f"The disk of {self.folder} has room for {free // size} of the {wanted} checkpoints that "
+                f"this run needs there at once ({size / 1e9:,.3f} GB each, checkpoint.keep_last: {kept}): "
+                "free some space, or keep fewer.",
+                level="warning",
+            )
 
     def _tell_of(self, save: Save) -> None:
         best = best_checkpoint(self.folder)

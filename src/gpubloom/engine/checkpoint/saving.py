@@ -22,7 +22,7 @@ from gpubloom.engine.executors.blocks.snapshot import Snapshot
 from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sync_files
-from gpubloom.engine.shards.shard_files import SHARD_BYTES, moment_stretches, shard, write_shards
+from gpubloom.engine.shards.shard_files import SHARD_BYTES, Sharding, moment_stretches, shard, write_shards
 
 if TYPE_CHECKING:
     from gpubloom.engine.executors.sharded import ShardedExecutor
@@ -69,6 +69,11 @@ class Save:
                 self._snapshot.abandon()
 
 
+def checkpoint_bytes(model_folder: ModelFolder, executor: Executor) -> int:
+    """The disk space of a checkpoint's weights and moments; its other files are small."""
+    return sum(each.total_bytes for each in _shardings(model_folder, executor, SHARD_BYTES))
+
+
 def start_save(
     folder: Path,
     model_folder: ModelFolder,
@@ -94,10 +99,7 @@ def start_save(
         write_part = sharded_save(folder, model_folder, sharded, progress, host_budget_gb=host_budget_gb)
         return Save(path, progress, write_part)
     random = safetensors.torch.save(random_state())
-    moments = shard(
-        moment_stretches(model_folder.model.blocks, executor.optimizer_name), OPTIMIZER_STEM, shard_bytes
-    )
-    shardings = [model_folder.sharding(shard_bytes), moments]
+    shardings = _shardings(model_folder, executor, shard_bytes)
     if buffer_bytes is None:
         buffer_bytes = min(free_host_bytes(host_budget_gb) // 2, sum(each.total_bytes for each in shardings))
     snapshot = cast(KeepsBlocks, executor).snapshot(buffer_bytes)
@@ -113,6 +115,11 @@ def start_save(
             sync_files(temporary, checksums)
 
     return Save(path, progress, write, snapshot)
+
+
+def _shardings(model_folder: ModelFolder, executor: Executor, shard_bytes: int) -> list[Sharding]:
+    moments = moment_stretches(model_folder.model.blocks, executor.optimizer_name)
+    return [model_folder.sharding(shard_bytes), shard(moments, OPTIMIZER_STEM, shard_bytes)]
 
 
 def _json(value: object) -> str:

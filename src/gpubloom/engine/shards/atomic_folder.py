@@ -38,8 +38,8 @@ def complete_or_absent(final: Path) -> Iterator[Path]:
         raise
 
 
-def must_have_room(target: Path, needed: int, what: str) -> None:
-    """InputError when the disk of a new folder has no room for so many bytes."""
+def must_have_room(target: Path, needed: int, what: str) -> int:
+    """The free bytes of a new folder's disk; InputError when they are too few."""
     # The folders above a new one may be new as well.
     existing = next(folder for folder in target.absolute().parents if folder.is_dir())
     free = shutil.disk_usage(existing).free
@@ -49,6 +49,7 @@ def must_have_room(target: Path, needed: int, what: str) -> None:
             f"{what} needs {needed / 1e9:,.3f} GB of disk space, but only {free / 1e9:,.3f} GB are free in "
             f"{existing}: free some space there, or choose a folder on another disk.",
         )
+    return free
 
 
 def sync_files(folder: Path, already: Mapping[str, str]) -> dict[str, str]:
