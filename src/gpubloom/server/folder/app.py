@@ -25,9 +25,10 @@ from gpubloom.server.clock import now
 from gpubloom.server.folder import run_page
 from gpubloom.server.folder.runs import FolderRuns
 from gpubloom.server.folder.views import FolderViews
+from gpubloom.server.jobs.metric_schemas import Curves
 from gpubloom.server.jobs.run_answers import JobImprovement, JobSamples, WhatRan, samples_of, what_ran_of
 from gpubloom.server.jobs.run_watch import log_matches, log_page
-from gpubloom.server.jobs.schemas import Checkpoints, Curves, JobOut, LogMatches, LogPage
+from gpubloom.server.jobs.schemas import Checkpoints, JobOut, LogMatches, LogPage
 from gpubloom.server.jobs.stream_frames import TICK, EventStream, reset_event
 from gpubloom.server.problems import Conflict, NotSignedIn, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.runs.asked import AskedList, AskedOverlay, ComparedIds

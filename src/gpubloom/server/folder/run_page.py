@@ -12,18 +12,11 @@ from pydantic import ValidationError
 from gpubloom.plan import TrainConfig
 from gpubloom.runs.table import Run
 from gpubloom.server.jobs.curves import Clock, Curve, LastPoint, NonFinite, Sample, thin
+from gpubloom.server.jobs.metric_schemas import ClockOut, CurveOut, Curves
 from gpubloom.server.jobs.reported_state import reported_state
 from gpubloom.server.jobs.run_answers import JobImprovement
 from gpubloom.server.jobs.run_watch import look_at
-from gpubloom.server.jobs.schemas import (
-    CheckpointOut,
-    Checkpoints,
-    ClockOut,
-    CurveOut,
-    Curves,
-    JobOut,
-    LiveSettings,
-)
+from gpubloom.server.jobs.schemas import CheckpointOut, Checkpoints, JobOut, LiveSettings
 from gpubloom.server.jobs.summary import (
     CheckpointDetails,
     RunWarning,

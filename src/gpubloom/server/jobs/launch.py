@@ -49,7 +49,7 @@ from gpubloom.plan.speedups import with_speedup
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.inputs import NO_INPUTS, Inputs
-from gpubloom.server.jobs.schemas import FailoverPreference, OfferTaken
+from gpubloom.server.jobs.new_job_schemas import FailoverPreference, OfferTaken
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.data_paths import (

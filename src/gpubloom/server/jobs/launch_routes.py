@@ -35,19 +35,10 @@ from gpubloom.server.jobs.launch import (
     read_config,
     with_estimate,
 )
+from gpubloom.server.jobs.new_job_schemas import Finder, MachinePlan, NewJob, PlanAnswer, PlanRequest
 from gpubloom.server.jobs.preflight import counted_data
 from gpubloom.server.jobs.present import job_out
-from gpubloom.server.jobs.schemas import (
-    Finder,
-    Machine,
-    MachinePlan,
-    Machines,
-    NewJob,
-    PlanAnswer,
-    PlanRequest,
-    QueuedJob,
-    Script,
-)
+from gpubloom.server.jobs.schemas import Machine, Machines, QueuedJob, Script
 from gpubloom.server.jobs.tasks import BackendOut, Backends
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.service import create_project, get_project

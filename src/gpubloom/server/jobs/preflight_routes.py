@@ -8,8 +8,8 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.datasets.schemas import PreflightOut
 from gpubloom.server.db.database import CurrentDatabase
 from gpubloom.server.jobs.launch_routes import configure, project_defaults
+from gpubloom.server.jobs.new_job_schemas import PlanRequest
 from gpubloom.server.jobs.preflight import run_preflight
-from gpubloom.server.jobs.schemas import PlanRequest
 from gpubloom.server.storage.service import Readers
 
 router = APIRouter(tags=["jobs"])

@@ -13,10 +13,11 @@ from gpubloom.scripts.task import ScriptTask, script_task
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.files import has_files, has_model
 from gpubloom.server.jobs.listing import queue_position
-from gpubloom.server.jobs.schemas import Branch, CamelJob, JobOffer, JobOut, LiveSettings, MixedDatasetOut
+from gpubloom.server.jobs.schemas import Branch, JobOffer, JobOut, LiveSettings, MixedDatasetOut
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS
 from gpubloom.server.jobs.summary import read_run_report, read_summary
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.jobs.training_job_schemas import CamelJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings

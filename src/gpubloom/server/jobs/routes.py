@@ -17,14 +17,12 @@ from gpubloom.server.db.pages import PageQuery
 from gpubloom.server.jobs import listing, service
 from gpubloom.server.jobs.files import read_text, remove_run, run_directory
 from gpubloom.server.jobs.listing import JobFilter
+from gpubloom.server.jobs.metric_schemas import ClockOut, CurveOut, Curves
 from gpubloom.server.jobs.metrics import read_clock, read_curves
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import (
     CheckpointOut,
     Checkpoints,
-    ClockOut,
-    CurveOut,
-    Curves,
     Extension,
     JobOut,
     Jobs,

@@ -22,9 +22,10 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.audit import Actor, record, record_apart
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.jobs import service
+from gpubloom.server.jobs.metric_schemas import ClockOut, CurveOut, Curves
 from gpubloom.server.jobs.metrics import read_clock, read_curves
 from gpubloom.server.jobs.present import job_out
-from gpubloom.server.jobs.schemas import ClockOut, CurveOut, Curves, JobOut, NewShare, ShareOut, Shares
+from gpubloom.server.jobs.schemas import JobOut, NewShare, ShareOut, Shares
 from gpubloom.server.jobs.summary import Processes
 from gpubloom.server.jobs.tables import JobShare, TrainingJob
 from gpubloom.server.problems import Conflict, NotFound, TooManyRequests

@@ -20,7 +20,11 @@ from gpubloom.server.jobs import launch_routes, service
 from gpubloom.server.jobs.launch import CurrentOfferService
 from gpubloom.server.jobs.metrics import read_rows
 from gpubloom.server.jobs.present import training_of
-from gpubloom.server.jobs.schemas import (
+from gpubloom.server.jobs.stream_frames import EventStream
+from gpubloom.server.jobs.stream_routes import stream_job
+from gpubloom.server.jobs.summary import read_summary
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.jobs.training_job_schemas import (
     CamelJob,
     CamelJobs,
     CamelNewJob,
@@ -28,10 +32,6 @@ from gpubloom.server.jobs.schemas import (
     MetricRow,
     MetricRows,
 )
-from gpubloom.server.jobs.stream_frames import EventStream
-from gpubloom.server.jobs.stream_routes import stream_job
-from gpubloom.server.jobs.summary import read_summary
-from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.problems import Gone
 
 router = APIRouter(prefix="/training-jobs", tags=["training jobs"])

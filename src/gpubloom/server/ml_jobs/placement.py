@@ -17,7 +17,7 @@ from gpubloom.scripts import Detected, Requirements
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.launch import TakesOffers
-from gpubloom.server.jobs.schemas import OfferTaken
+from gpubloom.server.jobs.new_job_schemas import OfferTaken
 from gpubloom.server.ml_jobs.schemas import NewMlJob, Overrides
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.provider_credits import remaining_credits

@@ -21,7 +21,7 @@ from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.launch import CurrentOfferService, limits_for, live_machines
 from gpubloom.server.jobs.logs import read_output
-from gpubloom.server.jobs.schemas import OfferTaken
+from gpubloom.server.jobs.new_job_schemas import OfferTaken
 from gpubloom.server.jobs.service import get_job
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import TrainingJob

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import AliasChoices, Field, model_validator
 
-from gpubloom.server.jobs.schemas import Failover, FailoverPreference, OfferTaken, SecretNames
+from gpubloom.server.jobs.new_job_schemas import Failover, FailoverPreference, OfferTaken, SecretNames
 from gpubloom.server.jobs.states import Status
 from gpubloom.server.offers import Preferences
 from gpubloom.server.rentals.schemas import CapabilityOut, LimitsOut

@@ -17,8 +17,9 @@ from gpubloom.server.jobs.launch import (
     set_default_limits,
     with_estimate,
 )
+from gpubloom.server.jobs.new_job_schemas import Dollars, FailoverPreference, Hours, OfferTaken
 from gpubloom.server.jobs.present import job_out
-from gpubloom.server.jobs.schemas import Dollars, FailoverPreference, Hours, JobOut, OfferTaken
+from gpubloom.server.jobs.schemas import JobOut
 from gpubloom.server.jobs.service import get_job, lock_own_job, queue_again, record_change
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, after, name_of
 from gpubloom.server.jobs.tables import TrainingJob

@@ -11,7 +11,7 @@ from gpubloom.offers import in_force
 from gpubloom.providers import registry
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
-from gpubloom.server.jobs.schemas import FailoverPreference, OfferTaken
+from gpubloom.server.jobs.new_job_schemas import FailoverPreference, OfferTaken
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.credentials import find_sealed
 from gpubloom.server.rentals.price_book import PriceBook, find_offer

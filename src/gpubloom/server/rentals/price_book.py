@@ -20,7 +20,7 @@ from gpubloom.providers import registry
 from gpubloom.providers.cloud import CloudProvider
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database, ReadSession
-from gpubloom.server.jobs.schemas import OfferTaken
+from gpubloom.server.jobs.new_job_schemas import OfferTaken
 from gpubloom.server.rentals.tables import LivePrices
 
 log = structlog.get_logger("bloom")
