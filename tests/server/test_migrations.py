@@ -14,14 +14,22 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, MetaData, create_engine, inspect, make_url, select, update
 from sqlalchemy.pool import NullPool
 
+from gpubloom.errors import InputError
 from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all tables
 from gpubloom.server.audit.chain import Head, sign, verify
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
-from gpubloom.server.db.migrate import current_revision, downgrade, newest_revision, upgrade
+from gpubloom.server.db.migrate import (
+    DatabaseNewer,
+    current_revision,
+    downgrade,
+    newest_revision,
+    upgrade,
+)
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent, Machine, MetricPoint, MetricSeries, TrainingJob
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.security.secrets import Vault
+from tests.errors import raises
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job, add_training
 
@@ -322,3 +330,41 @@ def test_servers_that_start_at_once_migrate_once_and_all_succeed(empty_database:
     assert [process.returncode for process in starting] == [0, 0, 0], outcomes
     assert sorted(out.strip() for out, _ in outcomes) == ["False", "False", "True"]
     assert current_revision(empty_database) == newest_revision()
+
+
+@pytest.mark.parametrize("statement", [20, 150])
+def test_a_killed_migration_leaves_the_database_as_it_was(empty_database: str, statement: int) -> None:
+    program = """
+import os, sys
+from sqlalchemy import Engine, event
+from gpubloom.server.db.migrate import upgrade
+
+left = int(sys.argv[2])
+
+@event.listens_for(Engine, "before_cursor_execute")
+def count(*_: object) -> None:
+    global left
+    left -= 1
+    if left == 0:
+        os._exit(9)
+
+upgrade(sys.argv[1])
+"""
+    command = [sys.executable, "-c", program, empty_database, str(statement)]
+    assert subprocess.run(command, check=False, timeout=120).returncode == 9
+    assert current_revision(empty_database) is None
+    assert upgrade(empty_database) is True
+
+
+def test_a_database_of_a_later_version_is_refused_in_a_sentence(empty_database: str) -> None:
+    upgrade(empty_database)
+    with _engine(empty_database).begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with raises(DatabaseNewer, code="database_newer", match="schema revision 9999.*Install the version"):
+        upgrade(empty_database)
+    assert current_revision(empty_database) == "9999"
+
+
+def test_a_revision_that_does_not_exist_is_refused(empty_database: str) -> None:
+    with raises(InputError, code="unknown_revision", match="from 0001 to"):
+        upgrade(empty_database, "twelve")

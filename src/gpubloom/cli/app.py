@@ -190,7 +190,13 @@ app.add_typer(providers.app, name="providers", rich_help_panel=_SERVER)
 providers.app.command("offers")(offers.offers)
 providers.app.add_typer(storage.app, name="storage")
 
-server_commands = _group("server", "Run and maintain your own GPU Bloom server.", _SERVER)
+server_commands = typer.Typer(cls=database.DatabaseCommands, no_args_is_help=True)
+app.add_typer(
+    server_commands,
+    name="server",
+    help="Run and maintain your own GPU Bloom server.",
+    rich_help_panel=_SERVER,
+)
 server_commands.command("start")(server.start)
 server_commands.command("worker")(server.worker)
 server_commands.command("rotate-key")(server.rotate_key)

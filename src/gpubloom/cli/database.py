@@ -1,12 +1,15 @@
 """`bloom server database`: the schema of the database, and which installation it belongs to."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
-from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.errors import CodedError
 
 if TYPE_CHECKING:
     from gpubloom.server.db.database import Database
@@ -14,7 +17,44 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+# Not wrong input, or an error that may go away: `bloom up` tries again.
+_UNAVAILABLE = 69
+
 app = typer.Typer(no_args_is_help=True, help="Upgrade the database schema; confirm a move or a copy.")
+
+
+class DatabaseCommands(TyperGroup):
+    """Commands that say in a sentence why they cannot use the database."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CodedError as problem:
+            refuse(problem)
+        except Exception as problem:
+            if not _is_unavailable(problem):
+                raise
+            fail_unavailable(problem)
+
+
+def _is_unavailable(problem: Exception) -> bool:
+    if "sqlalchemy" not in sys.modules:
+        return False
+    from sqlalchemy.exc import DatabaseError, InterfaceError, OperationalError
+
+    # Their subclasses are faults of the program.
+    return type(problem) in {DatabaseError, InterfaceError, OperationalError}
+
+
+def fail_unavailable(problem: Exception) -> NoReturn:
+    """End the command because the database cannot be used."""
+    # The first line has the reason; it contains no address and so no password.
+    reason = str(getattr(problem, "orig", None) or problem).strip().partition("\n")[0]
+    fail(
+        "database_unavailable",
+        f"Cannot connect to the database: {reason}. Check BLOOM_DATABASE_URL.",
+        status=_UNAVAILABLE,
+    )
 
 
 def settings_or_fail() -> "Settings":

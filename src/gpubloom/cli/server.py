@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpubloom.cli.database import fail_unavailable
 from gpubloom.cli.output import WRONG_INPUT, fail, refuse
 
 if TYPE_CHECKING:
     from gpubloom.server.settings import Settings
 
-# Not wrong input, or an error that may go away: `bloom up` tries again.
-_UNAVAILABLE = 69
 _Port = Annotated[int | None, typer.Option(help="Port to listen on. [env BLOOM_PORT, PORT] [default: 8000]")]
 _Host = Annotated[
     str | None, typer.Option(help="Address to listen on. [env BLOOM_HOST] [default: 127.0.0.1]")
@@ -146,7 +145,7 @@ def ready_settings(**flags: Any) -> "Settings":
     """Valid settings, with a home folder and a migrated database."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    from gpubloom.server.db.migrate import current_revision, upgrade
+    from gpubloom.server.db.migrate import DatabaseNewer, current_revision, upgrade
     from gpubloom.server.logs import configure_logs
     from gpubloom.server.rentals.installation import InstallationMoved
 
@@ -156,16 +155,10 @@ def ready_settings(**flags: Any) -> "Settings":
         before = current_revision(settings.database)
         upgrade(settings.database)
         asyncio.run(_settle(settings, before))
-    except InstallationMoved as found:
+    except (DatabaseNewer, InstallationMoved) as found:
         refuse(found)
     except (SQLAlchemyError, OSError) as error:
-        # The first line has the reason; it contains no address and so no password.
-        reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-        fail(
-            "database_unavailable",
-            f"Cannot connect to the database: {reason}. Check BLOOM_DATABASE_URL.",
-            status=_UNAVAILABLE,
-        )
+        fail_unavailable(error)
     return settings
 
 

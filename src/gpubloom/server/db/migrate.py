@@ -14,11 +14,27 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.pool import NullPool
 
+from gpubloom.errors import CodedError, InputError
+
 # Any number will do, as long as every version of this program uses the same one.
 ADVISORY_LOCK = 4_170_301_102
+
+
+class DatabaseNewer(CodedError, RuntimeError):
+    """The database has a schema that a later version of this program made."""
+
+    code = "database_newer"
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(
+            f"The database has the schema revision {revision}, which this version of GPU Bloom does not know "
+            f"(its newest is {newest_revision()}). Install the version that used the database last, or "
+            "restore a backup from before it."
+        )
 
 
 def _alembic() -> Config:
@@ -78,6 +94,11 @@ def current_revision(address: str) -> str | None:
 
 
 @cache
+def _revisions() -> frozenset[str]:
+    return frozenset(script.revision for script in ScriptDirectory.from_config(_alembic()).walk_revisions())
+
+
+@cache
 def newest_revision() -> str:
     """The revision this program was written for."""
     head = ScriptDirectory.from_config(_alembic()).get_current_head()
@@ -103,9 +124,18 @@ def _migrate(address: str, revision: str, *, down: bool) -> bool:
     with _engine(url).connect() as connection, _locked(url, connection):
         before = MigrationContext.configure(connection).get_current_revision()
         connection.rollback()
+        if before is not None and before not in _revisions():
+            raise DatabaseNewer(before)
         config = _alembic()
         config.attributes["connection"] = connection
-        (command.downgrade if down else command.upgrade)(config, revision)
+        try:
+            (command.downgrade if down else command.upgrade)(config, revision)
+        except CommandError as problem:
+            raise InputError(
+                "unknown_revision",
+                f"The database cannot go to the schema revision {revision}: {problem}. Use head, base or a "
+                f"number from 0001 to {newest_revision()}.",
+            ) from problem
         after = MigrationContext.configure(connection).get_current_revision()
         connection.rollback()
     return before != after
