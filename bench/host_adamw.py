@@ -2,7 +2,9 @@
 
     python bench/host_adamw.py [--elements 100000000] [--threads 14]
 
-Both take turns in this one process on the same arrays. One JSON line for each kind of gradient and copy.
+Both take turns in this one process on the same arrays. One JSON line for each kind of gradient and copy; then
+one for each kind of moments beside masters of two halves, which streamed layers have. torch has no peer there:
+the kernel takes turns with itself on FP32 masters (bf16 gradient and copy).
 """
 
 import argparse
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.host_memory import host_buffer
+from gpubloom.engine.optimizer.encoding import BLOCK, Encoding, Flat
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 
 KINDS = ((torch.bfloat16, torch.bfloat16), (torch.float16, torch.float16), (torch.float32, None))
@@ -91,6 +94,42 @@ def measure(
     print(json.dumps(line), flush=True)
 
 
+def measure_split(elements: int, threads: int, repeats: int, moments: Encoding) -> None:
+    ours = HostAdamW(threads)
+    gradient, copy = touched(elements, torch.bfloat16, 1e-3), touched(elements, torch.bfloat16, 0.02)
+    fp32 = [touched(elements, torch.float32, spread) for spread in (0.02, 1e-4, 0.0)]
+    master = Flat("split", (copy.clone(), touched(elements, torch.bfloat16, 0.0).view(torch.int16)))
+    first, second = (
+        Flat(
+            moments,
+            tuple(torch.zeros(length, dtype=dtype) for length, dtype in Flat.lengths(moments, elements)),
+            roots=roots,
+        )
+        for roots in (False, True)
+    )
+    step = AdamWStep(LR, BETA1, BETA2, EPS, DECAY, updates=100)
+
+    def split() -> None:
+        ours.update_packed(master, first, second, gradient, None, step, 0.5, 0)
+
+    def whole() -> None:
+        ours.update(fp32[0], fp32[1], fp32[2], gradient, copy, step, 0.5)
+
+    split(), whole()
+    times = [(seconds(split), seconds(whole)) for _ in range(repeats)]
+    split_s, whole_s = (statistics.median(column) for column in zip(*times, strict=True))
+    state = sum(tensor.nbytes for flat in (master, first, second) for tensor in flat.tensors)
+    line = {
+        "master": "two halves",
+        "moments": moments,
+        "elements": elements,
+        "seconds_per_billion": round(split_s / elements * 1e9, 3),
+        "gigabytes_per_second": round((2 * state + gradient.nbytes) / split_s / 1e9, 1),
+        "times_fp32_masters": round(split_s / whole_s, 2),
+    }
+    print(json.dumps(line), flush=True)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     arguments.add_argument("--elements", type=int, default=100_000_000)
@@ -100,6 +139,10 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     for gradient_dtype, copy_dtype in KINDS:
         measure(given.elements, given.threads, given.repeats, gradient_dtype, copy_dtype)
+    moments: tuple[Encoding, ...] = ("fp32", "bf16", "8bit")
+    for each in moments:
+        # Arrays of 8 bits hold whole blocks.
+        measure_split(given.elements // BLOCK * BLOCK, given.threads, given.repeats, each)
 
 
 if __name__ == "__main__":
