@@ -15,14 +15,17 @@ from gpubloom.engine.data import Batch
 from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.executors.blocks import BlockExecutor, background_compile
 from gpubloom.engine.model import Model
-from gpubloom.plan import TrainConfig, costs
-from tests.engine.runs import Run
+from gpubloom.plan import TrainConfig, costs, detect_hardware, plan
+from gpubloom.plan.placement import resident
+from gpubloom.plan.planner import predict
+from tests.engine.runs import Run, read_events, read_losses
+from tests.tiny_models import make_tiny_model
 
 MakeConfig = Callable[..., TrainConfig]
 VOCABULARY = 257
 LEARNING_RATE = 1e-3
 REASON = "no C++ compiler is installed"
-_READS = "import sys, pathlib, time; sys.stdin.buffer.read()"
+_READS = "import sys, pathlib, time; sys.stdin.buffer.read(); print(1.0)"
 
 
 @contextmanager
@@ -175,3 +178,56 @@ def test_compiled_layers_take_over_in_the_middle_of_a_run_and_change_no_more_tha
         # Each update carries the rounding of those before it on: 6e-5 was seen after many uncompiled steps.
         for more in range(number + 1, number + 20):
             assert step(more) == pytest.approx(plain(more), rel=2e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.long
+def test_a_pretrained_model_with_adapters_goes_over_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other process opens the model by the config: modules of transformers cannot be sent to it."""
+    monkeypatch.setattr(costs, "CPU_COMPILE_SECONDS", 0.001)
+    model = make_tiny_model(tmp_path / "model", family="qwen2")
+    pair = {"prompt": "What colour is the sky?", "completion": "Blue, as a rule."}
+    (tmp_path / "data.jsonl").write_text((json.dumps(pair) + "\n") * 32, encoding="utf-8")
+    fields = {
+        "device": "cpu",
+        "method": "lora",
+        "lora": {"dropout": 0.1},
+        "batch_size": 4,
+        "max_steps": 6,
+        "model": {"path": str(model), "context_length": 64},
+        "data": {"kind": "examples", "train_path": str(tmp_path / "data.jsonl"), "eval_fraction": 0},
+    }
+    losses = {}
+    for compiled in ("on", "off"):
+        run = Run(tmp_path / compiled, TrainConfig.model_validate(fields | {"compile": compiled}))
+        run.train()
+        losses[compiled] = read_losses(run.folder)
+    log = "\n".join(str(event) for event in read_events(tmp_path / "on", "log"))
+    assert "the layers are compiled from update 2 on, as planned" in log
+    assert losses["on"] == pytest.approx(losses["off"], rel=1e-4)
+
+
+def test_a_deterministic_run_keeps_its_placement_on_a_machine_that_measures_other_speeds(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = make_config(deterministic=True)
+    model = Model.open(config, vocab_size=VOCABULARY)
+    machine = detect_hardware()
+    first, other = (
+        plan(config, machine, shape=model.shape),
+        predict(
+            config,
+            machine,
+            resident(len(model.shape.layers), tied=model.blocks.tied, keep=False),
+            shape=model.shape,
+        ),
+    )
+    assert first.placement != other.placement
+    keep = device_placement._kept_placement
+    assert keep(config, machine, model, other, None) == other
+    assert keep(config, machine, model, other, tmp_path) == other
+    assert keep(config, machine, model, first, tmp_path).placement == other.placement
+    plain = config.model_copy(update={"deterministic": False})
+    assert keep(plain, machine, model, first, tmp_path) == first

@@ -56,6 +56,24 @@ def use_compile_cache(device: torch.device) -> Path | None:
     return folder
 
 
+def programs_are_kept(job: str) -> bool:
+    """Whether a run has compiled these programs into the folder of this process. `job` names them."""
+    return (mark := _mark_of(job)) is not None and mark.is_file()
+
+
+def note_kept_programs(job: str) -> None:
+    """Called when they are compiled."""
+    if (mark := _mark_of(job)) is not None:
+        # What is not noted is compiled in another process again, where torch finds it at once.
+        with contextlib.suppress(OSError):
+            mark.touch()
+
+
+def _mark_of(job: str) -> Path | None:
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    return None if folder is None else Path(folder) / f"made-{hashlib.sha256(job.encode()).hexdigest()[:32]}"
+
+
 def _key(device: torch.device) -> str:
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
     parts = [torch.__version__, platform.python_version(), _triton_version(), device.type, gpu]

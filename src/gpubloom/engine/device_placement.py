@@ -8,17 +8,19 @@ import importlib.util
 import json
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
+from pydantic import ValidationError
 
 from gpubloom.engine.calibrate import calibrated
-from gpubloom.engine.compile_cache import use_compile_cache
+from gpubloom.engine.compile_cache import note_kept_programs, programs_are_kept, use_compile_cache
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
+from gpubloom.engine.executors.blocks.background_compile import BackgroundCompile, CompilerSetup
 from gpubloom.engine.hardware import Compute, choose_compute, use_deterministic_kernels, uses_gpu, visible
 from gpubloom.engine.host_memory import PinningRefused, resident_bytes
 from gpubloom.engine.model import Model
@@ -36,14 +38,12 @@ from gpubloom.plan import (
     plan,
     share_of,
 )
-from gpubloom.plan.planner import compiled_from_step
+from gpubloom.plan.compiling import CompileChoice, compiled_from_step
+from gpubloom.plan.placement import BlockPlacement
+from gpubloom.plan.planner import predict
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
 
-if TYPE_CHECKING:
-    from gpubloom.engine.executors.sharded import ShardedExecutor
-
 _COMPILE_PROCESSES = 4
-_WORTH_COMPILING_SECONDS = 45.0
 _METHODS = {"lora": "LoRA adapters", "qlora": "LoRA adapters on 4-bit weights (NF4)"}
 
 
@@ -54,11 +54,17 @@ class OnDevices:
     executor: Executor
     compute: Compute
     plan: Plan
-    compiled: bool
+    # 0: none is compiled.
+    first_compiled_step: int
     method: str
     peak_flops: float | None
     flops_per_token: float
     notes: tuple[str, ...]
+
+    @property
+    def compiled(self) -> bool:
+        """Whether every step is compiled."""
+        return self.first_compiled_step == 1
 
     def metrics(self, tokens_per_second: float) -> dict[str, float]:
         """How well the device is used, and memory beside what was planned; nothing on a CPU."""
@@ -101,8 +107,9 @@ class OnDevices:
         found.append("chunked loss")
         if self.plan.executor == "sharded":
             found.append("weights, gradients and optimizer state sharded across processes")
-        if self.compiled:
-            found.append("compiled layers")
+        if self.first_compiled_step:
+            later = "" if self.compiled else f" from step {self.first_compiled_step} on"
+            found.append(f"compiled layers{later}")
         if self.plan.placement is not None and self.plan.placement.cuda_graph:
             found.append("steps recorded as a CUDA graph")
         layers = () if self.plan.placement is None else self.plan.placement.layers
@@ -150,42 +157,26 @@ def move_to_devices(
         _prepare_gpu(config, compute.device)
         hardware = calibrated(hardware, compute.device, threads=threads)
     can_compile, notes = _compiles(config, compute)
-    # Compiling for a CPU takes as long as many steps, which need not wait for it.
-    in_background = can_compile and compute.device.type == "cpu" and config.method != "qlora"
-    planned_config = config
-    if not can_compile or in_background:
-        # Layers that are not compiled keep more activations: the plan must know.
-        config = config.model_copy(update={"compile": "off"})
     hardware = share_of(hardware, group.local_size)
-    found = plan(config, hardware, shape=model.shape)
-    if group.agree(found.executor) != found.executor:
-        # Devices may differ, but all must either have the whole model or a part of it.
-        config = config.model_copy(update={"executor": "sharded" if found.executor == "block" else "block"})
-        found = plan(config, hardware, shape=model.shape)
-    if config.compile == "auto" and steps is not None:
-        config, found = _without_compiling_if_short(config, hardware, model, found, steps)
+    if compute.device.type == "cuda":
+        chosen = _planned_on_gpu(config, hardware, model, steps, group, run_dir, can_compile=can_compile)
+    else:
+        chosen = _planned_on_cpu(config, hardware, model, group, run_dir, can_compile=can_compile)
+    config, found, first_compiled = chosen
     assert found.placement is not None
-    # A sharded model's steps do wait.
-    waits = in_background and found.executor == "sharded"
-    compiled = can_compile and (waits or config.compile != "off")
-    compiled_from = None
-    if in_background and not waits:
-        chosen = compiled_from_step(planned_config, found.step_seconds, on_gpu=False)
-        compiled_from = group.agree(_kept_step(run_dir, found, chosen) if group.leads else None)
     options = ExecutorOptions(
         accumulation=config.accumulation,
-        compiled=compiled,
-        compiled_from=compiled_from,
+        compiled=first_compiled == 1,
         quantized=config.method == "qlora",
         threads=threads,
         group=group,
         say=say,
     )
     return OnDevices(
-        executor=_load(config, model, found, compute, options),
+        executor=_load(config, model, found, compute, options, first_compiled),
         compute=compute,
         plan=found,
-        compiled=compiled,
+        first_compiled_step=first_compiled,
         method=config.method,
         peak_flops=_peak_flops(hardware, compute),
         # Forward and backward; frozen weights need no gradient of their own.
@@ -194,18 +185,140 @@ def move_to_devices(
     )
 
 
+def _planned_on_cpu(
+    config: TrainConfig,
+    hardware: Hardware,
+    model: Model,
+    group: Group,
+    run_dir: Path | None,
+    *,
+    can_compile: bool,
+) -> tuple[TrainConfig, Plan, int]:
+    """The config to train by, its plan, and the first compiled step (0: none).
+
+    Compiling for a CPU takes as long as many steps, which need not wait for it.
+    """
+    in_background = can_compile and config.method != "qlora"
+    planned_config = config
+    if in_background or not can_compile:
+        # Layers that are not compiled keep more activations: the plan must know.
+        config = config.model_copy(update={"compile": "off"})
+    config, found = _agreed_plan(config, hardware, model, group)
+    if found.executor == "sharded":
+        # Its steps do wait.
+        return config, found, int(can_compile)
+    if not in_background:
+        return config, found, int(can_compile)
+    chosen = compiled_from_step(planned_config, found.step_seconds, on_gpu=False)
+    kept = group.agree(_kept_step(run_dir, found, chosen) if group.leads else None)
+    return config, found, kept or 0
+
+
+def _planned_on_gpu(
+    config: TrainConfig,
+    hardware: Hardware,
+    model: Model,
+    steps: int | None,
+    group: Group,
+    run_dir: Path | None,
+    *,
+    can_compile: bool,
+) -> tuple[TrainConfig, Plan, int]:
+    """The same on a GPU: compiled before the first step, beside the first steps, or never."""
+    eager = config.model_copy(update={"compile": "off"})
+    config, found = _agreed_plan(config if can_compile else eager, hardware, model, group)
+    eager = eager.model_copy(update={"executor": found.executor})
+    if not can_compile or steps is None:
+        found = _kept_placement(config, hardware, model, found, run_dir)
+        return config, found, int(can_compile)
+    try:
+        without: Plan | None = plan(eager, hardware, shape=model.shape)
+    except DoesNotFit:
+        without = None
+    choice = CompileChoice(
+        steps=steps,
+        compiled_seconds=found.step_seconds,
+        eager_seconds=None if without is None else without.step_seconds,
+        can_go_over=without is not None
+        and found.executor == "block"
+        and config.method != "qlora"
+        and _blocks(without) == _blocks(found),
+        is_kept=programs_are_kept(_programs(config, model, found)),
+        must_compile=config.compile == "on",
+    )
+    chosen = choice.first_step()
+    first = group.agree(_kept_step(run_dir, found, chosen) if group.leads else None) or 0
+    if without is not None and (first == 0 or (first > 1 and choice.can_go_over)):
+        config, found = eager, without
+    elif first != 1:
+        # Chosen on another machine; here the run must be compiled from its first step on.
+        first = 1
+    return config, _kept_placement(config, hardware, model, found, run_dir), first
+
+
+def _agreed_plan(
+    config: TrainConfig, hardware: Hardware, model: Model, group: Group
+) -> tuple[TrainConfig, Plan]:
+    """Devices may differ, but all processes must either have the whole model or a part of it."""
+    found = plan(config, hardware, shape=model.shape)
+    if group.agree(found.executor) != found.executor:
+        config = config.model_copy(update={"executor": "sharded" if found.executor == "block" else "block"})
+        found = plan(config, hardware, shape=model.shape)
+    return config, found
+
+
+def _blocks(found: Plan) -> list[BlockPlacement]:
+    assert found.placement is not None
+    return list(found.placement.blocks())
+
+
+def _programs(config: TrainConfig, model: Model, found: Plan) -> str:
+    """What the compiled programs of a run depend on, as far as it is known before the first step."""
+    fields = {"batch_size", "method", "lora", "precision", "optimizer", "deterministic"}
+    asked = config.model_dump_json(include=fields)
+    blocks = [block.model_dump() for block in _blocks(found)]
+    return json.dumps([asked, config.context_length, config.data.kind, repr(model.shape), blocks])
+
+
 def _kept_step(run_dir: Path | None, found: Plan, chosen: int | None) -> int | None:
     """The step of plan.json; one that was chosen here is written there, for the attempts after this one."""
     if run_dir is None:
         return chosen
-    file = run_dir / "plan.json"
-    stored = read_json_object(file)
-    if stored is None:
-        stored = found.model_dump(mode="json")
-    elif isinstance(kept := stored.get("compiled_from_step"), int) and kept > 0:
+    stored = read_json_object(run_dir / "plan.json") or {}
+    if isinstance(kept := stored.get("compiled_from_step"), int):
         return kept
-    replace_file(file, json.dumps({**stored, "compiled_from_step": chosen}, indent=2) + "\n")
+    replace_file(
+        run_dir / "plan.json",
+        json.dumps({**(stored or found.model_dump(mode="json")), "compiled_from_step": chosen}, indent=2)
+        + "\n",
+    )
     return chosen
+
+
+def _kept_placement(
+    config: TrainConfig, hardware: Hardware, model: Model, found: Plan, run_dir: Path | None
+) -> Plan:
+    """For a deterministic run the placement of its first attempt, where that fits; else the one found.
+
+    CPU and GPU round updates differently, and which of them updates a layer depends on measured speeds.
+    """
+    if run_dir is None or not config.deterministic:
+        return found
+    file = run_dir / "plan.json"
+    stored = read_json_object(file) or {}
+    if stored.get("made_by_run"):
+        with suppress(ValidationError):
+            kept = Plan.model_validate(stored)
+            if kept.placement is not None and len(_blocks(kept)) == len(_blocks(found)):
+                again = predict(config, hardware, kept.placement, shape=model.shape)
+                if again.memory_total_bytes <= again.memory_limit_bytes:
+                    return again
+        return found
+    own = found.model_dump(mode="json") | {"made_by_run": True}
+    if "compiled_from_step" in stored:
+        own["compiled_from_step"] = stored["compiled_from_step"]
+    replace_file(file, json.dumps(own, indent=2) + "\n")
+    return found
 
 
 def _own_device(config: TrainConfig, group: Group) -> str:
@@ -216,14 +329,44 @@ def _own_device(config: TrainConfig, group: Group) -> str:
 
 
 def _load(
-    config: TrainConfig, model: Model, found: Plan, compute: Compute, options: ExecutorOptions
+    config: TrainConfig,
+    model: Model,
+    found: Plan,
+    compute: Compute,
+    options: ExecutorOptions,
+    first_compiled: int,
 ) -> Executor:
     assert found.placement is not None
-    kind = _kind_of(found)
     if compute.precision == "fp8":
         use_fp8(model.blocks)
+    given = (model.blocks, model.source, found.placement, config.optimizer, compute, options)
+    if found.executor == "sharded":
+        # Loaded here: it brings torch's sharding, which a run on one device never pays for.
+        from gpubloom.engine.executors.sharded import ShardedExecutor
+
+        with _refused_in_a_sentence(found):
+            return ShardedExecutor(*given)
+    # Before the weights are loaded: the other process opens the model meanwhile.
+    compiling = None
+    if first_compiled > 1:
+        programs = _programs(config, model, found)
+        setup = _compiler_setup(config, model, compute)
+        compiling = BackgroundCompile(
+            setup, first_compiled, options.say, on_success=lambda: note_kept_programs(programs)
+        )
+    with ExitStack() as on_failure, _refused_in_a_sentence(found):
+        if compiling is not None:
+            on_failure.callback(compiling.close)
+        executor = BlockExecutor(*given, compiling)
+        on_failure.pop_all()
+    return executor
+
+
+@contextmanager
+def _refused_in_a_sentence(found: Plan) -> Iterator[None]:
+    """Memory that turns out to be missing is the person's to find, not a bug."""
     try:
-        return kind(model.blocks, model.source, found.placement, config.optimizer, compute, options)
+        yield
     except PinningRefused as problem:
         raise InputError(code_of(problem), str(problem)) from problem
     except torch.OutOfMemoryError as problem:
@@ -234,15 +377,6 @@ def _load(
             "Another process may use GPU memory: stop that process, or set memory.gpu_budget_gb to the "
             "free GPU memory.",
         ) from problem
-
-
-def _kind_of(found: Plan) -> "type[BlockExecutor | ShardedExecutor]":
-    if found.executor == "block":
-        return BlockExecutor
-    # Loaded here: it brings torch's sharding, which a run on one device never pays for.
-    from gpubloom.engine.executors.sharded import ShardedExecutor
-
-    return ShardedExecutor
 
 
 def _prepare_gpu(config: TrainConfig, device: torch.device) -> None:
@@ -259,17 +393,17 @@ def _prepare_gpu(config: TrainConfig, device: torch.device) -> None:
         )
 
 
-def _without_compiling_if_short(
-    config: TrainConfig, hardware: Hardware, model: Model, found: Plan, steps: int
-) -> tuple[TrainConfig, Plan]:
-    """Compiling takes about 20 s and makes steps about 1.6 times as fast: too late for a short run."""
-    if found.device == "cpu" or steps * found.step_seconds > _WORTH_COMPILING_SECONDS:
-        return config, found
-    eager = config.model_copy(update={"compile": "off", "executor": found.executor})
-    try:
-        return eager, plan(eager, hardware, shape=model.shape)
-    except DoesNotFit:
-        return config, found
+def _compiler_setup(config: TrainConfig, model: Model, compute: Compute) -> CompilerSetup:
+    import torch._inductor.config as compiler
+
+    return CompilerSetup(
+        config,
+        model.shape.vocab_size,
+        compute.device,
+        compute.precision == "fp8",
+        torch.get_num_threads(),
+        compiler.compile_threads or 1,
+    )
 
 
 def _compiles(config: TrainConfig, compute: Compute) -> tuple[bool, tuple[str, ...]]:

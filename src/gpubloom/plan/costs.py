@@ -104,6 +104,13 @@ CPU_VALUE_WITH_THREADS = 1.2
 
 # Until the layers are compiled in another process while steps run uncompiled on a CPU.
 CPU_COMPILE_SECONDS = 60.0
+# On a GPU: before the first step; in another process beside uncompiled steps, which first loads torch and the
+# model; and until programs run that another process has compiled. Source: LoRA of 0.5B on an H200.
+GPU_COMPILE_SECONDS = 20.0
+GPU_COMPILE_ASIDE_SECONDS = 30.0
+KEPT_PROGRAMS_SECONDS = 10.0
+# A run may end so much later if its first step comes at once and not after compiling.
+WORTH_A_QUICK_START_SECONDS = 10.0
 
 # --- Machines, when nothing was measured --------------------------------------------------------------
 # Source: one H200: 730 of 989 TFLOP/s; 55 GB/s one way, 50 each way at once; Adam 117 GB/s on 16 cores.

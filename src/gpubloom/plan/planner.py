@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gpubloom.errors import InputError
 from gpubloom.plan import costs
+from gpubloom.plan.compiling import compiled_from_step
 from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.hardware import Hardware
@@ -167,8 +168,13 @@ class Plan(Result):
     seconds: float | None
     compiled_from_step: int | None = Field(
         None,
-        description="The first step that runs with compiled layers, if earlier steps run without. A resumed "
-        "run keeps it.",
+        description="The first step that runs with compiled layers; 0: none does. None: the run decides that "
+        "where it starts. A resumed run keeps it.",
+    )
+    made_by_run: bool = Field(
+        False,
+        description="Whether the run made this plan where it trains. A deterministic run keeps its "
+        "placement.",
     )
     assumptions: tuple[str, ...]
     speedup: Speedup | None = Field(
@@ -278,17 +284,6 @@ def _cost_of_twice(found: tuple[Lanes, ...], placement: Placement) -> tuple[str,
         f"Computing the gradients of {placement.gradients_twice} layers twice takes {again:.2f} s of each "
         f"step ({again / step:.0%}); more host memory or a smaller optimizer.state avoids this.",
     )
-
-
-def compiled_from_step(config: TrainConfig, step_seconds: float, *, on_gpu: bool) -> int | None:
-    """The step at which a run goes over to compiled layers; None: never, or compiled from the first step on.
-
-    A step is chosen and not a time, so that a repeated or resumed run has the same bits.
-    """
-    in_background = config.compile == "on" and config.backend == "engine" and config.method != "qlora"
-    if on_gpu or not in_background:
-        return None
-    return 1 + max(1, math.ceil(costs.CPU_COMPILE_SECONDS / step_seconds))
 
 
 def _sharded_answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: EpochData) -> Plan:

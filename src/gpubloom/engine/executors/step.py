@@ -26,8 +26,6 @@ class ExecutorOptions:
 
     accumulation: int = 1
     compiled: bool = False
-    # Begins uncompiled while another process compiles; from this update on the layers are compiled.
-    compiled_from: int | None = None
     quantized: bool = False
     threads: int = 1
     group: Group = ALONE

@@ -4,6 +4,7 @@ The same on the device and on the host; only AdamW has a kernel of its own for e
 same code, so that every placement gives the same bits.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.optimizer.adafactor import adafactor_update
-from gpubloom.engine.optimizer.device_adamw import DeviceAdamW
+from gpubloom.engine.optimizer.device_adamw import DeviceAdamW, UpdateProgram
 from gpubloom.engine.optimizer.encoding import Flat, round_into
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.engine.optimizer.moments import AdamWRange, MomentLayout, MuonMatrix
@@ -50,6 +51,14 @@ class BlockUpdate:
     def may_be_recorded(self) -> bool:
         """Whether all that changes from step to step is data on the device."""
         return self._name == "adamw" and self._state == "fp32"
+
+    def use_compiled(self) -> None:
+        """From here on updates on a GPU are compiled."""
+        self._on_device.use_compiled()
+
+    def program_of(self, order: Callable[[], object]) -> UpdateProgram | None:
+        """The one program for the updates on the device that `order` asks for; nothing is updated."""
+        return self._on_device.program_of(order) if self.may_be_recorded else None
 
     def prepare(self, step: AdamWStep, device: torch.device) -> None:
         """Before a recorded update is run."""

@@ -28,6 +28,17 @@ _WORTH_COMPILING = 1 << 20
 _TOGETHER_AT_MOST = 1 << 28
 
 
+class UpdateProgram(NamedTuple):
+    """What the program of one update of all blocks depends on: lengths, precisions, and who decays."""
+
+    lengths: tuple[int, ...]
+    # Of the gradient, and of the copy in the precision of computing if there is one.
+    gradients: tuple[torch.dtype, ...]
+    copies: tuple[torch.dtype | None, ...]
+    rows: tuple[int, ...]
+    constants: tuple[float, float, float]
+
+
 class _OrderedUpdate(NamedTuple):
     """One call of `update`."""
 
@@ -50,11 +61,17 @@ class DeviceAdamW:
         self._packed_compiled: Callable[..., None] | None = None
         self._ordered: list[_OrderedUpdate] | None = None
         self._recorded_numbers: Tensor | None = None
-        if compiled and self._host is None:
-            # Of any length: one program for all blocks and pieces.
-            self._compiled = compile_program(_update, dynamic=True)
-            self._all_compiled = compile_program(_update_all)
-            self._packed_compiled = compile_program(_update_packed, dynamic=True)
+        if compiled:
+            self.use_compiled()
+
+    def use_compiled(self) -> None:
+        """From here on updates on a GPU are compiled."""
+        if self._host is not None:
+            return
+        # Of any length: one program for all blocks and pieces.
+        self._compiled = compile_program(_update, dynamic=True)
+        self._all_compiled = compile_program(_update_all)
+        self._packed_compiled = compile_program(_update_packed, dynamic=True)
 
     def prepare(self, step: AdamWStep, device: torch.device) -> None:
         """Puts the numbers of a step where recorded updates find them."""
@@ -74,11 +91,30 @@ class DeviceAdamW:
             ordered = self._ordered
         finally:
             self._ordered = None
-        if sum(len(each.master) for each in ordered) > _TOGETHER_AT_MOST:
+        if not _are_one_program(ordered):
             for each in ordered:
                 self._update_now(each)
         elif ordered:
             self._update_together(ordered)
+
+    def program_of(self, order: Callable[[], object]) -> UpdateProgram | None:
+        """The one program for the updates that `order` asks for, if it would be one; nothing is updated."""
+        found: list[_OrderedUpdate] = []
+        self._ordered = found
+        try:
+            order()
+        finally:
+            self._ordered = None
+        if self._host is not None or not found or not _are_one_program(found):
+            return None
+        step = found[0].step
+        return UpdateProgram(
+            tuple(len(each.master) for each in found),
+            tuple(each.gradient.dtype for each in found),
+            tuple(None if each.copy is None else each.copy.dtype for each in found),
+            tuple(_row(each.step) for each in found),
+            (step.beta1, step.beta2, step.eps),
+        )
 
     def update(
         self,
@@ -174,6 +210,28 @@ class DeviceAdamW:
             assert self._recorded_numbers is not None, "prepare comes first"
             return self._recorded_numbers
         return _numbers(step, device).to(device, non_blocking=True)
+
+
+def compile_update(program: UpdateProgram, device: torch.device) -> None:
+    """Compiles the update of all blocks, by a call with tensors of any values."""
+
+    def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    parts = [
+        (
+            *(empty(length) for _ in range(3)),
+            empty(length, dtype=gradient),
+            None if copy is None else empty(length, dtype=copy),
+        )
+        for length, gradient, copy in zip(program.lengths, program.gradients, program.copies, strict=True)
+    ]
+    with torch.no_grad():
+        compile_program(_update_all)(parts, program.rows, empty(2, 3), empty(), program.constants)
+
+
+def _are_one_program(ordered: Sequence[_OrderedUpdate]) -> bool:
+    return sum(len(each.master) for each in ordered) <= _TOGETHER_AT_MOST
 
 
 def _row(step: AdamWStep) -> int:

@@ -1,25 +1,67 @@
-"""Compiles layers and head in another process; training goes on uncompiled until the planned step.
+"""Compiles a run's programs in another process; training goes on uncompiled until the planned step.
 
 A thread would not do: while torch traces one model, no other may run in the same process. What the other
-process makes stays in the compiler's cache on disk, where this one finds it at once. It computes with zeros
-in the shapes of a real step and never sees a weight.
+process makes stays in the compiler's cache on disk, where this one finds it. It opens the model by the run's
+config, without weights, and compiles with fake tensors: nothing is computed, so on a GPU it needs no memory
+but the driver's own.
 """
 
 import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gpubloom.engine.executors.blocks.functions import Bound, HeadFunctions, LayerFunctions
 from gpubloom.engine.executors.blocks.store import BlockStore
+from gpubloom.engine.hardware import use_deterministic_kernels
+from gpubloom.engine.model import Model
 from gpubloom.engine.models.blocks import BlockModel, Tables
+from gpubloom.engine.models.fp8 import use_fp8
+from gpubloom.engine.optimizer.device_adamw import UpdateProgram, compile_update
+from gpubloom.plan import TrainConfig
 
 _PROGRAM = "from gpubloom.engine.executors.blocks.background_compile import main; main()"
+
+
+@dataclass(frozen=True)
+class CompilerSetup:
+    """What the other process needs to open the model: it does so while this one loads weights."""
+
+    config: TrainConfig
+    vocab_size: int
+    device: torch.device
+    fp8: bool
+    threads: int
+    compile_threads: int
+
+    def model(self) -> BlockModel:
+        blocks = Model.open(self.config, vocab_size=self.vocab_size).blocks
+        if self.fp8:
+            use_fp8(blocks)
+        return blocks
+
+
+@dataclass(frozen=True)
+class _Like:
+    """A tensor without its values."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "_Like":
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    def empty(self, device: torch.device) -> Tensor:
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
 
 
 @dataclass(frozen=True)
@@ -39,9 +81,9 @@ class _Block:
         frozen = tuple(tensor.shape for tensor in store.frozen.tensors)
         return cls(store.spec.kind, store.placement.keep, store.names, trained, frozen, store.dtype)
 
-    def zeros(self) -> Bound:
+    def empty(self, device: torch.device) -> Bound:
         trained, frozen = (
-            [torch.zeros(shape, dtype=self.dtype) for shape in shapes]
+            [torch.empty(shape, dtype=self.dtype, device=device) for shape in shapes]
             for shapes in (self.trained, self.frozen)
         )
         return Bound(self.names, trained, frozen)
@@ -51,13 +93,12 @@ class _Block:
 class CompileJob:
     """The programs to compile. `tables`: by kind of layer, the inputs of a real step."""
 
-    model: BlockModel
     layers: frozenset[_Block]
     head: _Block
-    x_BTD: Tensor
-    tables: Mapping[str, Tables]
+    x_BTD: _Like
+    tables: Mapping[str, tuple[_Like, ...]]
     chunks: frozenset[int]
-    threads: int
+    update: UpdateProgram | None
 
     @classmethod
     def of(
@@ -68,85 +109,174 @@ class CompileJob:
         x_BTD: Tensor,
         tables: Mapping[str, Tables],
         chunk_tokens: int,
+        update: UpdateProgram | None,
     ) -> "CompileJob":
         positions = x_BTD.shape[0] * x_BTD.shape[1]
         return cls(
-            model,
             frozenset(_Block.of(store) for store in layers if store.spec.kind not in model.eager_kinds),
             _Block.of(head),
-            torch.zeros_like(x_BTD),
-            tables,
+            _Like.of(x_BTD),
+            {kind: tuple(map(_Like.of, each)) for kind, each in tables.items()},
             frozenset({min(chunk_tokens, positions), positions % chunk_tokens} - {0}),
-            torch.get_num_threads(),
+            update,
         )
 
 
 class BackgroundCompile:
-    """A process that compiles the layers while training runs uncompiled."""
+    """The process that compiles, and when the run goes over to what it has compiled."""
 
-    def __init__(self, order: CompileJob) -> None:
-        self._started = time.perf_counter()
+    def __init__(
+        self,
+        setup: CompilerSetup,
+        first_step: int,
+        say: Callable[[str], None],
+        on_success: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`first_step`: the first one that is compiled. `on_success` is called when all is compiled."""
+        self._first_step = first_step
+        self._say = say
+        self._on_success = on_success
+        self._ordered: float | None = None
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
+        self._send(setup)
+
+    @property
+    def is_ordered(self) -> bool:
+        return self._ordered is not None
+
+    def order(self, job: CompileJob) -> None:
+        """What is to be compiled is known once a step has begun."""
+        self._ordered = time.perf_counter()
+        self._send(job)
         assert self._process.stdin is not None
-        with self._process.stdin as pipe:
-            pickle.dump(order, pipe)
+        self._process.stdin.close()
 
-    @property
-    def is_over(self) -> bool:
-        return self._process.poll() is not None
+    def takes_over(self, step: int) -> bool | None:
+        """Whether compiled programs run from this step on; None as long as that is not decided.
 
-    @property
-    def has_failed(self) -> bool:
-        return self.is_over and self._process.returncode != 0
-
-    def wait(self) -> float | str:
-        """Wait for the process. Returns the seconds that it took, or why nothing was compiled."""
+        At the planned step, and not at the first one that could: a run has the same bits whenever it is
+        repeated. Waits there for a process that is late. False: nothing could be compiled.
+        """
+        has_failed = self._process.poll() not in (None, 0)
+        if self._ordered is None or (step < self._first_step and not has_failed):
+            return None
+        if self._process.poll() is None:
+            self._say(f"update {step} waits until the layers are compiled")
         assert self._process.stdout is not None
         with self._process.stdout as pipe:
             said = pipe.read().decode(errors="replace").strip()
-        if self._process.wait() == 0:
-            return time.perf_counter() - self._started
-        return said or f"the compiler process ended with exit status {self._process.returncode}"
+        if self._process.wait() != 0:
+            reason = said or f"the compiler process ended with exit status {self._process.returncode}"
+            self._say(f"the layers are not compiled and run slower: {reason}")
+            return False
+        self._on_success()
+        self._say(
+            f"the layers are compiled from update {step} on, as planned, after "
+            f"{float(said):.0f} s of compilation in the background; from here on results may differ by "
+            "rounding"
+        )
+        return True
 
     def close(self) -> None:
-        """End the process that compiles, when the run ends before it is done."""
+        """End the process, when the run ends before it is done."""
         self._process.kill()
         self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+
+    def _send(self, given: object) -> None:
+        assert self._process.stdin is not None
+        # A process that has ended says why when it is asked.
+        with suppress(BrokenPipeError):
+            pickle.dump(given, self._process.stdin)
+            self._process.stdin.flush()
 
 
 def main() -> None:
-    """The entry point of the process that compiles."""
-    # Only what the training process writes comes here.
-    order = pickle.load(sys.stdin.buffer)  # noqa: S301
-    # Programs are made for a number of threads.
-    torch.set_num_threads(order.threads)
+    """The entry point of the process that compiles. Prints how many seconds that took, or why it failed."""
     try:
-        _compile(order)
+        # Only what the training process writes comes here.
+        setup: CompilerSetup = pickle.load(sys.stdin.buffer)  # noqa: S301
+        if setup.config.deterministic:
+            use_deterministic_kernels()
+        import torch._inductor.config as compiler
+
+        compiler.compile_threads = setup.compile_threads
+        # Programs are made for a number of threads.
+        torch.set_num_threads(setup.threads)
+        model = setup.model()
+        job: CompileJob = pickle.load(sys.stdin.buffer)  # noqa: S301
+        began = time.perf_counter()
+        _compile(job, model, setup.device)
+    except EOFError:
+        sys.exit("the run ended before its first step")
     except Exception as problem:  # noqa: BLE001 - training continues uncompiled and logs the reason
         said = str(problem).strip().splitlines() or [type(problem).__name__]
         sys.stdout.write(said[0])
         sys.exit(1)
+    sys.stdout.write(str(time.perf_counter() - began))
 
 
-def _compile(order: CompileJob) -> None:
-    for block in order.layers:
-        functions = LayerFunctions(order.model, block.kind, block.names, compiled=True)
-        bound, tables = block.zeros(), order.tables[block.kind]
-        if block.keep:
-            y_BTD, kept = functions.forward_kept(bound, order.x_BTD, tables)
-            kept.backward(torch.zeros_like(y_BTD))
-        else:
-            y_BTD = functions.forward(bound, order.x_BTD, tables)
-            functions.backward(bound, order.x_BTD, tables, torch.zeros_like(y_BTD))
-    head = HeadFunctions(order.model, order.head.names, compiled=True)
-    for positions in order.chunks:
-        x_ND = order.x_BTD.flatten(0, 1)[:positions]
-        targets_N = torch.zeros(positions, dtype=torch.int64)
-        head.loss(order.head.zeros(), x_ND, targets_N, torch.ones(()))
+def _compile(job: CompileJob, model: BlockModel, device: torch.device) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True), _nothing_runs() as compiled:
+        x_BTD = job.x_BTD.empty(device)
+        for block in sorted(job.layers, key=repr):
+            functions = LayerFunctions(model, block.kind, block.names, compiled=True)
+            bound, tables = block.empty(device), tuple(each.empty(device) for each in job.tables[block.kind])
+            if block.keep:
+                # Brings its backward pass along.
+                compiled(functions.forward_kept, bound, x_BTD, tables)
+            else:
+                compiled(functions.forward, bound, x_BTD, tables)
+                compiled(functions.backward, bound, x_BTD, tables, torch.empty_like(x_BTD))
+        head = HeadFunctions(model, job.head.names, compiled=True)
+        for positions in sorted(job.chunks):
+            x_ND = x_BTD.flatten(0, 1)[:positions]
+            targets_N = torch.empty(positions, dtype=torch.int64, device=device)
+            compiled(head.loss, job.head.empty(device), x_ND, targets_N, torch.empty((), device=device))
+        if job.update is not None:
+            compiled(compile_update, job.update, device)
+
+
+class _Compiled(Exception):
+    """A program is compiled and would now run."""
+
+
+@contextmanager
+def _nothing_runs() -> Iterator[Callable[..., None]]:
+    """While this is open, programs are compiled but not run: the function yielded calls another for that."""
+    from torch._functorch import config as tracing
+    from torch._inductor.output_code import CompiledFxGraph
+
+    reached: list[bool] = []
+
+    def stop(graph: Any, inputs: Sequence[Any]) -> Any:
+        reached.append(True)
+        raise _Compiled
+
+    def call(function: Callable[..., Any], *arguments: Any) -> None:
+        reached.clear()
+        try:
+            function(*arguments)
+        except Exception:
+            # torch may raise something else on the way out.
+            if not reached:
+                raise
+
+    run = CompiledFxGraph.__call__
+    CompiledFxGraph.__call__ = stop  # type: ignore[method-assign, assignment]
+    try:
+        # A backward pass would otherwise be compiled when it is first run.
+        with tracing.patch(force_non_lazy_backward_lowering=True):
+            yield call
+    finally:
+        CompiledFxGraph.__call__ = run  # type: ignore[method-assign]

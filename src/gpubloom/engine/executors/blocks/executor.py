@@ -145,7 +145,9 @@ class BlockExecutor:
         optimizer: OptimizerConfig,
         compute: Compute,
         options: ExecutorOptions = ExecutorOptions(),  # noqa: B008 - frozen
+        compiling: BackgroundCompile | None = None,
     ) -> None:
+        """`compiling`: the run begins uncompiled and goes over to what that process compiles."""
         self.model = model
         self.placement = placement
         self._optimizer = optimizer
@@ -178,11 +180,10 @@ class BlockExecutor:
         self._scale = LossScale(compute)
         self._head = 0 if model.tied else len(self.stores) - 1
         self._use_functions(compiled=options.compiled)
-        # Stays when training changes over to layers that were compiled aside: batches may have other shapes.
+        # Stays when training goes over to layers that were compiled aside: batches may have other shapes.
         self._evaluating_functions = self._layer_functions
         self._sampling_functions: dict[str, LayerFunctions] = {}
-        self._background_compile: BackgroundCompile | None = None
-        self._compiling_is_over = False
+        self._compiling = compiling
         self._stepping = False
         self._last: tuple[list[tuple[Mark, Mark]], float, int, int] | None = None
         self._clip_norm = optimizer.clip_norm
@@ -204,6 +205,7 @@ class BlockExecutor:
         self._end_step()
         self._stepping = True
         inputs = self._inputs_of(batch, training=True)
+        self._go_over_if_planned()
         if self._graph is not None:
             return self._graph.forward_backward(inputs, self._forward_backward)
         return self._forward_backward(inputs)
@@ -214,8 +216,9 @@ class BlockExecutor:
         self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
         kept: dict[int, list[Kept]] = {}
         x_ABTD = self._embed(tokens_ABT, tables)
-        if self._options.compiled_from is not None:
-            self._change_over(self._options.compiled_from, x_ABTD[0], by_layer)
+        if self._compiling is not None and not self._compiling.is_ordered:
+            self._compiling.order(self._compile_job(x_ABTD[0], by_layer))
+            self._go_over_if_planned()
         for index in self._layers:
             x_ABTD = self._forward(index, x_ABTD, by_layer[index], kept)
         head_sum = self._open(self._head)
@@ -362,8 +365,8 @@ class BlockExecutor:
 
     def close(self) -> None:
         """End the thread that updates host memory, after its last update. The executor is then unusable."""
-        if self._background_compile is not None:
-            self._background_compile.close()
+        if self._compiling is not None:
+            self._compiling.close()
         self._updates.settle()
         self._updates.close()
 
@@ -392,35 +395,28 @@ class BlockExecutor:
         }
         self._head_functions = HeadFunctions(self.model, self.stores[self._head].names, compiled=compiled)
 
-    def _change_over(self, compiled_from: int, x_BTD: Tensor, by_layer: dict[int, list[Tables]]) -> None:
-        """The first step orders the layers; the planned one uses them, and waits if they are not ready.
+    def _compile_job(self, x_BTD: Tensor, by_layer: dict[int, list[Tables]]) -> CompileJob:
+        tables = {self.stores[index].spec.kind: by_layer[index][0] for index in self._layers}
+        return CompileJob.of(
+            self.model,
+            [self.stores[index] for index in self._layers],
+            self.stores[self._head],
+            x_BTD,
+            tables,
+            self.placement.loss_chunk_tokens,
+            self._updates.program(adamw_step(self._optimizer, 1.0, self._weight_decay, 1)),
+        )
 
-        The planned step, and not the first one that could: a run has the same bits whenever it is repeated.
-        """
-        if self._compiling_is_over:
+    def _go_over_if_planned(self) -> None:
+        """Use compiled programs from this step on, if the plan says so; waits until they are ready."""
+        if self._compiling is None or (takes_over := self._compiling.takes_over(self.updates + 1)) is None:
             return
-        if self._background_compile is None:
-            tables = {self.stores[index].spec.kind: by_layer[index][0] for index in self._layers}
-            stores, head = [self.stores[index] for index in self._layers], self.stores[self._head]
-            size = self.placement.loss_chunk_tokens
-            self._background_compile = BackgroundCompile(
-                CompileJob.of(self.model, stores, head, x_BTD, tables, size)
-            )
-        update = self.updates + 1
-        if update < compiled_from and not self._background_compile.has_failed:
-            return
-        if not self._background_compile.is_over:
-            self._options.say(f"update {update} waits until the layers are compiled")
-        self._compiling_is_over = True
-        match self._background_compile.wait():
-            case float() as seconds:
-                self._use_functions(compiled=True)
-                self._options.say(
-                    f"the layers are compiled from update {update} on, as planned, after {seconds:.0f} s of "
-                    "compilation in the background; from here on results may differ by fp32 rounding"
-                )
-            case str() as reason:
-                self._options.say(f"the layers are not compiled and run slower: {reason}")
+        self._compiling = None
+        if takes_over:
+            self._use_functions(compiled=True)
+            self._update.use_compiled()
+            if self._graph is not None:
+                self._graph.forget()
 
     def _inputs_of(self, batch: Batch, *, training: bool) -> StepInputs:
         draws = draws_of(

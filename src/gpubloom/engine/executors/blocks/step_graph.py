@@ -41,8 +41,11 @@ class StepGraph:
     def forget(self) -> None:
         """Drop the recording. The next steps are not recorded: they may compile."""
         self._steps = 0
-        self._parts.clear()
-        self._pool = None
+        if self._parts:
+            self._parts.clear()
+            self._pool = None
+            # Its memory would otherwise be reserved beside that of the steps that are not recorded.
+            torch.cuda.empty_cache()
 
     def forward_backward(self, inputs: StepInputs, run: Callable[[StepInputs], Tensor]) -> Tensor:
         if self._inputs is None or not self._inputs.is_like(inputs):

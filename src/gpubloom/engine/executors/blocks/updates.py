@@ -17,6 +17,7 @@ from torch import Tensor
 from gpubloom.engine.executors.blocks.device import Device, Lane, Mark, Timeline
 from gpubloom.engine.executors.blocks.store import BlockStore
 from gpubloom.engine.optimizer.block_update import BlockUpdate, State
+from gpubloom.engine.optimizer.device_adamw import UpdateProgram
 from gpubloom.engine.optimizer.encoding import Flat
 from gpubloom.engine.optimizer.host import AdamWStep
 from gpubloom.engine.optimizer.moments import PARTS
@@ -180,6 +181,19 @@ class Updates:
             for index, store in enumerate(self._stores):
                 if store.trained.length:
                     self._update_on_device(index, step, scale)
+
+    def program(self, step: AdamWStep) -> UpdateProgram | None:
+        """The one program that updates all blocks on the device, if they are all there."""
+        if any(store.placement.state != "device" for store in self._stores):
+            return None
+        scale = torch.empty((), device=self._device.torch)
+
+        def order() -> None:
+            for index, store in enumerate(self._stores):
+                if store.trained.length:
+                    self._update_on_device(index, step, scale)
+
+        return self._optimizer.program_of(order)
 
     def wait_until_unneeded(self) -> None:
         """Wait until no snapshot needs the present state of any block."""
