@@ -3,8 +3,8 @@
     python bench/host_adamw.py [--elements 100000000] [--threads 14]
 
 Both take turns in this one process on the same arrays. One JSON line for each kind of gradient and copy; then
-one for each kind of moments beside masters of two halves, which streamed layers have. torch has no peer there:
-the kernel takes turns with itself on FP32 masters (bf16 gradient and copy).
+one for each kind of moments beside masters of two halves, which streamed layers have: there the kernel takes
+turns with itself on FP32 masters (bf16 gradient and copy), since torch has no peer.
 """
 
 import argparse
