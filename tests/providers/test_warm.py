@@ -21,7 +21,8 @@ from tests.providers.test_local import WAITS, NewRun, status, stop, submit
 SHOWS_ITSELF = """
 import json, os, random, sys, __main__
 facts = dict(
-    arguments=sys.argv, file=__file__, name=__name__, first_path=sys.path[0], folder=os.getcwd(),
+    arguments=sys.argv, command=sys.orig_argv, file=__file__, name=__name__, first_path=sys.path[0],
+    folder=os.getcwd(),
     is_main=__main__.__dict__ is globals(), attempt=os.environ["BLOOM_ATTEMPT"],
     modules=sorted(set(sys.modules) & {"json", "sqlite3"}), input=sys.stdin.read(),
     signals=[str(__import__("signal").getsignal(number)) for number in (2, 13, 15, 17)],

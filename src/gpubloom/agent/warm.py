@@ -51,6 +51,8 @@ class Script:
         _seed_anew()
         path = self.folder / self.arguments[0]
         sys.argv = list(self.arguments)
+        # How to run it again, as a record of the run says.
+        sys.orig_argv = [sys.executable, *self.arguments]
         sys.path.insert(0, str(path.parent))
         try:
             source = path.read_bytes()
