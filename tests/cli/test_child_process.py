@@ -1,11 +1,17 @@
 """The process of a training: how its threads wait, and what it refuses."""
 
+import json
+import os
+import select
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from gpubloom.cli.child_process import Child, thread_waiting
+from gpubloom.cli.child_process import Child, EarlyStart, thread_waiting
 
 
 @pytest.mark.parametrize("chosen", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "5"}])
@@ -22,3 +28,87 @@ def test_a_refusal_is_found_before_lines_of_another_process(tmp_path: Path) -> N
     with (tmp_path / "output.log").open("a") as log:
         log.write("step 76/5,180  loss 3.9168\n")
     assert child.refusal().code == "run_in_use"
+
+
+def test_an_early_start_becomes_the_script_as_python_would_run_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, log = tmp_path / "script.py", tmp_path / "logs" / "output.log"
+    script.write_text(
+        "import json, os, sys\n"
+        "names = [__name__, __file__, sys.argv, sys.orig_argv[1:]]\n"
+        "print(json.dumps([os.getpid(), *names, sys.path[0], sys.stdin.read()]))\n"
+        "print('said', file=sys.stderr)\n"
+        "raise SystemExit(3)\n"
+    )
+    # Not in the path of a script that is started here.
+    (tmp_path / "sched.py").write_text("print('shadowed')")
+    monkeypatch.chdir(tmp_path)
+    with EarlyStart(["sched"]) as early:
+        child = Child([str(script), "--resume"], log, early=early)
+        assert child.wait() == 3
+    told, said = log.read_text().splitlines()
+    arguments = [str(script), "--resume"]
+    assert json.loads(told) == [
+        early.pid,
+        "__main__",
+        str(script),
+        arguments,
+        arguments,
+        str(tmp_path),
+        "",
+    ]
+    assert said == "said"
+
+
+def test_an_early_start_imports_what_it_can_until_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.py").write_text("raise RuntimeError('printed nowhere')\n")
+    (tmp_path / "wanted.py").write_text("print('nor this')\nopen('imported', 'w').close()\n")
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nprint('wanted' in sys.modules)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with EarlyStart(["broken", "wanted"]) as early:
+        while not Path("imported").exists():
+            assert Path(f"/proc/{early.pid}").exists()
+            time.sleep(0.01)
+        first = Child(["script.py"], tmp_path / "first.log", early=early)
+        second = Child(["script.py"], tmp_path / "second.log", early=early)
+        assert (first.wait(), second.wait()) == (0, 0)
+    assert (tmp_path / "first.log").read_text() == "True\n"
+    assert (tmp_path / "second.log").read_text() == "False\n"
+
+
+def test_an_early_start_that_died_is_replaced_by_a_plain_one(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print('trained')\n")
+    with EarlyStart(["sched"]) as early:
+        os.kill(early.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, early.pid, os.WEXITED | os.WNOWAIT)
+        child = Child([str(script)], tmp_path / "output.log", early=early)
+        assert child.wait() == 0
+    assert child.last_line() == "trained"
+
+
+def test_an_early_start_that_nothing_came_of_is_gone_with_its_block() -> None:
+    with EarlyStart() as early:
+        assert Path(f"/proc/{early.pid}").exists()
+    assert not Path(f"/proc/{early.pid}").exists()
+
+
+def test_an_early_start_ends_when_its_parent_is_killed() -> None:
+    code = (
+        "import time\nfrom gpubloom.cli.child_process import EarlyStart\n"
+        "with EarlyStart() as early:\n    print(early.pid, flush=True)\n    time.sleep(100)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent:
+        started = os.pidfd_open(int(parent.stdout.readline()))
+        parent.kill()
+    # A descriptor of a process can be read once it has ended.
+    ended, _, _ = select.select([started], [], [], 60)
+    os.close(started)
+    assert ended

@@ -61,7 +61,8 @@ def test_the_method_is_that_of_the_option_then_of_the_config_file(
 ) -> None:
     started = []
 
-    def start(flags: Any, assignments: Any, config_file: Any, run_dir: Any, console: Any, usual: Any) -> None:
+    def start(*arguments: Any) -> None:
+        flags, assignments, config_file, _run_dir, _console, _early, usual = arguments
         given = {"flags": flags, "assignments": assignments, "config_file": config_file, "defaults": usual}
         started.append(build_config(**given, environment={}, folder=tmp_path))
 

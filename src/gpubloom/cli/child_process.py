@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from gpubloom.errors import InputError, read_error_line
 
@@ -33,6 +33,9 @@ _STOP_SECONDS = 600.0
 #   0 (asleep at once)                 nano 46, tiny 107     nano 49, tiny 146
 # A thread that spins takes the core from the one it waits for, and the load may rise at any time.
 _SPINS = "1000"
+
+# What every training imports, and takes seconds.
+_EARLY_MODULES = ("gpubloom.engine",)
 
 
 def thread_waiting(environment: Mapping[str, str]) -> dict[str, str]:
@@ -63,24 +66,73 @@ def must_have_torch() -> None:
             )
 
 
+class EarlyStart:
+    """A process that imports what training needs while this one still checks what is to be trained.
+
+    It becomes a Child, or ends with the block; it also ends when this process dies.
+    """
+
+    def __init__(self, modules: Sequence[str] = _EARLY_MODULES) -> None:
+        self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+            # -P: a script finds no modules in the folder where it is started.
+            [sys.executable, "-u", "-P", "-m", "gpubloom.agent.early", *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=child_environment(),
+            process_group=0,
+        )
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Ends the process, unless it has become a Child."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def become(self, script: Sequence[str], output: Path) -> subprocess.Popen[bytes] | None:
+        """The process, which now runs this script; None if it has become another one, or has ended."""
+        if self._process is None:
+            return None
+        started = self._process
+        assert started.stdin is not None
+        asked = json.dumps({"script": list(script), "output": str(output)}) + "\n"
+        try:
+            with started.stdin as pipe:
+                pipe.write(asked.encode())
+        except BrokenPipeError:
+            return None
+        self._process = None
+        return started
+
+
 class Child:
     """One training process and the part of the log that it wrote."""
 
-    def __init__(self, command: Sequence[str], log: Path, python: str | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        python: str | None = None,
+        early: EarlyStart | None = None,
+    ) -> None:
         """`python`: the interpreter, when it is another than the one that runs this."""
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0
-        with log.open("ab") as output:
-            # A process group of its own: Ctrl-C reaches this command, which then asks the child to save.
-            self._process = subprocess.Popen(
-                [python or sys.executable, "-u", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=child_environment(),
-                process_group=0,
-            )
+        started = None
+        if early is not None and python is None:
+            started = early.become(command, log)
+        elif early is not None:
+            early.end()
+        self._process = started or _start([python or sys.executable, "-u", *command], log)
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
@@ -120,6 +172,19 @@ class Child:
             except (KeyboardInterrupt, subprocess.TimeoutExpired):
                 self._process.kill()
                 self._process.wait()
+
+
+def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        # A process group of its own: Ctrl-C reaches this command, which then asks the child to save.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=child_environment(),
+            process_group=0,
+        )
 
 
 @contextmanager

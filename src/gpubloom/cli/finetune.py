@@ -123,6 +123,7 @@ def finetune(
     """
     from rich.console import Console
 
+    from gpubloom.cli.child_process import EarlyStart
     from gpubloom.cli.train import start
 
     console = Console(highlight=False, markup=False)
@@ -145,14 +146,16 @@ def finetune(
             "eval.prompts": sample_prompts or None,
             "device": None if gpu is None else f"cuda:{gpu}",
         }
-        usual = usual_settings(flags, assignments or [], config)
         if preflight:
+            usual = usual_settings(flags, assignments or [], config)
             show_preflight(_config(flags, assignments or [], config, usual), console, as_json=as_json)
             return
         if as_json:
             raise InputError("invalid_option", "--json prints a pre-flight: add --preflight.")
-        show_findings(_config(flags, assignments or [], config, usual), console)
-        start(flags, assignments or [], config, run_dir, console, usual)
+        with EarlyStart() as early:
+            usual = usual_settings(flags, assignments or [], config)
+            show_findings(_config(flags, assignments or [], config, usual), console)
+            start(flags, assignments or [], config, run_dir, console, early, usual)
     except ValueError as problem:
         refuse(problem)
 

@@ -21,6 +21,7 @@ from gpubloom.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gpubloom.cli.child_process import EarlyStart
     from gpubloom.cli.serve_metrics import MetricsServer
     from gpubloom.plan import Plan, TrainConfig
 
@@ -156,6 +157,7 @@ def train(
     }
     from rich.console import Console
 
+    from gpubloom.cli.child_process import EarlyStart
     from gpubloom.cli.serve_metrics import metrics_server
 
     console = Console(highlight=False, markup=False)
@@ -175,7 +177,8 @@ def train(
             if resume is not None:
                 _resume(resume, console, server)
             else:
-                start(flags, assignments or [], config, run_dir, console, server=server)
+                with EarlyStart() as early:
+                    start(flags, assignments or [], config, run_dir, console, early, server=server)
     except ValueError as problem:
         refuse(problem)
 
@@ -186,6 +189,7 @@ def start(
     config_file: Path | None,
     wanted_dir: Path | None,
     console: "Console",
+    early: "EarlyStart",
     defaults: dict[str, Any] | None = None,
     server: "MetricsServer | None" = None,
 ) -> None:
@@ -224,7 +228,7 @@ def start(
         # Ctrl-C, or an output that nobody reads: there is no run yet.
         _remove_unused(run_dir)
         raise
-    _run(run_dir, [], console, server, on_refusal=lambda: _remove_unused(run_dir))
+    _run(run_dir, [], console, server, on_refusal=lambda: _remove_unused(run_dir), early=early)
 
 
 def _unwritable(problem: OSError) -> str:
@@ -259,11 +263,12 @@ def _run(
     server: "MetricsServer | None",
     *,
     on_refusal: Callable[[], None],
+    early: "EarlyStart | None" = None,
 ) -> None:
     """Follows the run to its end, also over pauses that the dashboard can end, and prints the result."""
     if server is not None:
         server.start(run_dir, console)
-    code, interrupted = _follow_child(run_dir, arguments, console, on_refusal)
+    code, interrupted = _follow_child(run_dir, arguments, console, on_refusal, early)
     while server is not None and not interrupted and code == 0 and _was_resumed(run_dir, console):
         code, interrupted = _follow_child(run_dir, ["--resume"], console, lambda: None)
     _conclude(run_dir, code, console)
@@ -292,7 +297,11 @@ def _was_resumed(run_dir: Path, console: "Console") -> bool:
 
 
 def _follow_child(
-    run_dir: Path, arguments: list[str], console: "Console", on_refusal: Callable[[], None]
+    run_dir: Path,
+    arguments: list[str],
+    console: "Console",
+    on_refusal: Callable[[], None],
+    early: "EarlyStart | None" = None,
 ) -> tuple[int, bool]:
     """Trains in a child process; returns its exit code, and whether this command was asked to stop."""
     from gpubloom.cli.child_process import Child, Stopped, stopping_signals
@@ -301,7 +310,7 @@ def _follow_child(
     from gpubloom.plan.backends import interpreter_for
 
     python = interpreter_for(TrainConfig.read(run_dir / "config.json"))
-    child = Child([str(run_dir / "train.py"), *arguments], run_dir / "logs" / "output.log", python)
+    child = Child([str(run_dir / "train.py"), *arguments], run_dir / "logs" / "output.log", python, early)
     interrupted = False
     with stopping_signals():
         try:

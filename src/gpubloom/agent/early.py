@@ -1,0 +1,57 @@
+"""A training process that starts before it is known what it trains, and imports modules meanwhile.
+
+`python -P -m gpubloom.agent.early MODULE …` reads one line of JSON from its standard input: the script to
+become with its arguments, and the file for its output. When the input is closed instead, as it is when the
+process that started this one dies, it ends at once.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpubloom.agent.warm import Script
+
+
+def main(modules: Sequence[str]) -> None:
+    asked: dict[str, Any] = {}
+
+    def read() -> None:
+        with open(0, "rb", closefd=False) as commands:
+            line = commands.readline()
+        if not line.endswith(b"\n"):
+            os._exit(0)
+        asked.update(json.loads(line))
+        _connect_streams(Path(asked["output"]))
+
+    # Not the main thread, which may import for seconds after the other end was closed.
+    reading = threading.Thread(target=read, name="start", daemon=True)
+    reading.start()
+    for name in modules:
+        if not reading.is_alive():
+            break
+        # What fails here fails again in the script, whose error is the one to tell.
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    reading.join()
+    Script(Path.cwd(), asked["script"], dict(os.environ)).run()
+
+
+def _connect_streams(output: Path) -> None:
+    for path, flags, numbers in (
+        (Path(os.devnull), os.O_RDONLY, [0]),
+        (output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, [1, 2]),
+    ):
+        opened = os.open(path, flags, 0o666)
+        for number in numbers:
+            os.dup2(opened, number)
+        os.close(opened)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
