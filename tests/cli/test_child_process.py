@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.cli.child_process import Child, EarlyStart, thread_waiting
+from gpubloom.cli.child_process import ENGINE, TRANSFORMERS, Child, EarlyStart, thread_waiting
 
 
 @pytest.mark.parametrize("chosen", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "5"}])
@@ -44,7 +44,7 @@ def test_an_early_start_becomes_the_script_as_python_would_run_it(
     # Not in the path of a script that is started here.
     (tmp_path / "sched.py").write_text("print('shadowed')")
     monkeypatch.chdir(tmp_path)
-    with EarlyStart(["sched"]) as early:
+    with EarlyStart("sched") as early:
         child = Child([str(script), "--resume"], log, early=early)
         assert child.wait() == 3
     told, said = log.read_text().splitlines()
@@ -65,13 +65,14 @@ def test_an_early_start_imports_what_it_can_until_it_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('printed nowhere')\n")
-    (tmp_path / "wanted.py").write_text("print('nor this')\nopen('imported', 'w').close()\n")
+    for name in ("wanted", "beside"):
+        (tmp_path / f"{name}.py").write_text("print('nor this')\nopen(__name__, 'w').close()\n")
     script = tmp_path / "script.py"
-    script.write_text("import sys\nprint('wanted' in sys.modules)\n")
+    script.write_text("import sys\nprint({'wanted', 'beside'} <= {*sys.modules})\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    with EarlyStart(["broken", "wanted"]) as early:
-        while not Path("imported").exists():
+    with EarlyStart("broken,wanted", "broken,beside") as early:
+        while not (Path("wanted").exists() and Path("beside").exists()):
             assert Path(f"/proc/{early.pid}").exists()
             time.sleep(0.01)
         first = Child(["script.py"], tmp_path / "first.log", early=early)
@@ -84,7 +85,7 @@ def test_an_early_start_imports_what_it_can_until_it_is_needed(
 def test_an_early_start_that_died_is_replaced_by_a_plain_one(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("print('trained')\n")
-    with EarlyStart(["sched"]) as early:
+    with EarlyStart("sched") as early:
         os.kill(early.pid, signal.SIGKILL)
         os.waitid(os.P_PID, early.pid, os.WEXITED | os.WNOWAIT)
         child = Child([str(script)], tmp_path / "output.log", early=early)
@@ -93,15 +94,16 @@ def test_an_early_start_that_died_is_replaced_by_a_plain_one(tmp_path: Path) -> 
 
 
 def test_an_early_start_that_nothing_came_of_is_gone_with_its_block() -> None:
-    with EarlyStart() as early:
+    with EarlyStart(ENGINE, TRANSFORMERS) as early:
         assert Path(f"/proc/{early.pid}").exists()
     assert not Path(f"/proc/{early.pid}").exists()
 
 
 def test_an_early_start_ends_when_its_parent_is_killed() -> None:
     code = (
-        "import time\nfrom gpubloom.cli.child_process import EarlyStart\n"
-        "with EarlyStart() as early:\n    print(early.pid, flush=True)\n    time.sleep(100)\n"
+        "import time\nfrom gpubloom.cli.child_process import ENGINE, TRANSFORMERS, EarlyStart\n"
+        "with EarlyStart(ENGINE, TRANSFORMERS) as early:\n"
+        "    print(early.pid, flush=True)\n    time.sleep(100)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None

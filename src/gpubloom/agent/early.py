@@ -1,8 +1,9 @@
 """A training process that starts before it is known what it trains, and imports modules meanwhile.
 
-`python -P -m gpubloom.agent.early MODULE …` reads one line of JSON from its standard input: the script to
-become with its arguments, and the file for its output. When the input is closed instead, as it is when the
-process that started this one dies, it ends at once.
+`python -P -m gpubloom.agent.early MODULE,… …` imports the modules of each argument in a thread of their own,
+since an import mostly waits for files; the main thread imports those of the first. The process reads one line
+of JSON from its standard input: the script to become with its arguments, and the file for its output. When
+the input is closed instead, as it is when the process that started this one dies, it ends at once.
 """
 
 import contextlib
@@ -32,12 +33,19 @@ def main(modules: Sequence[str]) -> None:
     # Not the main thread, which may import for seconds after the other end was closed.
     reading = threading.Thread(target=read, name="start", daemon=True)
     reading.start()
-    for name in modules:
-        if not reading.is_alive():
-            break
-        # What fails here fails again in the script, whose error is the one to tell.
-        with contextlib.suppress(Exception):
-            importlib.import_module(name)
+
+    def load(names: str) -> None:
+        for name in names.split(","):
+            if not reading.is_alive():
+                break
+            # What fails here fails again in the script, whose error is the one to tell.
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+
+    first, *others = modules
+    for names in others:
+        threading.Thread(target=load, args=[names], name=names, daemon=True).start()
+    load(first)
     reading.join()
     Script(Path.cwd(), asked["script"], dict(os.environ)).run()
 

@@ -34,8 +34,9 @@ _STOP_SECONDS = 600.0
 # A thread that spins takes the core from the one it waits for, and the load may rise at any time.
 _SPINS = "1000"
 
-# What every training imports, and takes seconds.
-_EARLY_MODULES = ("gpubloom.engine",)
+# What every training imports, and what one of a model folder also imports. The second needs no torch: of two
+# threads that import the same modules, one may see a module that is not complete.
+ENGINE, TRANSFORMERS = "gpubloom.engine", "transformers,transformers.models"
 
 
 def thread_waiting(environment: Mapping[str, str]) -> dict[str, str]:
@@ -69,10 +70,11 @@ def must_have_torch() -> None:
 class EarlyStart:
     """A process that imports what training needs while this one still checks what is to be trained.
 
-    It becomes a Child, or ends with the block; it also ends when this process dies.
+    It becomes a Child, or ends with the block; it also ends when this process dies. The modules that one text
+    names are imported in a thread of their own.
     """
 
-    def __init__(self, modules: Sequence[str] = _EARLY_MODULES) -> None:
+    def __init__(self, *modules: str) -> None:
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
             # -P: a script finds no modules in the folder where it is started.
             [sys.executable, "-u", "-P", "-m", "gpubloom.agent.early", *modules],

@@ -157,7 +157,7 @@ def train(
     }
     from rich.console import Console
 
-    from gpubloom.cli.child_process import EarlyStart
+    from gpubloom.cli.child_process import ENGINE, EarlyStart
     from gpubloom.cli.serve_metrics import metrics_server
 
     console = Console(highlight=False, markup=False)
@@ -177,7 +177,7 @@ def train(
             if resume is not None:
                 _resume(resume, console, server)
             else:
-                with EarlyStart() as early:
+                with EarlyStart(ENGINE) as early:
                     start(flags, assignments or [], config, run_dir, console, early, server=server)
     except ValueError as problem:
         refuse(problem)
