@@ -18,12 +18,13 @@ from pathlib import Path
 import torch
 
 from gpubloom.engine.host_memory import host_buffer
+from gpubloom.engine.optimizer.encoding import Encoding, Flat
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.plan import Calibration, Hardware, ModelShape, OptimizerConfig, costs, detect_hardware
 from gpubloom.plan.placement import resident
 
 # Another way of measuring makes old figures worthless.
-_VERSION = 6
+_VERSION = 7
 _SECONDS_EACH = 0.12
 _COPY_BYTES = 256 * 2**20
 _PRODUCT_SIZE = 8_192
@@ -107,16 +108,21 @@ class HostAdam:
     """Updates of the kernel that trains, in memory like a run's: pages of another size give half the rate."""
 
     def __init__(self, threads: int, *, pinned: bool, elements: int) -> None:
-        self.bytes = 28 * elements
+        self.bytes = 26 * elements
         self._optimizer = HostAdamW(threads)
-        self._states = [host_buffer(elements, torch.float32, pinned=pinned) for _ in range(3)]
-        self._copies = [host_buffer(elements, torch.bfloat16, pinned=pinned) for _ in range(2)]
+
+        def flat(encoding: Encoding, *, roots: bool = False) -> Flat:
+            lengths = Flat.lengths(encoding, elements)
+            held = (host_buffer(length, dtype, pinned=pinned) for length, dtype in lengths)
+            return Flat(encoding, tuple(held), roots=roots)
+
+        self._state = flat("split"), flat("fp32"), flat("fp32", roots=True)
+        self._gradient = host_buffer(elements, torch.bfloat16, pinned=pinned)
         self._step = AdamWStep(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, updates=1)
 
     def update(self) -> None:
-        master, first, second = self._states
-        gradient, copy = self._copies
-        self._optimizer.update(master, first, second, gradient, copy, self._step, 1.0)
+        master, first, second = self._state
+        self._optimizer.update_packed(master, first, second, self._gradient, None, self._step, 1.0, 0)
 
 
 def _together(adam: HostAdam, link: Link, device: torch.device) -> dict[str, float]:

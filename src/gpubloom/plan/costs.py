@@ -69,8 +69,9 @@ LAUNCH_GRAPH_SECONDS = 3e-3
 LAUNCHES_MATTER = 0.4
 # Logits cross memory this often per chunk: written, read for the loss, gradient written, read twice.
 LOSS_PASSES = 3.0
-# Optimizer: bytes read and written per parameter (master twice, gradient, compute copy) beside its moments.
-UPDATE_BYTES = 12
+# Optimizer: bytes read and written per parameter beside its moments: the gradient, and twice the master.
+# The upper half of the master is the compute copy.
+UPDATE_BYTES = 10
 # Adafactor reads the gradient three times, and on a GPU what it makes of it in between.
 ADAFACTOR_BYTES = 24
 # Muon: Newton-Schulz steps, and bytes per element of a matrix: gradient and momentum in fp32, three in bf16.
