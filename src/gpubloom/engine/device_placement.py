@@ -34,6 +34,7 @@ from gpubloom.plan import (
     Plan,
     TrainConfig,
     choose_precision,
+    costs,
     detect_hardware,
     plan,
     share_of,
@@ -239,10 +240,7 @@ def _planned_on_gpu(
         steps=steps,
         compiled_seconds=found.step_seconds,
         eager_seconds=None if without is None else without.step_seconds,
-        can_go_over=without is not None
-        and found.executor == "block"
-        and config.method != "qlora"
-        and _blocks(without) == _blocks(found),
+        can_go_over=without is not None and config.method != "qlora" and _can_go_over(without, found),
         is_kept=programs_are_kept(_programs(config, model, found)),
         must_compile=config.compile == "on",
     )
@@ -265,6 +263,13 @@ def _agreed_plan(
         config = config.model_copy(update={"executor": "sharded" if found.executor == "block" else "block"})
         found = plan(config, hardware, shape=model.shape)
     return config, found
+
+
+def _can_go_over(eager: Plan, compiled: Plan) -> bool:
+    """One placement serves both, and the GPU has room for the process that compiles: the driver's memory."""
+    room = eager.memory_limit_bytes - eager.memory_total_bytes
+    same = compiled.executor == "block" and _blocks(eager) == _blocks(compiled)
+    return same and room >= costs.GPU_CONTEXT_BYTES
 
 
 def _blocks(found: Plan) -> list[BlockPlacement]:

@@ -136,7 +136,7 @@ class BackgroundCompile:
         self._first_step = first_step
         self._say = say
         self._on_success = on_success
-        self._ordered: float | None = None
+        self.is_ordered = False
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM],
             stdin=subprocess.PIPE,
@@ -145,16 +145,13 @@ class BackgroundCompile:
         )
         self._send(setup)
 
-    @property
-    def is_ordered(self) -> bool:
-        return self._ordered is not None
-
     def order(self, job: CompileJob) -> None:
         """What is to be compiled is known once a step has begun."""
-        self._ordered = time.perf_counter()
+        self.is_ordered = True
         self._send(job)
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
 
     def takes_over(self, step: int) -> bool | None:
         """Whether compiled programs run from this step on; None as long as that is not decided.
@@ -163,13 +160,14 @@ class BackgroundCompile:
         repeated. Waits there for a process that is late. False: nothing could be compiled.
         """
         has_failed = self._process.poll() not in (None, 0)
-        if self._ordered is None or (step < self._first_step and not has_failed):
+        if not self.is_ordered or (step < self._first_step and not has_failed):
             return None
         if self._process.poll() is None:
             self._say(f"update {step} waits until the layers are compiled")
         assert self._process.stdout is not None
         with self._process.stdout as pipe:
-            said = pipe.read().decode(errors="replace").strip()
+            # A library may print something of its own before.
+            said = pipe.read().decode(errors="replace").strip().rpartition("\n")[2]
         if self._process.wait() != 0:
             reason = said or f"the compiler process ended with exit status {self._process.returncode}"
             self._say(f"the layers are not compiled and run slower: {reason}")
@@ -206,6 +204,9 @@ def main() -> None:
         setup: CompilerSetup = pickle.load(sys.stdin.buffer)  # noqa: S301
         if setup.config.deterministic:
             use_deterministic_kernels()
+        if setup.device.type == "cuda":
+            # Processes that train together have a GPU each.
+            torch.cuda.set_device(setup.device)
         import torch._inductor.config as compiler
 
         compiler.compile_threads = setup.compile_threads
@@ -219,9 +220,9 @@ def main() -> None:
         sys.exit("the run ended before its first step")
     except Exception as problem:  # noqa: BLE001 - training continues uncompiled and logs the reason
         said = str(problem).strip().splitlines() or [type(problem).__name__]
-        sys.stdout.write(said[0])
+        sys.stdout.write(f"\n{said[0]}")
         sys.exit(1)
-    sys.stdout.write(str(time.perf_counter() - began))
+    sys.stdout.write(f"\n{time.perf_counter() - began}")
 
 
 def _compile(job: CompileJob, model: BlockModel, device: torch.device) -> None:
