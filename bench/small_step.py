@@ -5,6 +5,7 @@
     python bench/small_step.py trainer:12             the whole trainer: loader, metrics, losses read late
     python bench/small_step.py lora:4 packed:4        adapters; rows that hold eight documents each
     python bench/small_step.py packed:4 masked:4      the same rows by the documents' boundaries and by a mask
+    python bench/small_step.py ours:12 nanogpt:12 --nanogpt ~/nanoGPT      beside nanoGPT's own bench.py
 
 `ours` is the preset 125m with a vocabulary of 50,304 and rows of 1,024 tokens. `nano` does what nanoGPT's own
 bench does: a GPT-2 of that size compiled as a whole, FP32 weights under bf16 autocast, fused AdamW, no
@@ -15,6 +16,7 @@ random weights and rows of 2,048 tokens. Every row runs in a process of its own 
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,6 +35,7 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", default=ROWS, metavar="WHAT:ROWS")
     parser.add_argument("--compile", default="on", choices=["on", "off"])
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT")
     parser.add_argument("--here", action="store_true", help="in this process")
     options = parser.parse_args()
     rest = [argument for argument in sys.argv[1:] if argument not in options.rows]
@@ -52,6 +55,8 @@ def _measure(row: str, options: argparse.Namespace) -> dict[str, Any]:
     match what:
         case "nano":
             return _nano(int(rows), options)
+        case "nanogpt":
+            return _nanogpt(int(rows), options)
         case "trainer":
             return _trainer(int(rows), options)
         case _:
@@ -133,6 +138,18 @@ def _nano(rows: int, options: argparse.Namespace) -> dict[str, Any]:
     seconds, first = _timed(step)
     reserved = torch.cuda.max_memory_reserved() / 1e9
     return {**_result(rows * length, seconds, first), "gpu_gb": round(reserved, 2)}
+
+
+def _nanogpt(rows: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Its own bench on random data: the time of its last 20 steps, each waited for."""
+    assert options.nanogpt is not None, "--nanogpt names the checkout"
+    command = [sys.executable, "bench.py", "--real_data=False", f"--batch_size={rows}"]
+    command.append(f"--compile={options.compile == 'on'}")
+    done = subprocess.run(command, cwd=options.nanogpt, capture_output=True, text=True, check=True)
+    found = re.search(r"time per iteration: ([0-9.]+)ms", done.stdout)
+    assert found is not None, done.stdout
+    ms = float(found[1])
+    return {"tokens_per_s": round(1e3 * rows * 1_024 / ms), "step_ms": round(ms, 2)}
 
 
 def _trainer(rows: int, options: argparse.Namespace) -> dict[str, Any]:
