@@ -9,7 +9,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "bench" / "results" / "h200-2026-11-17.json"
+RESULTS = ROOT / "bench" / "results" / "h200-2026-11-18.json"
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- drawn by bench/draw.py -->", "<!-- end -->"
 OURS, LIMIT = ("#7c3aed", "#b79cf3", "#5b21b6"), "#d4d4d8"
