@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubloom.engine import device_placement
+from gpubloom.engine import run_plan
 from gpubloom.engine.data import Batch
 from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.executors.blocks import BlockExecutor, background_compile
 from gpubloom.engine.model import Model
-from gpubloom.plan import TrainConfig, costs, detect_hardware, plan
-from gpubloom.plan.placement import resident
-from gpubloom.plan.planner import predict
+from gpubloom.plan import TrainConfig, costs
 from tests.engine.runs import Run, read_events, read_losses
 from tests.tiny_models import make_tiny_model
 
@@ -25,7 +23,7 @@ MakeConfig = Callable[..., TrainConfig]
 VOCABULARY = 257
 LEARNING_RATE = 1e-3
 REASON = "no C++ compiler is installed"
-_READS = "import sys, pathlib, time; sys.stdin.buffer.read(); print(1.0)"
+_READS = "import sys, pathlib, time; sys.stdin.buffer.read(); print('compiled in 1.0')"
 
 
 @contextmanager
@@ -63,7 +61,7 @@ def switched_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def _choose_step(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    monkeypatch.setattr(device_placement, "compiled_from_step", lambda *_, **__: step)
+    monkeypatch.setattr(run_plan, "compiled_from_step", lambda *_, **__: step)
 
 
 def test_a_run_goes_over_at_its_planned_step_however_early_the_compiler_is_done(
@@ -140,7 +138,7 @@ def test_a_plan_that_came_with_the_run_counts(
 def test_where_nothing_can_be_compiled_training_goes_on_and_says_why(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = f"import sys; sys.stdin.buffer.read(); sys.stdout.write({REASON!r}); sys.exit(1)"
+    program = f"import sys; sys.stdin.buffer.read(); sys.stdout.write({REASON!r}); sys.exit(3)"
     monkeypatch.setattr(background_compile, "_PROGRAM", program)
     said: list[str] = []
     deadline, number = time.monotonic() + 60, 0
@@ -154,6 +152,20 @@ def test_where_nothing_can_be_compiled_training_goes_on_and_says_why(
         assert said == [f"the layers are not compiled and run slower: {REASON}"]
         assert [step(number + more) for more in range(3)] == [plain(number + more) for more in range(3)]
     assert len(said) == 1
+
+
+def test_a_compiler_that_is_ended_from_outside_is_replaced_at_the_planned_step(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, switched_at: list[int]
+) -> None:
+    """As by the kernel, for memory. Every process of a run goes over at the same step."""
+    _choose_step(monkeypatch, 3)
+    monkeypatch.setattr(background_compile, "_PROGRAM", "import os; os.kill(os.getpid(), 9)")
+    said: list[str] = []
+    with _stepping(make_config(compile="on"), said) as step:
+        for number in range(4):
+            step(number)
+    assert switched_at == [3]
+    assert said == ["the process that compiles ended with exit status -9; update 3 compiles instead"]
 
 
 # torch's compiler warns about torch's own scripts.
@@ -207,27 +219,3 @@ def test_a_pretrained_model_with_adapters_goes_over_too(
     log = "\n".join(str(event) for event in read_events(tmp_path / "on", "log"))
     assert "the layers are compiled from update 2 on, as planned" in log
     assert losses["on"] == pytest.approx(losses["off"], rel=1e-4)
-
-
-def test_a_deterministic_run_keeps_its_placement_on_a_machine_that_measures_other_speeds(
-    make_config: MakeConfig, tmp_path: Path
-) -> None:
-    config = make_config(deterministic=True)
-    model = Model.open(config, vocab_size=VOCABULARY)
-    machine = detect_hardware()
-    first, other = (
-        plan(config, machine, shape=model.shape),
-        predict(
-            config,
-            machine,
-            resident(len(model.shape.layers), tied=model.blocks.tied, keep=False),
-            shape=model.shape,
-        ),
-    )
-    assert first.placement != other.placement
-    keep = device_placement._kept_placement
-    assert keep(config, machine, model, other, None) == other
-    assert keep(config, machine, model, other, tmp_path) == other
-    assert keep(config, machine, model, first, tmp_path).placement == other.placement
-    plain = config.model_copy(update={"deterministic": False})
-    assert keep(plain, machine, model, first, tmp_path) == first

@@ -1,58 +1,18 @@
 """From config and model to an executor: what is compiled, and what is refused."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 
 from gpubloom.engine import Model
-from gpubloom.engine.device_placement import _planned_on_gpu, move_to_devices
+from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.hardware import visible
 from gpubloom.engine.host_memory import PinningRefused
-from gpubloom.engine.parallel import ALONE
-from gpubloom.plan import Gpu, Hardware, TrainConfig, plan
+from gpubloom.plan import Gpu, Hardware, TrainConfig
 from tests.errors import raises
 
 MACHINE = Hardware.parse("H200, 125 GB host, 16 cores")
-
-
-def on_gpu(config: TrainConfig, steps: int | None, run_dir: Path | None = None) -> tuple[TrainConfig, int]:
-    """The config that a run on a GPU would be trained by, and its first compiled step."""
-    model = Model.open(config, vocab_size=257)
-    chosen, found, first = _planned_on_gpu(config, MACHINE, model, steps, ALONE, run_dir, can_compile=True)
-    assert found == plan(chosen, MACHINE, shape=model.shape)
-    return chosen, first
-
-
-def test_a_short_run_on_a_gpu_is_not_compiled(make_config: Callable[..., TrainConfig]) -> None:
-    chosen, first = on_gpu(make_config(device="auto"), 20)
-    assert (chosen.compile, first) == ("off", 0)
-
-
-def test_a_long_run_on_a_gpu_begins_uncompiled(make_config: Callable[..., TrainConfig]) -> None:
-    config = make_config(device="auto", model={"preset": "125m", "context_length": 1_024})
-    chosen, first = on_gpu(config, 100_000)
-    assert chosen.compile == "off", "its first steps must fit into memory"
-    assert first > 1
-
-
-def test_a_run_of_unknown_length_is_compiled_before_its_first_step(
-    make_config: Callable[..., TrainConfig],
-) -> None:
-    chosen, first = on_gpu(make_config(device="auto"), None)
-    assert (chosen.compile, first) == ("auto", 1)
-
-
-def test_a_resumed_run_keeps_the_first_compiled_step_of_its_first_attempt(
-    make_config: Callable[..., TrainConfig], tmp_path: Path
-) -> None:
-    config = make_config(device="auto", model={"preset": "125m", "context_length": 1_024})
-    _, first = on_gpu(config, 100_000, tmp_path)
-    assert first > 1
-    assert on_gpu(config, 20, tmp_path)[1] == first
-    (tmp_path / "plan.json").write_text('{"compiled_from_step": 0}')
-    assert on_gpu(config, 100_000, tmp_path)[1] == 0
 
 
 @pytest.mark.parametrize("seen", [["H100"], [], ["H100", "RTX 3090"]])

@@ -28,7 +28,10 @@ def main(modules: Sequence[str]) -> None:
         if not line.endswith(b"\n"):
             os._exit(0)
         asked.update(json.loads(line))
-        _connect_streams(Path(asked["output"]))
+        try:
+            _connect_streams(Path(asked["output"]))
+        except OSError:
+            os._exit(1)
 
     # Not the main thread, which may import for seconds after the other end was closed.
     reading = threading.Thread(target=read, name="start", daemon=True)

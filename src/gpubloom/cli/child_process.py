@@ -103,6 +103,8 @@ class EarlyStart:
         """The process, which now runs this script; None if it has become another one, or has ended."""
         if self._process is None:
             return None
+        # What cannot be written is this command's to tell, and the process would train on in silence.
+        output.open("ab").close()
         started = self._process
         assert started.stdin is not None
         asked = json.dumps({"script": list(script), "output": str(output)}) + "\n"

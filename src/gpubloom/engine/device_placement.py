@@ -5,19 +5,17 @@ prediction.
 """
 
 import importlib.util
-import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 
 from gpubloom.engine.calibrate import calibrated
-from gpubloom.engine.compile_cache import note_kept_programs, programs_are_kept, use_compile_cache
+from gpubloom.engine.compile_cache import note_kept_programs, use_compile_cache
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.executors.blocks.background_compile import BackgroundCompile, CompilerSetup
@@ -27,22 +25,16 @@ from gpubloom.engine.model import Model
 from gpubloom.engine.models.fp8 import use_fp8
 from gpubloom.engine.models.packed_documents import why_not_boundaries
 from gpubloom.engine.parallel import ALONE, Group
+from gpubloom.engine.run_plan import plan_run, programs_of
 from gpubloom.errors import InputError, code_of
 from gpubloom.plan import (
-    DoesNotFit,
     Hardware,
     Plan,
     TrainConfig,
     choose_precision,
-    costs,
     detect_hardware,
-    plan,
     share_of,
 )
-from gpubloom.plan.compiling import CompileChoice, compiled_from_step
-from gpubloom.plan.placement import BlockPlacement
-from gpubloom.plan.planner import predict
-from gpubloom.traincard.atomic_write import read_json_object, replace_file
 
 _COMPILE_PROCESSES = 4
 _METHODS = {"lora": "LoRA adapters", "qlora": "LoRA adapters on 4-bit weights (NF4)"}
@@ -159,11 +151,16 @@ def move_to_devices(
         hardware = calibrated(hardware, compute.device, threads=threads)
     can_compile, notes = _compiles(config, compute)
     hardware = share_of(hardware, group.local_size)
-    if compute.device.type == "cuda":
-        chosen = _planned_on_gpu(config, hardware, model, steps, group, run_dir, can_compile=can_compile)
-    else:
-        chosen = _planned_on_cpu(config, hardware, model, group, run_dir, can_compile=can_compile)
-    config, found, first_compiled = chosen
+    config, found, first_compiled = plan_run(
+        config,
+        hardware,
+        model,
+        steps=steps,
+        group=group,
+        run_dir=run_dir,
+        on_gpu=compute.device.type == "cuda",
+        can_compile=can_compile,
+    )
     assert found.placement is not None
     options = ExecutorOptions(
         accumulation=config.accumulation,
@@ -184,146 +181,6 @@ def move_to_devices(
         flops_per_token=(6 if config.method == "full" else 4) * model.shape.parameters,
         notes=(*notes, *_slow_packing(config, compute.device)),
     )
-
-
-def _planned_on_cpu(
-    config: TrainConfig,
-    hardware: Hardware,
-    model: Model,
-    group: Group,
-    run_dir: Path | None,
-    *,
-    can_compile: bool,
-) -> tuple[TrainConfig, Plan, int]:
-    """The config to train by, its plan, and the first compiled step (0: none).
-
-    Compiling for a CPU takes as long as many steps, which need not wait for it.
-    """
-    in_background = can_compile and config.method != "qlora"
-    planned_config = config
-    if in_background or not can_compile:
-        # Layers that are not compiled keep more activations: the plan must know.
-        config = config.model_copy(update={"compile": "off"})
-    config, found = _agreed_plan(config, hardware, model, group)
-    if found.executor == "sharded":
-        # Its steps do wait.
-        return config, found, int(can_compile)
-    if not in_background:
-        return config, found, int(can_compile)
-    chosen = compiled_from_step(planned_config, found.step_seconds, on_gpu=False)
-    kept = group.agree(_kept_step(run_dir, found, chosen) if group.leads else None)
-    return config, found, kept or 0
-
-
-def _planned_on_gpu(
-    config: TrainConfig,
-    hardware: Hardware,
-    model: Model,
-    steps: int | None,
-    group: Group,
-    run_dir: Path | None,
-    *,
-    can_compile: bool,
-) -> tuple[TrainConfig, Plan, int]:
-    """The same on a GPU: compiled before the first step, beside the first steps, or never."""
-    eager = config.model_copy(update={"compile": "off"})
-    config, found = _agreed_plan(config if can_compile else eager, hardware, model, group)
-    eager = eager.model_copy(update={"executor": found.executor})
-    if not can_compile or steps is None:
-        found = _kept_placement(config, hardware, model, found, run_dir)
-        return config, found, int(can_compile)
-    try:
-        without: Plan | None = plan(eager, hardware, shape=model.shape)
-    except DoesNotFit:
-        without = None
-    choice = CompileChoice(
-        steps=steps,
-        compiled_seconds=found.step_seconds,
-        eager_seconds=None if without is None else without.step_seconds,
-        can_go_over=without is not None and config.method != "qlora" and _can_go_over(without, found),
-        is_kept=programs_are_kept(_programs(config, model, found)),
-        must_compile=config.compile == "on",
-    )
-    chosen = choice.first_step()
-    first = group.agree(_kept_step(run_dir, found, chosen) if group.leads else None) or 0
-    if without is not None and (first == 0 or (first > 1 and choice.can_go_over)):
-        config, found = eager, without
-    elif first != 1:
-        # Chosen on another machine; here the run must be compiled from its first step on.
-        first = 1
-    return config, _kept_placement(config, hardware, model, found, run_dir), first
-
-
-def _agreed_plan(
-    config: TrainConfig, hardware: Hardware, model: Model, group: Group
-) -> tuple[TrainConfig, Plan]:
-    """Devices may differ, but all processes must either have the whole model or a part of it."""
-    found = plan(config, hardware, shape=model.shape)
-    if group.agree(found.executor) != found.executor:
-        config = config.model_copy(update={"executor": "sharded" if found.executor == "block" else "block"})
-        found = plan(config, hardware, shape=model.shape)
-    return config, found
-
-
-def _can_go_over(eager: Plan, compiled: Plan) -> bool:
-    """One placement serves both, and the GPU has room for the process that compiles: the driver's memory."""
-    room = eager.memory_limit_bytes - eager.memory_total_bytes
-    same = compiled.executor == "block" and _blocks(eager) == _blocks(compiled)
-    return same and room >= costs.GPU_CONTEXT_BYTES
-
-
-def _blocks(found: Plan) -> list[BlockPlacement]:
-    assert found.placement is not None
-    return list(found.placement.blocks())
-
-
-def _programs(config: TrainConfig, model: Model, found: Plan) -> str:
-    """What the compiled programs of a run depend on, as far as it is known before the first step."""
-    fields = {"batch_size", "method", "lora", "precision", "optimizer", "deterministic"}
-    asked = config.model_dump_json(include=fields)
-    blocks = [block.model_dump() for block in _blocks(found)]
-    return json.dumps([asked, config.context_length, config.data.kind, repr(model.shape), blocks])
-
-
-def _kept_step(run_dir: Path | None, found: Plan, chosen: int | None) -> int | None:
-    """The step of plan.json; one that was chosen here is written there, for the attempts after this one."""
-    if run_dir is None:
-        return chosen
-    stored = read_json_object(run_dir / "plan.json") or {}
-    if isinstance(kept := stored.get("compiled_from_step"), int):
-        return kept
-    replace_file(
-        run_dir / "plan.json",
-        json.dumps({**(stored or found.model_dump(mode="json")), "compiled_from_step": chosen}, indent=2)
-        + "\n",
-    )
-    return chosen
-
-
-def _kept_placement(
-    config: TrainConfig, hardware: Hardware, model: Model, found: Plan, run_dir: Path | None
-) -> Plan:
-    """For a deterministic run the placement of its first attempt, where that fits; else the one found.
-
-    CPU and GPU round updates differently, and which of them updates a layer depends on measured speeds.
-    """
-    if run_dir is None or not config.deterministic:
-        return found
-    file = run_dir / "plan.json"
-    stored = read_json_object(file) or {}
-    if stored.get("made_by_run"):
-        with suppress(ValidationError):
-            kept = Plan.model_validate(stored)
-            if kept.placement is not None and len(_blocks(kept)) == len(_blocks(found)):
-                again = predict(config, hardware, kept.placement, shape=model.shape)
-                if again.memory_total_bytes <= again.memory_limit_bytes:
-                    return again
-        return found
-    own = found.model_dump(mode="json") | {"made_by_run": True}
-    if "compiled_from_step" in stored:
-        own["compiled_from_step"] = stored["compiled_from_step"]
-    replace_file(file, json.dumps(own, indent=2) + "\n")
-    return found
 
 
 def _own_device(config: TrainConfig, group: Group) -> str:
@@ -354,7 +211,7 @@ def _load(
     # Before the weights are loaded: the other process opens the model meanwhile.
     compiling = None
     if first_compiled > 1:
-        programs = _programs(config, model, found)
+        programs = programs_of(config, model, found)
         setup = _compiler_setup(config, model, compute)
         compiling = BackgroundCompile(
             setup, first_compiled, options.say, on_success=lambda: note_kept_programs(programs)
@@ -408,6 +265,7 @@ def _compiler_setup(config: TrainConfig, model: Model, compute: Compute) -> Comp
         compute.precision == "fp8",
         torch.get_num_threads(),
         compiler.compile_threads or 1,
+        os.getpid(),
     )
 
 

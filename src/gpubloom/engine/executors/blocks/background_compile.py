@@ -7,6 +7,7 @@ but the driver's own.
 """
 
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -25,8 +26,13 @@ from gpubloom.engine.model import Model
 from gpubloom.engine.models.blocks import BlockModel, Tables
 from gpubloom.engine.models.fp8 import use_fp8
 from gpubloom.engine.optimizer.device_adamw import UpdateProgram, compile_update
+from gpubloom.engine.parallel.rank_env import end_with
 from gpubloom.plan import TrainConfig
 
+# Its exit status if the layers themselves are the reason.
+_CANNOT_COMPILE = 3
+# Twenty times what it usually takes.
+_LONGEST_SECONDS = 600.0
 _PROGRAM = "from gpubloom.engine.executors.blocks.background_compile import main; main()"
 
 
@@ -40,6 +46,7 @@ class CompilerSetup:
     fp8: bool
     threads: int
     compile_threads: int
+    parent: int
 
     def model(self) -> BlockModel:
         blocks = Model.open(self.config, vocab_size=self.vocab_size).blocks
@@ -138,7 +145,8 @@ class BackgroundCompile:
         self._on_success = on_success
         self.is_ordered = False
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
+            # -P: no module of the folder where the run was started.
+            [sys.executable, "-P", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -156,29 +164,43 @@ class BackgroundCompile:
     def takes_over(self, step: int) -> bool | None:
         """Whether compiled programs run from this step on; None as long as that is not decided.
 
-        At the planned step, and not at the first one that could: a run has the same bits whenever it is
-        repeated. Waits there for a process that is late. False: nothing could be compiled.
+        At the planned step, and not at the first one that could: a run goes over at the same step whenever it
+        is resumed. Waits there for a process that is late. False: nothing can be compiled. If the process
+        ended for another reason, this one compiles, and the step waits for that.
         """
-        has_failed = self._process.poll() not in (None, 0)
-        if not self.is_ordered or (step < self._first_step and not has_failed):
+        cannot = self._process.poll() == _CANNOT_COMPILE
+        if not self.is_ordered or (step < self._first_step and not cannot):
             return None
         if self._process.poll() is None:
             self._say(f"update {step} waits until the layers are compiled")
-        assert self._process.stdout is not None
-        with self._process.stdout as pipe:
-            # A library may print something of its own before.
-            said = pipe.read().decode(errors="replace").strip().rpartition("\n")[2]
-        if self._process.wait() != 0:
-            reason = said or f"the compiler process ended with exit status {self._process.returncode}"
-            self._say(f"the layers are not compiled and run slower: {reason}")
+        said = self._wait()
+        if self._process.returncode == _CANNOT_COMPILE:
+            self._say(f"the layers are not compiled and run slower: {said}")
             return False
+        found = re.search(r"^compiled in ([0-9.]+)$", said, re.MULTILINE)
+        if found is None:
+            status = self._process.returncode
+            self._say(
+                f"the process that compiles ended with exit status {status}; update {step} compiles instead"
+            )
+            return True
         self._on_success()
         self._say(
-            f"the layers are compiled from update {step} on, as planned, after "
-            f"{float(said):.0f} s of compilation in the background; from here on results may differ by "
-            "rounding"
+            f"the layers are compiled from update {step} on, as planned, after {float(found[1]):.0f} s of "
+            "compilation in the background; from here on results may differ by rounding"
         )
         return True
+
+    def _wait(self) -> str:
+        """What the process has written when it is over. One that hangs is ended."""
+        assert self._process.stdout is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LONGEST_SECONDS)
+        self._process.kill()
+        with self._process.stdout as pipe:
+            said = pipe.read().decode(errors="replace").strip()
+        self._process.wait()
+        return said
 
     def close(self) -> None:
         """End the process, when the run ends before it is done."""
@@ -198,31 +220,33 @@ class BackgroundCompile:
 
 
 def main() -> None:
-    """The entry point of the process that compiles. Prints how many seconds that took, or why it failed."""
-    try:
-        # Only what the training process writes comes here.
-        setup: CompilerSetup = pickle.load(sys.stdin.buffer)  # noqa: S301
-        if setup.config.deterministic:
-            use_deterministic_kernels()
-        if setup.device.type == "cuda":
-            # Processes that train together have a GPU each.
-            torch.cuda.set_device(setup.device)
-        import torch._inductor.config as compiler
+    """The entry point of the process that compiles. Prints how long that took, or why it cannot be done."""
+    # Only what the training process writes comes here.
+    setup: CompilerSetup = pickle.load(sys.stdin.buffer)  # noqa: S301
+    end_with(setup.parent)
+    if setup.config.deterministic:
+        use_deterministic_kernels()
+    if setup.device.type == "cuda":
+        # Processes that train together have a GPU each.
+        torch.cuda.set_device(setup.device)
+    import torch._inductor.config as compiler
 
-        compiler.compile_threads = setup.compile_threads
-        # Programs are made for a number of threads.
-        torch.set_num_threads(setup.threads)
-        model = setup.model()
+    compiler.compile_threads = setup.compile_threads
+    # Programs are made for a number of threads.
+    torch.set_num_threads(setup.threads)
+    model = setup.model()
+    try:
         job: CompileJob = pickle.load(sys.stdin.buffer)  # noqa: S301
-        began = time.perf_counter()
-        _compile(job, model, setup.device)
     except EOFError:
         sys.exit("the run ended before its first step")
+    began = time.perf_counter()
+    try:
+        _compile(job, model, setup.device)
     except Exception as problem:  # noqa: BLE001 - training continues uncompiled and logs the reason
         said = str(problem).strip().splitlines() or [type(problem).__name__]
-        sys.stdout.write(f"\n{said[0]}")
-        sys.exit(1)
-    sys.stdout.write(f"\n{time.perf_counter() - began}")
+        sys.stdout.write(said[0])
+        sys.exit(_CANNOT_COMPILE)
+    sys.stdout.write(f"\ncompiled in {time.perf_counter() - began:.1f}\n")
 
 
 def _compile(job: CompileJob, model: BlockModel, device: torch.device) -> None:

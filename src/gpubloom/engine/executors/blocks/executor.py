@@ -184,6 +184,8 @@ class BlockExecutor:
         self._evaluating_functions = self._layer_functions
         self._sampling_functions: dict[str, LayerFunctions] = {}
         self._compiling = compiling
+        # Until this update torch may try kernels, for which it pins host memory.
+        self._warm_until = WARM_UP
         self._stepping = False
         self._last: tuple[list[tuple[Mark, Mark]], float, int, int] | None = None
         self._clip_norm = optimizer.clip_norm
@@ -249,7 +251,7 @@ class BlockExecutor:
             order_later = self._updates.order(step, scale, frozenset(self._twice))
             self._compute_gradients_again(order_later)
             self.weights.forget()
-            if self.device.is_gpu and self.updates <= WARM_UP:
+            if self.device.is_gpu and self.updates <= self._warm_until:
                 release_torch_pinned()
         elif self.placement.share_gradients:
             # The gradient that is not used has overwritten weights in host memory.
@@ -360,6 +362,7 @@ class BlockExecutor:
     def continue_from(self, updates: int, loss_scale: dict[str, float]) -> None:
         """Continue from a state that was loaded into the stores: restores its counters."""
         self.updates = updates
+        self._warm_until = updates + WARM_UP
         self._scale.restore(loss_scale)
         self.weights_changed()
 
@@ -413,6 +416,7 @@ class BlockExecutor:
             return
         self._compiling = None
         if takes_over:
+            self._warm_until = self.updates + WARM_UP
             self._use_functions(compiled=True)
             self._update.use_compiled()
             if self._graph is not None:
