@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubloom.engine import Model, device_placement
+from gpubloom.engine import Model, run_plan
 from gpubloom.engine.checkpoint import Progress, read_checkpoint, start_save
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.executors.blocks import BlockExecutor
@@ -88,7 +88,7 @@ def test_a_run_that_moves_twice_learns_the_bits_of_one_that_never_moved(
 @pytest.fixture
 def use_placement(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Lets trainers of this test place their models as one of PLACEMENTS, whatever the plan says."""
-    plan = device_placement.plan
+    plan = run_plan.plan
 
     def choose(name: str) -> None:
         def chosen(config: Any, hardware: Any, *, shape: Any) -> Any:
@@ -100,7 +100,7 @@ def use_placement(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             )
             return found.model_copy(update={"placement": wanted})
 
-        monkeypatch.setattr(device_placement, "plan", chosen)
+        monkeypatch.setattr(run_plan, "plan", chosen)
 
     return choose
 
