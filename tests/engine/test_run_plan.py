@@ -80,9 +80,19 @@ def test_a_resumed_run_keeps_the_first_compiled_step_of_its_first_attempt(
     config = make_config(device="auto", model=SMALL)
     first = on_gpu(config, 100_000, tmp_path)
     assert first.first_compiled_step > 1
-    assert on_gpu(config, 20, tmp_path) == first
+    assert on_gpu(config, 1_000_000, tmp_path) == first
     (tmp_path / "plan.json").write_text('{"compiled_from_step": 0}')
     assert on_gpu(config, 100_000, tmp_path).first_compiled_step == 0
+
+
+def test_nothing_is_compiled_for_a_run_that_ends_before_its_first_compiled_step(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = make_config(device="auto", model=SMALL)
+    (tmp_path / "plan.json").write_text('{"compiled_from_step": 30}')
+    found = on_gpu(config, 29, tmp_path)
+    assert (found.config.compile, found.first_compiled_step) == ("off", 0)
+    assert on_gpu(config, 30, tmp_path).first_compiled_step == 30, "a resume may have more steps"
 
 
 @pytest.mark.parametrize(

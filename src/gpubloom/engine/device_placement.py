@@ -150,6 +150,7 @@ def move_to_devices(
         _prepare_gpu(config, compute.device)
         hardware = calibrated(hardware, compute.device, threads=threads)
     can_compile, notes = _compiles(config, compute)
+    must_compile = can_compile and config.compile == "on"
     hardware = share_of(hardware, group.local_size)
     config, found, first_compiled = plan_run(
         config,
@@ -162,6 +163,8 @@ def move_to_devices(
         can_compile=can_compile,
     )
     assert found.placement is not None
+    if must_compile and first_compiled == 0:
+        notes = (*notes, "the layers are not compiled: the run ends before another process could do so")
     options = ExecutorOptions(
         accumulation=config.accumulation,
         compiled=first_compiled == 1,

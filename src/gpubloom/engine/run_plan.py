@@ -72,8 +72,13 @@ def plan_run(
     # A node may lack triton; then nobody compiles.
     can_compile = run.all(can_compile)
     if on_gpu:
-        return _on_gpu(config, run, steps, can_compile=can_compile)
-    return _on_cpu(config, run, can_compile=can_compile)
+        found = _on_gpu(config, run, steps, can_compile=can_compile)
+    else:
+        found = _on_cpu(config, run, can_compile=can_compile)
+    if steps is not None and found.first_compiled_step > max(1, steps):
+        # The run ends before that. plan.json keeps the step for a resume with more of them.
+        return found._replace(first_compiled_step=0)
+    return found
 
 
 def programs_of(config: TrainConfig, model: Model, found: Plan) -> str:
