@@ -38,6 +38,8 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT")
     parser.add_argument("--here", action="store_true", help="in this process")
     options = parser.parse_args()
+    if options.nanogpt is None and any(row.startswith("nanogpt:") for row in options.rows):
+        parser.error("rows of nanogpt need --nanogpt FOLDER")
     rest = [argument for argument in sys.argv[1:] if argument not in options.rows]
     for row in options.rows:
         if options.here:
@@ -142,7 +144,6 @@ def _nano(rows: int, options: argparse.Namespace) -> dict[str, Any]:
 
 def _nanogpt(rows: int, options: argparse.Namespace) -> dict[str, Any]:
     """Its own bench on random data: the time of its last 20 steps, each waited for."""
-    assert options.nanogpt is not None, "--nanogpt names the checkout"
     command = [sys.executable, "bench.py", "--real_data=False", f"--batch_size={rows}"]
     command.append(f"--compile={options.compile == 'on'}")
     done = subprocess.run(command, cwd=options.nanogpt, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""On a CPU a run that asks for compiled layers begins without them, and changes over at the planned step."""
+"""On a CPU a run that asks for compiled layers begins without them, and switches at the planned step."""
 
 import json
 import threading
@@ -46,7 +46,7 @@ def _stepping(config: TrainConfig, said: list[str]) -> Iterator[Callable[[int], 
 
 @pytest.fixture
 def switched_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The updates at which an executor went over; what is compiled is replaced by the same uncompiled."""
+    """The updates at which an executor switched; what is compiled is replaced by the same uncompiled."""
     found: list[int] = []
     use = BlockExecutor._use_functions
 
@@ -64,7 +64,7 @@ def _choose_step(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(run_plan, "compiled_from_step", lambda *_, **__: step)
 
 
-def test_a_run_goes_over_at_its_planned_step_however_early_the_compiler_is_done(
+def test_a_run_switches_at_its_planned_step_however_early_the_compiler_is_done(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, switched_at: list[int]
 ) -> None:
     _choose_step(monkeypatch, 4)
@@ -157,7 +157,7 @@ def test_where_nothing_can_be_compiled_training_goes_on_and_says_why(
 def test_a_compiler_that_is_ended_from_outside_is_replaced_at_the_planned_step(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, switched_at: list[int]
 ) -> None:
-    """As by the kernel, for memory. Every process of a run goes over at the same step."""
+    """As by the kernel, for memory. Every process of a run switches at the same step."""
     _choose_step(monkeypatch, 3)
     monkeypatch.setattr(background_compile, "_PROGRAM", "import os; os.kill(os.getpid(), 9)")
     said: list[str] = []
@@ -194,7 +194,7 @@ def test_compiled_layers_take_over_in_the_middle_of_a_run_and_change_no_more_tha
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.long
-def test_a_pretrained_model_with_adapters_goes_over_too(
+def test_a_pretrained_model_with_adapters_switches_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other process opens the model by the config: modules of transformers cannot be sent to it."""

@@ -320,7 +320,7 @@ def test_a_deterministic_run_resumes_with_the_same_bits_in_another_process(tmp_p
     assert weights[0] == weights[1]
 
 
-def test_a_run_begins_uncompiled_and_goes_over_to_compiled_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_begins_uncompiled_and_switches_to_compiled_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process takes no more of the GPU than the driver's own memory."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("triton is not installed, so nothing is compiled")

@@ -117,7 +117,7 @@ def _on_gpu(config: TrainConfig, run: _Run, steps: int | None, *, can_compile: b
         without: Plan | None = run.plan(eager)
     except DoesNotFit:
         without = None
-    can_go_over = run.all(without is not None and _can_go_over(without, found))
+    can_switch = run.all(without is not None and _can_switch(without, found))
     if not run.all(without is not None):
         without = None
     choice = CompileChoice(
@@ -125,12 +125,12 @@ def _on_gpu(config: TrainConfig, run: _Run, steps: int | None, *, can_compile: b
         compiled_seconds=found.step_seconds,
         eager_seconds=None if without is None else without.step_seconds,
         # A repeated deterministic run must not depend on what earlier runs have compiled.
-        can_go_over=can_go_over and config.method != "qlora" and not config.deterministic,
+        can_switch=can_switch and config.method != "qlora" and not config.deterministic,
         is_kept=not config.deterministic and programs_are_kept(programs_of(config, run.model, found)),
         must_compile=config.compile == "on",
     )
     first = _kept_step(run, found, choice.first_step()) or 0
-    if without is not None and (first == 0 or (first > 1 and choice.can_go_over)):
+    if without is not None and (first == 0 or (first > 1 and choice.can_switch)):
         config, found = eager, without
     elif first != 1:
         # Chosen on another machine; here the run must be compiled from its first step on.
@@ -138,7 +138,7 @@ def _on_gpu(config: TrainConfig, run: _Run, steps: int | None, *, can_compile: b
     return RunPlan(config, _with_kept_placement(config, found, run), first)
 
 
-def _can_go_over(eager: Plan, compiled: Plan) -> bool:
+def _can_switch(eager: Plan, compiled: Plan) -> bool:
     """One placement serves both, and there is room for the process that compiles."""
     assert eager.placement is not None
     assert compiled.placement is not None

@@ -1,7 +1,7 @@
 """From which step on a run uses compiled layers: compiling takes as long as many steps of a small model.
 
 Steps can run uncompiled while another process compiles. A step is chosen and not a time, before the first
-step, so that a repeated or resumed run has the same bits.
+step, and kept in plan.json, so that every resume switches where the first attempt would have.
 """
 
 import math
@@ -26,8 +26,8 @@ class CompileChoice:
     steps: int
     compiled_seconds: float
     eager_seconds: float | None
-    # Whether the same placement serves both, so that a run can go over from one to the other.
-    can_go_over: bool
+    # Whether the same placement serves both, so that a run can switch.
+    can_switch: bool
     # Whether a run on this machine has compiled these programs before.
     is_kept: bool
     must_compile: bool
@@ -40,7 +40,7 @@ class CompileChoice:
             if not self.must_compile:
                 seconds[0] = self.steps * self.eager_seconds
             before = math.ceil(costs.GPU_COMPILE_ASIDE_SECONDS / self.eager_seconds)
-            if self.can_go_over and not self.is_kept and before < self.steps:
+            if self.can_switch and not self.is_kept and before < self.steps:
                 after = (self.steps - before) * self.compiled_seconds
                 seconds[1 + before] = before * self.eager_seconds + costs.KEPT_PROGRAMS_SECONDS + after
                 # The first loss is there at once, which is worth something too.

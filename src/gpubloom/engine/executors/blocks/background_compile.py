@@ -130,7 +130,7 @@ class CompileJob:
 
 
 class BackgroundCompile:
-    """The process that compiles, and when the run goes over to what it has compiled."""
+    """The process that compiles, and when the run switches to what it has compiled."""
 
     def __init__(
         self,
@@ -161,10 +161,10 @@ class BackgroundCompile:
         with suppress(BrokenPipeError):
             self._process.stdin.close()
 
-    def takes_over(self, step: int) -> bool | None:
+    def switches_at(self, step: int) -> bool | None:
         """Whether compiled programs run from this step on; None as long as that is not decided.
 
-        At the planned step, and not at the first one that could: a run goes over at the same step whenever it
+        At the planned step, and not at the first one that could: a run switches at the same step whenever it
         is resumed. Waits there for a process that is late. False: nothing can be compiled. If the process
         ended for another reason, this one compiles, and the step waits for that.
         """

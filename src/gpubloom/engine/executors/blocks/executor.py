@@ -147,7 +147,7 @@ class BlockExecutor:
         options: ExecutorOptions = ExecutorOptions(),  # noqa: B008 - frozen
         compiling: BackgroundCompile | None = None,
     ) -> None:
-        """`compiling`: the run begins uncompiled and goes over to what that process compiles."""
+        """`compiling`: the run begins uncompiled and switches to what that process compiles."""
         self.model = model
         self.placement = placement
         self._optimizer = optimizer
@@ -180,7 +180,7 @@ class BlockExecutor:
         self._scale = LossScale(compute)
         self._head = 0 if model.tied else len(self.stores) - 1
         self._use_functions(compiled=options.compiled)
-        # Stays when training goes over to layers that were compiled aside: batches may have other shapes.
+        # Stays when training switches to layers that were compiled aside: batches may have other shapes.
         self._evaluating_functions = self._layer_functions
         self._sampling_functions: dict[str, LayerFunctions] = {}
         self._compiling = compiling
@@ -207,7 +207,7 @@ class BlockExecutor:
         self._end_step()
         self._stepping = True
         inputs = self._inputs_of(batch, training=True)
-        self._go_over_if_planned()
+        self._switch_if_planned()
         if self._graph is not None:
             return self._graph.forward_backward(inputs, self._forward_backward)
         return self._forward_backward(inputs)
@@ -220,7 +220,7 @@ class BlockExecutor:
         x_ABTD = self._embed(tokens_ABT, tables)
         if self._compiling is not None and not self._compiling.is_ordered:
             self._compiling.order(self._compile_job(x_ABTD[0], by_layer))
-            self._go_over_if_planned()
+            self._switch_if_planned()
         for index in self._layers:
             x_ABTD = self._forward(index, x_ABTD, by_layer[index], kept)
         head_sum = self._open(self._head)
@@ -410,12 +410,12 @@ class BlockExecutor:
             self._updates.program(adamw_step(self._optimizer, 1.0, self._weight_decay, 1)),
         )
 
-    def _go_over_if_planned(self) -> None:
+    def _switch_if_planned(self) -> None:
         """Use compiled programs from this step on, if the plan says so; waits until they are ready."""
-        if self._compiling is None or (takes_over := self._compiling.takes_over(self.updates + 1)) is None:
+        if self._compiling is None or (switches_at := self._compiling.switches_at(self.updates + 1)) is None:
             return
         self._compiling = None
-        if takes_over:
+        if switches_at:
             self._warm_until = self.updates + WARM_UP
             self._use_functions(compiled=True)
             self._update.use_compiled()
