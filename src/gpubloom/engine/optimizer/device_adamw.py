@@ -304,7 +304,8 @@ def _update_packed(
     m = first.read() * beta1 + g * (1 - beta1)
     v = second.read() * beta2 + g * g * (1 - beta2)
     p = master.read() * keep - rate * m / (v.sqrt() * root + eps)
-    noise = random_bits(len(gradient), offset, gradient.device)
+    rounds_by_chance = first.encoding in {"bf16", "8bit"}
+    noise = random_bits(len(gradient), offset, gradient.device) if rounds_by_chance else None
     first.write(m, noise)
     second.write(v, noise)
     master.write(p)

@@ -18,8 +18,12 @@
  *
  * Conversions are integer arithmetic, so that every compiler can vectorise them. A NaN stays one.
  *
- * adamw_packed does the same for arrays in fewer bytes (encoding.py says what the bits are): a tile is decoded to
- * FP32, updated and encoded again, all in the first-level cache. */
+ * Arrays in fewer bytes (encoding.py says what the bits are) are decoded tile by tile to FP32, updated and
+ * encoded again, all in the first-level cache.
+ *
+ * All threads of an update call adamw_shared with the same arguments and take ranges until none is left. So a
+ * thread of Python takes part in a whole block with one call: a call for each range kept the interpreter, and
+ * the thread that starts the GPU's kernels, busy. */
 
 #include <math.h>
 #include <stdint.h>
@@ -113,21 +117,18 @@ static inline void writes_are_seen(void) {
     master[i] = p;
 
 #define WITHOUT_COPY(name, gradient_t, gradient_of)                                   \
-    void name(float *restrict master, float *restrict first, float *restrict second, \
-              const gradient_t *restrict gradient, void *unused, int64_t length,     \
-              const struct constants *shared) {                                      \
-        const struct constants k = *shared;                                           \
-        (void)unused;                                                                 \
+    static void name(float *restrict master, float *restrict first,                   \
+                     float *restrict second, const gradient_t *restrict gradient,     \
+                     int64_t length, const struct constants k) {                      \
         for (int64_t i = 0; i < length; i++) {                                        \
             UPDATE(gradient_of)                                                       \
         }                                                                             \
     }
 
 #define WITH_COPY(name, gradient_t, gradient_of, copy_t, copy_of)                     \
-    void name(float *restrict master, float *restrict first, float *restrict second, \
-              const gradient_t *gradient, copy_t *copy, int64_t length,              \
-              const struct constants *shared) {                                      \
-        const struct constants k = *shared;                                           \
+    static void name(float *restrict master, float *restrict first,                   \
+                     float *restrict second, const gradient_t *gradient, copy_t *copy, \
+                     int64_t length, const struct constants k) {                      \
         _Alignas(64) copy_t tile[TILE];                                               \
         for (int64_t begin = 0; begin < length; begin += TILE) {                      \
             int64_t count = length - begin < TILE ? length - begin : TILE;            \
@@ -141,14 +142,14 @@ static inline void writes_are_seen(void) {
         writes_are_seen();                                                            \
     }
 
-WITHOUT_COPY(adamw_float32, float, from_f32)
-WITHOUT_COPY(adamw_bfloat16, uint16_t, from_bf16)
-WITHOUT_COPY(adamw_float16, uint16_t, from_f16)
-WITH_COPY(adamw_float32_float32, float, from_f32, float, to_f32)
-WITH_COPY(adamw_float32_bfloat16, float, from_f32, uint16_t, to_bf16)
-WITH_COPY(adamw_float32_float16, float, from_f32, uint16_t, to_f16)
-WITH_COPY(adamw_bfloat16_bfloat16, uint16_t, from_bf16, uint16_t, to_bf16)
-WITH_COPY(adamw_float16_float16, uint16_t, from_f16, uint16_t, to_f16)
+WITHOUT_COPY(whole_float32, float, from_f32)
+WITHOUT_COPY(whole_bfloat16, uint16_t, from_bf16)
+WITHOUT_COPY(whole_float16, uint16_t, from_f16)
+WITH_COPY(whole_float32_float32, float, from_f32, float, to_f32)
+WITH_COPY(whole_float32_bfloat16, float, from_f32, uint16_t, to_bf16)
+WITH_COPY(whole_float32_float16, float, from_f32, uint16_t, to_f16)
+WITH_COPY(whole_bfloat16_bfloat16, uint16_t, from_bf16, uint16_t, to_bf16)
+WITH_COPY(whole_float16_float16, uint16_t, from_f16, uint16_t, to_f16)
 
 /* What encoding.py calls an encoding; a kind of gradient or copy is the precision of computing. */
 enum { FLOAT32, BFLOAT16, FLOAT16, SPLIT, EIGHT_BITS, NOTHING };
@@ -217,14 +218,11 @@ SPLIT_MASTER(split_float32, float, from_f32)
 SPLIT_MASTER(split_bfloat16, uint16_t, from_bf16)
 SPLIT_MASTER(split_float16, uint16_t, from_f16)
 
-static void update_split(const struct packed *a) {
-    const struct constants k = a->constants;
-    uint16_t *half = a->master;
-    int16_t *low = a->low;
-    switch (a->gradient_kind) {
-    case FLOAT32: split_float32(half, low, a->first, a->second, a->gradient, a->length, k); break;
-    case BFLOAT16: split_bfloat16(half, low, a->first, a->second, a->gradient, a->length, k); break;
-    case FLOAT16: split_float16(half, low, a->first, a->second, a->gradient, a->length, k); break;
+static void update_split(const struct packed a) {
+    switch (a.gradient_kind) {
+    case FLOAT32: split_float32(a.master, a.low, a.first, a.second, a.gradient, a.length, a.constants); break;
+    case BFLOAT16: split_bfloat16(a.master, a.low, a.first, a.second, a.gradient, a.length, a.constants); break;
+    case FLOAT16: split_float16(a.master, a.low, a.first, a.second, a.gradient, a.length, a.constants); break;
     }
 }
 
@@ -315,12 +313,7 @@ static void store_moment(const float *restrict tile, void *to, uint8_t *scales, 
  * Of 1024 elements the pass took 1.4 times as long. Arrays of 8 bits begin and end with whole blocks. */
 #define PACKED_TILE 256
 
-void adamw_packed(const struct packed *shared) {
-    const struct packed a = *shared;
-    if (a.master_kind == SPLIT && a.moment_kind == FLOAT32 && a.copy_kind == NOTHING) {
-        update_split(&a);
-        return;
-    }
+static void update_packed(const struct packed a) {
     const struct constants k = a.constants;
     _Alignas(64) float master[PACKED_TILE], first[PACKED_TILE], second[PACKED_TILE], gradient[PACKED_TILE];
     _Alignas(64) uint32_t noise[PACKED_TILE];
@@ -356,5 +349,59 @@ void adamw_packed(const struct packed *shared) {
             for (int64_t j = 0; j < count; j++) ((uint16_t *)a.copy)[begin + j] = to_f16(master[j]);
         else if (a.copy_kind == BFLOAT16)
             for (int64_t j = 0; j < count; j++) ((uint16_t *)a.copy)[begin + j] = to_bf16(master[j]);
+    }
+}
+
+#define WHOLE(name) name(a.master, a.first, a.second, a.gradient, a.length, a.constants)
+#define WHOLE_WITH_COPY(name) name(a.master, a.first, a.second, a.gradient, a.copy, a.length, a.constants)
+
+static void update_whole(const struct packed a) {
+    switch (a.gradient_kind * (NOTHING + 1) + a.copy_kind) {
+    case FLOAT32 * (NOTHING + 1) + NOTHING: WHOLE(whole_float32); break;
+    case BFLOAT16 * (NOTHING + 1) + NOTHING: WHOLE(whole_bfloat16); break;
+    case FLOAT16 * (NOTHING + 1) + NOTHING: WHOLE(whole_float16); break;
+    case FLOAT32 * (NOTHING + 1) + FLOAT32: WHOLE_WITH_COPY(whole_float32_float32); break;
+    case FLOAT32 * (NOTHING + 1) + BFLOAT16: WHOLE_WITH_COPY(whole_float32_bfloat16); break;
+    case FLOAT32 * (NOTHING + 1) + FLOAT16: WHOLE_WITH_COPY(whole_float32_float16); break;
+    case BFLOAT16 * (NOTHING + 1) + BFLOAT16: WHOLE_WITH_COPY(whole_bfloat16_bfloat16); break;
+    case FLOAT16 * (NOTHING + 1) + FLOAT16: WHOLE_WITH_COPY(whole_float16_float16); break;
+    default: update_packed(a);
+    }
+}
+
+static int64_t bytes_of(int32_t kind) {
+    return kind == FLOAT32 ? 4 : kind == EIGHT_BITS ? 1 : 2;
+}
+
+/* Ranges are whole blocks, so the scales of 8 bits begin with a range too. */
+static struct packed range_of(const struct packed *whole, int64_t begin, int64_t end) {
+    struct packed a = *whole;
+    a.master = (char *)a.master + begin * bytes_of(a.master_kind);
+    if (a.master_kind == SPLIT) a.low = (int16_t *)a.low + begin;
+    a.first = (char *)a.first + begin * bytes_of(a.moment_kind);
+    a.second = (char *)a.second + begin * bytes_of(a.moment_kind);
+    if (a.moment_kind == EIGHT_BITS) {
+        a.first_scales = (uint8_t *)a.first_scales + begin / BLOCK;
+        a.second_scales = (uint8_t *)a.second_scales + begin / BLOCK;
+    }
+    a.gradient = (const char *)a.gradient + begin * bytes_of(a.gradient_kind);
+    if (a.copy_kind != NOTHING) a.copy = (char *)a.copy + begin * bytes_of(a.copy_kind);
+    a.base += begin;
+    a.length = end - begin;
+    return a;
+}
+
+void adamw_shared(const struct packed *whole, int64_t *taken, int64_t size) {
+    for (;;) {
+        int64_t begin = __atomic_fetch_add(taken, size, __ATOMIC_RELAXED);
+        if (begin >= whole->length) return;
+        int64_t end = whole->length - begin < size ? whole->length : begin + size;
+        const struct packed a = range_of(whole, begin, end);
+        if (a.moment_kind == FLOAT32 && a.master_kind == FLOAT32)
+            update_whole(a);
+        else if (a.moment_kind == FLOAT32 && a.master_kind == SPLIT && a.copy_kind == NOTHING)
+            update_split(a);
+        else
+            update_packed(a);
     }
 }

@@ -1,18 +1,19 @@
-"""AdamW on flat host arrays, split among threads: the C kernel in adamw.c, or the same arithmetic in torch.
+"""AdamW on flat host arrays, shared by threads: the C kernel in adamw.c, or the same arithmetic in torch.
 
-The C kernel is a Python function that works on a range and releases the interpreter lock meanwhile. Machines
-without a C compiler use torch operations: each rounds once, in the order of adamw.c, so masters and moments
-are the same bits.
+Threads take ranges of the arrays until none is left. In C that is one call for each thread, which releases
+the interpreter lock meanwhile. Machines without a C compiler use torch operations: each rounds once, in the
+order of adamw.c, so masters and moments are the same bits.
 
-The result depends on neither the number of threads nor the split: no element depends on another. This module
+The result depends on neither the number of threads nor the ranges: no element depends on another. This module
 does not know which parameters an array holds: weight decay for matrices only is the caller's business.
 """
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -36,9 +37,12 @@ KINDS: tuple[Kind, ...] = (
     (torch.bfloat16, torch.bfloat16),
     (torch.float16, torch.float16),
 )
+# What each thread of an update calls.
+Work = Callable[[], None]
 # Large enough that starting a range costs nothing, small enough that threads end together.
-_LARGEST = 1 << 20
+_LARGEST = 1 << 18
 _SMALLEST = 1 << 15
+_RANGES_PER_THREAD = 8
 # A cache line of the narrowest type, and of all others too.
 _ALIGNMENT = 64
 _PIECE = 1 << 15
@@ -144,23 +148,37 @@ class Arrays:
     def tensors(self) -> tuple[Tensor | None, ...]:
         return self.master, self.first, self.second, self.gradient, self.copy
 
+    def packed(self) -> "PackedArrays":
+        master, first, second = (Flat("fp32", (each,)) for each in (self.master, self.first, self.second))
+        return PackedArrays(master, first, second, self.gradient, self.copy, base=0, updates=0)
+
 
 def kind_name(kind: Kind) -> str:
     return "_".join(str(dtype).removeprefix("torch.") for dtype in kind if dtype is not None)
 
 
-def split(length: int, threads: int) -> Iterator[tuple[int, int]]:
-    """Equal ranges, in whole rounds of all threads, that begin on cache lines."""
-    rounds = -(-length // (threads * _LARGEST))
-    size = max(_SMALLEST, -(-length // max(1, threads * rounds)))
-    size = -(-size // _ALIGNMENT) * _ALIGNMENT
-    for start in range(0, length, size):
-        yield start, min(start + size, length)
+def range_size(length: int, threads: int) -> int:
+    """Several ranges for each thread, so that all end together; whole cache lines and blocks."""
+    size = min(_LARGEST, max(_SMALLEST, -(-length // (threads * _RANGES_PER_THREAD))))
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _in_turns(work: Callable[[int, int], None], length: int, size: int) -> Work:
+    starts = iter(range(0, length, size))
+
+    def run() -> None:
+        for start in starts:
+            work(start, min(start + size, length))
+
+    return run
 
 
 class TorchAdamW:
+    def __call__(self, arrays: Arrays, constants: Constants, size: int) -> Work:
+        return _in_turns(partial(self._update, arrays, constants), len(arrays.master), size)
+
     @torch.no_grad()
-    def __call__(self, arrays: Arrays, constants: Constants, start: int, end: int) -> None:
+    def _update(self, arrays: Arrays, constants: Constants, start: int, end: int) -> None:
         length = min(_PIECE, end - start)
         gradient, scratch = torch.empty(length), torch.empty(length)
         for begin in range(start, end, _PIECE):
@@ -186,25 +204,6 @@ def _update(arrays: Arrays, constants: Constants, here: slice, g: Tensor, scratc
 
 class _Constants(ctypes.Structure):
     _fields_ = [(name, ctypes.c_float) for name in Constants._fields]
-
-
-class NativeAdamW:
-    """The C kernel for FP32 state."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._functions = {kind: library[f"adamw_{kind_name(kind)}"] for kind in KINDS}
-        for function in self._functions.values():
-            function.argtypes = [*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.POINTER(_Constants)]
-            function.restype = None
-
-    def __call__(self, arrays: Arrays, constants: Constants, start: int, end: int) -> None:
-        self._functions[arrays.kind](
-            *(_address(tensor, start) for tensor in arrays.tensors()), end - start, _Constants(*constants)
-        )
-
-
-def _address(tensor: torch.Tensor | None, start: int) -> int | None:
-    return None if tensor is None else tensor.data_ptr() + start * tensor.element_size()
 
 
 @dataclass(frozen=True)
@@ -270,44 +269,49 @@ class _Packed(ctypes.Structure):
     ]
 
 
-class NativePackedAdamW:
-    """The C kernel for state in other encodings."""
+class NativeAdamW:
+    """The C kernel."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self._function = library.adamw_packed
-        self._function.argtypes = [ctypes.POINTER(_Packed)]
+        self._function = library.adamw_shared
+        self._function.argtypes = [
+            ctypes.POINTER(_Packed),
+            ctypes.POINTER(ctypes.c_int64),
+            ctypes.c_int64,
+        ]
         self._function.restype = None
 
-    def __call__(self, arrays: PackedArrays, constants: Constants, start: int, end: int) -> None:
-        span = slice(start, end)
-        held = [flat.part(span).tensors for flat in (arrays.master, arrays.first, arrays.second)]
-        addresses = [
-            tensors[number].data_ptr() if number < len(tensors) else None
-            for tensors in held
-            for number in (0, 1)
-        ]
-        self._function(
-            _Packed(
-                *addresses,
-                _address(arrays.copy, start),
-                _address(arrays.gradient, start),
-                end - start,
-                arrays.base + start,
-                _KIND_NUMBERS[arrays.master.encoding],
-                _KIND_NUMBERS[arrays.first.encoding],
-                _KIND_NUMBERS[arrays.gradient.dtype],
-                _KIND_NUMBERS[None if arrays.copy is None else arrays.copy.dtype],
-                seed_of(arrays.updates),
-                _Constants(*constants),
-            )
+    def __call__(self, arrays: Arrays | PackedArrays, constants: Constants, size: int) -> Work:
+        packed = arrays if isinstance(arrays, PackedArrays) else arrays.packed()
+        held = [flat.tensors for flat in (packed.master, packed.first, packed.second)]
+        described = _Packed(
+            *(
+                tensors[part].data_ptr() if part < len(tensors) else None
+                for tensors in held
+                for part in (0, 1)
+            ),
+            None if packed.copy is None else packed.copy.data_ptr(),
+            packed.gradient.data_ptr(),
+            len(packed.gradient),
+            packed.base,
+            _KIND_NUMBERS[packed.master.encoding],
+            _KIND_NUMBERS[packed.first.encoding],
+            _KIND_NUMBERS[packed.gradient.dtype],
+            _KIND_NUMBERS[None if packed.copy is None else packed.copy.dtype],
+            seed_of(packed.updates),
+            _Constants(*constants),
         )
+        return partial(self._function, described, ctypes.c_int64(0), size)
 
 
 class TorchPackedAdamW:
     """Decodes a piece, updates it as `TorchAdamW` does, and encodes it again."""
 
+    def __call__(self, arrays: PackedArrays, constants: Constants, size: int) -> Work:
+        return _in_turns(partial(self._update, arrays, constants), len(arrays.gradient), size)
+
     @torch.no_grad()
-    def __call__(self, arrays: PackedArrays, constants: Constants, start: int, end: int) -> None:
+    def _update(self, arrays: PackedArrays, constants: Constants, start: int, end: int) -> None:
         for begin in range(start, end, _PIECE):
             here = slice(begin, min(begin + _PIECE, end))
             size = here.stop - here.start
@@ -322,11 +326,13 @@ class TorchPackedAdamW:
 
 
 class _Kernel(Protocol):
-    def __call__(self, arrays: Arrays, constants: Constants, start: int, end: int) -> None: ...
+    """Prepares an update, of which threads take ranges of `size`."""
+
+    def __call__(self, arrays: Arrays, constants: Constants, size: int) -> Work: ...
 
 
 class _PackedKernel(Protocol):
-    def __call__(self, arrays: PackedArrays, constants: Constants, start: int, end: int) -> None: ...
+    def __call__(self, arrays: PackedArrays, constants: Constants, size: int) -> Work: ...
 
 
 class HostAdamW:
@@ -344,8 +350,7 @@ class HostAdamW:
         counted = f"{threads} thread{'s' if threads > 1 else ''}"
         try:
             library = load(_SOURCE)
-            self._kernel = NativeAdamW(library)
-            self._packed_kernel = NativePackedAdamW(library)
+            self._kernel = self._packed_kernel = NativeAdamW(library)
             self.description = f"C, {counted}"
         except CannotBuild as reason:
             self._kernel = TorchAdamW()
@@ -364,8 +369,7 @@ class HostAdamW:
     ) -> None:
         """One update in place, from any thread; returns when it is done. `scale` multiplies the gradient."""
         arrays = Arrays(master, first, second, gradient, copy)
-        constants = Constants.of(step, scale)
-        self._share_out(lambda start, end: self._kernel(arrays, constants, start, end), len(master))
+        self._run(self._kernel(arrays, Constants.of(step, scale), self._size(gradient)), len(gradient))
 
     def update_packed(
         self,
@@ -380,14 +384,16 @@ class HostAdamW:
     ) -> None:
         """The same for arrays in other encodings than FP32."""
         arrays = PackedArrays(master, first, second, gradient, copy, base, step.updates)
-        constants = Constants.of(step, scale)
-        self._share_out(lambda start, end: self._packed_kernel(arrays, constants, start, end), len(master))
+        self._run(self._packed_kernel(arrays, Constants.of(step, scale), self._size(gradient)), len(gradient))
 
-    def _share_out(self, work: Callable[[int, int], None], length: int) -> None:
-        ranges = list(split(length, self._threads))
-        if len(ranges) <= 1:
-            for start, end in ranges:
-                work(start, end)
+    def _size(self, gradient: Tensor) -> int:
+        return range_size(len(gradient), self._threads)
+
+    def _run(self, work: Work, length: int) -> None:
+        """Let every thread take ranges of `work` until none is left."""
+        ranges = -(-length // range_size(length, self._threads))
+        if ranges <= 1:
+            work()
             return
-        for part in [self._pool.submit(work, start, end) for start, end in ranges]:
+        for part in [self._pool.submit(work) for _ in range(min(self._threads, ranges))]:
             part.result()
