@@ -9,6 +9,7 @@ import torch
 
 from gpubloom.engine import calibrate
 from gpubloom.plan import Calibration, Hardware, TrainConfig, costs, plan
+from gpubloom.plan.optimizer_config import OptimizerState
 
 CPU = torch.device("cpu")
 MACHINE = Hardware(name="here", host_memory_bytes=8 * 2**30, cpu_cores=2)
@@ -116,6 +117,16 @@ def test_a_damaged_or_missing_cache_costs_a_measurement_only(
     assert calibrate.calibrated(MACHINE, CPU, threads=1).calibration.host_adam_bytes_per_s is not None
 
 
+@pytest.mark.parametrize(("state", "bytes_each"), [("fp32", 26), ("bf16", 18), ("8bit", 14 + 4 / 64)])
+def test_updates_are_measured_in_the_bytes_that_a_plan_counts(
+    state: OptimizerState, bytes_each: float
+) -> None:
+    elements = 1 << 12
+    adam = calibrate.HostAdam(2, pinned=False, elements=elements)
+    assert adam.bytes(state) == bytes_each * elements
+    assert adam.rate(state) > 1e5
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_a_gpu_is_measured_with_its_link() -> None:
     found = calibrate.calibrated(MACHINE, torch.device("cuda"), threads=2).calibration
@@ -127,6 +138,8 @@ def test_a_gpu_is_measured_with_its_link() -> None:
     assert found.link_during_adam is not None
     assert found.host_memory_bytes_per_s is not None
     assert found.host_adam_bytes_per_s is not None
+    assert found.host_adam_bf16_bytes_per_s is not None
+    assert found.host_adam_8bit_bytes_per_s is not None
     # The link is slowed by the optimizer at most; together they move more than either alone.
     assert found.link_during_adam <= 1.1 * found.link_duplex
     assert found.host_memory_bytes_per_s > 0.9 * found.host_adam_bytes_per_s

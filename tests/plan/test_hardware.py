@@ -1,12 +1,16 @@
 """Machines in words, and what is assumed or measured about them."""
 
+from typing import get_args
+
 import pytest
 
-from gpubloom.plan import Calibration, Hardware
+from gpubloom.plan import Calibration, Hardware, TrainConfig, named_shape, plan
 from gpubloom.plan.hardware import GPU_KINDS, peak_flops, rates_of
+from gpubloom.plan.optimizer_config import OptimizerState
 from tests.errors import raises
 
 GIB = 2**30
+STATES = get_args(OptimizerState)
 
 
 def test_a_described_machine_counts_memory_as_it_is_sold() -> None:
@@ -62,6 +66,33 @@ def test_measured_rates_replace_assumed_ones_and_are_no_assumptions() -> None:
     assert (measured.matrix, measured.link_up, measured.link_down) == (600e12, 40e9, 41e9)
     assert measured.host_adam == 90e9
     assert measured.assumptions == ()
+
+
+def test_the_host_optimizer_has_a_rate_for_each_kind_of_state() -> None:
+    machine = Hardware.parse("H200, 125 GiB host, 16 cores")
+    gpu = machine.gpus[0]
+    whole, half, eight = (rates_of(machine, gpu, "bf16", state) for state in STATES)
+    # Arithmetic limits the smaller ones, so they move fewer bytes a second.
+    assert whole.host_adam > half.host_adam > eight.host_adam
+    assert whole.host_memory == half.host_memory == eight.host_memory
+    calibration = Calibration(
+        host_adam_bytes_per_s=90e9, host_adam_bf16_bytes_per_s=80e9, host_adam_8bit_bytes_per_s=60e9
+    )
+    measured = machine.model_copy(update={"calibration": calibration})
+    found = [rates_of(measured, gpu, "bf16", state).host_adam for state in STATES]
+    assert found == [90e9, 80e9, 60e9]
+
+
+def test_a_plan_with_8_bit_state_takes_as_long_as_that_kernel_was_measured() -> None:
+    config = TrainConfig.model_validate({"optimizer": {"state": "8bit"}, "memory": "stream", "batch_size": 8})
+    machine = Hardware.parse("H200, 125 GiB host, 16 cores")
+
+    def seconds(rate: float) -> float:
+        measured = Calibration(host_adam_bytes_per_s=90e9, host_adam_8bit_bytes_per_s=rate)
+        found = machine.model_copy(update={"calibration": measured})
+        return plan(config, found, shape=named_shape("qwen2.5-7b")).step_seconds
+
+    assert seconds(5e9) > 1.5 * seconds(90e9)
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,14 @@ from pathlib import Path
 import torch
 
 from gpubloom.engine.host_memory import host_buffer
-from gpubloom.engine.optimizer.encoding import Encoding, Flat
+from gpubloom.engine.optimizer.encoding import Flat
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.plan import Calibration, Hardware, ModelShape, OptimizerConfig, costs, detect_hardware
+from gpubloom.plan.optimizer_config import OptimizerState
 from gpubloom.plan.placement import resident
 
 # Another way of measuring makes old figures worthless.
-_VERSION = 7
+_VERSION = 8
 _SECONDS_EACH = 0.12
 _COPY_BYTES = 256 * 2**20
 _PRODUCT_SIZE = 8_192
@@ -57,7 +58,7 @@ def measure(device: torch.device, *, threads: int) -> dict[str, float]:
     training = _training_rates(threads) if device.type == "cpu" else {}
     adam = HostAdam(threads, pinned=device.type == "cuda", elements=_ADAM_ELEMENTS[device.type])
     # On a machine that has just started, threads are not awake at once.
-    alone = {"host_adam_bytes_per_s": adam.bytes / min(_seconds(adam.update, _CPU) for _ in range(3))}
+    alone = {"host_adam_bytes_per_s": adam.rate("fp32", repeats=3)}
     if device.type == "cpu":
         return alone | training
     dtype = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
@@ -68,6 +69,9 @@ def measure(device: torch.device, *, threads: int) -> dict[str, float]:
             "link_d2h": _COPY_BYTES / _seconds(link.fetch, device),
             "link_duplex": _COPY_BYTES / _seconds(link.both, device),
             **_together(adam, link, device),
+            # Arithmetic on encodings, not memory, limits these.
+            "host_adam_bf16_bytes_per_s": adam.rate("bf16"),
+            "host_adam_8bit_bytes_per_s": adam.rate("8bit"),
             "matrix_flops": _product_rate(device, dtype),
             "device_memory_bytes_per_s": _memory_rate(device),
         }
@@ -108,21 +112,39 @@ class HostAdam:
     """Updates of the kernel that trains, in memory like a run's: pages of another size give half the rate."""
 
     def __init__(self, threads: int, *, pinned: bool, elements: int) -> None:
-        self.bytes = 26 * elements
+        self._elements = elements
         self._optimizer = HostAdamW(threads)
-
-        def flat(encoding: Encoding, *, roots: bool = False) -> Flat:
-            lengths = Flat.lengths(encoding, elements)
-            held = (host_buffer(length, dtype, pinned=pinned) for length, dtype in lengths)
-            return Flat(encoding, tuple(held), roots=roots)
-
-        self._state = flat("split"), flat("fp32"), flat("fp32", roots=True)
+        # Moments in fewer bits are held in the same memory.
+        self._moments = [host_buffer(elements, torch.float32, pinned=pinned) for _ in range(2)]
+        halves = (
+            host_buffer(length, dtype, pinned=pinned) for length, dtype in Flat.lengths("split", elements)
+        )
+        self._master = Flat("split", tuple(halves))
         self._gradient = host_buffer(elements, torch.bfloat16, pinned=pinned)
         self._step = AdamWStep(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, updates=1)
 
-    def update(self) -> None:
-        master, first, second = self._state
-        self._optimizer.update_packed(master, first, second, self._gradient, None, self._step, 1.0, 0)
+    def bytes(self, state: OptimizerState) -> int:
+        """Read and written by an update, as a plan counts them."""
+        return costs.UPDATE_BYTES * self._elements + 2 * sum(flat.nbytes for flat in self._flats(state))
+
+    def rate(self, state: OptimizerState, *, repeats: int = 1) -> float:
+        """Bytes per second; the best of some measurements."""
+        return self.bytes(state) / min(_seconds(lambda: self.update(state), _CPU) for _ in range(repeats))
+
+    def update(self, state: OptimizerState = "fp32") -> None:
+        first, second = self._flats(state)
+        self._optimizer.update_packed(self._master, first, second, self._gradient, None, self._step, 1.0, 0)
+
+    def _flats(self, state: OptimizerState) -> list[Flat]:
+        flats = []
+        for moment, roots in zip(self._moments, (False, True), strict=True):
+            held, begin = [], 0
+            for length, dtype in Flat.lengths(state, self._elements):
+                end = begin + length * dtype.itemsize
+                held.append(moment.view(torch.uint8)[begin:end].view(dtype))
+                begin = end
+            flats.append(Flat(state, tuple(held), roots=roots))
+        return flats
 
 
 def _together(adam: HostAdam, link: Link, device: torch.device) -> dict[str, float]:
@@ -141,7 +163,7 @@ def _together(adam: HostAdam, link: Link, device: torch.device) -> dict[str, flo
     each_way = _COPY_BYTES / _seconds(link.both, device, at_least=3 * _SECONDS_EACH)
     over.set()
     update_thread.join()
-    updating = updates * adam.bytes / (time.perf_counter() - started)
+    updating = updates * adam.bytes("fp32") / (time.perf_counter() - started)
     return {"link_during_adam": each_way, "host_memory_bytes_per_s": updating + 2 * each_way}
 
 

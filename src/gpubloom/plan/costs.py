@@ -132,6 +132,10 @@ LINK_DURING_UPDATES = 0.87
 ADAM_BYTES_PER_SECOND_PER_CORE = 117e9 / 16
 # A socket's memory has an end, however many cores ask for it.
 ADAM_BYTES_PER_SECOND_AT_MOST = 200e9
+# Bytes per second of host updates with moments in fewer bits, against FP32: arithmetic limits them.
+# Source: bench/host_adamw.py on two cores of an AMD EPYC.
+BF16_STATE_RATE = 0.9
+EIGHT_BIT_STATE_RATE = 0.55
 # From this hidden size on, CPUs with instructions for bf16 gain by them; narrow layers wait for other things.
 CPU_BF16_WIDTH = 256
 # Matrix products on such a CPU, against fp32. Source: eight models of 256 to 768 columns on two cores.

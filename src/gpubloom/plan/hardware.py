@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpubloom.errors import InputError
 from gpubloom.plan import costs
+from gpubloom.plan.optimizer_config import OptimizerState
 
 GIBIBYTE = 2**30
 # A GPU of unknown kind; low on purpose, so that a plan is rarely too hopeful.
@@ -128,7 +129,13 @@ class Calibration(_Described):
     )
     device_memory_bytes_per_s: float | None = Field(None, gt=0)
     host_adam_bytes_per_s: float | None = Field(
-        None, gt=0, description="Speed of the host optimizer, at 28 bytes per parameter."
+        None, gt=0, description="Speed of the host optimizer with moments in FP32, in bytes that it moves."
+    )
+    host_adam_bf16_bytes_per_s: float | None = Field(
+        None, gt=0, description="Speed of the host optimizer with moments in bf16."
+    )
+    host_adam_8bit_bytes_per_s: float | None = Field(
+        None, gt=0, description="Speed of the host optimizer with moments in 8 bits."
     )
     link_during_adam: float | None = Field(
         None,
@@ -293,13 +300,20 @@ class Rates:
     cpu_value: float = 0.0
 
 
-def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
+def rates_of(
+    hardware: Hardware, gpu: Gpu | None, precision: str, optimizer_state: OptimizerState = "fp32"
+) -> Rates:
     """The rates that a plan rests on, and in words which of them are assumed."""
     measured = hardware.calibration
     cores = hardware.cpu_cores
     adam = measured.host_adam_bytes_per_s or min(
         cores * costs.ADAM_BYTES_PER_SECOND_PER_CORE, costs.ADAM_BYTES_PER_SECOND_AT_MOST
     )
+    adam_of: dict[OptimizerState, float] = {
+        "fp32": adam,
+        "bf16": measured.host_adam_bf16_bytes_per_s or adam * costs.BF16_STATE_RATE,
+        "8bit": measured.host_adam_8bit_bytes_per_s or adam * costs.EIGHT_BIT_STATE_RATE,
+    }
     if gpu is None:
         fast = precision == "bf16" and hardware.cpu_bf16
         flops = hardware.assumed_cpu_flops * (costs.CPU_BF16_OVER_FP32 if fast else 1.0)
@@ -308,7 +322,7 @@ def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
         if cores > 1:
             layer, value = layer * costs.CPU_LAYER_WITH_THREADS, value * costs.CPU_VALUE_WITH_THREADS
         return Rates(
-            *(flops, adam, adam, adam, adam, adam, adam, adam),
+            *(flops, adam, adam, adam, adam, adam, adam_of[optimizer_state], adam),
             assumptions=() if hardware.cpu_flops else (speed,),
             cpu_layer=measured.cpu_layer_seconds or layer,
             cpu_step=measured.cpu_step_seconds or costs.CPU_STEP_SECONDS,
@@ -333,4 +347,7 @@ def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
     if measured.host_adam_bytes_per_s is None:
         assumed.append(f"{adam / 1e9:.0f} GB/s for the optimizer on {cores} CPU cores")
     factor = costs.FP32_OVER_BF16 if precision == "fp32" else 1.0
-    return Rates(matrix * factor, memory, up, down, both, during_updates, adam, host_memory, tuple(assumed))
+    return Rates(
+        *(matrix * factor, memory, up, down, both, during_updates, adam_of[optimizer_state], host_memory),
+        assumptions=tuple(assumed),
+    )

@@ -38,7 +38,8 @@ class PlanRequest:
         shape = shape or shape_of(config)
         gpu = _chosen_gpu(config, hardware)
         precision, reason = choose_precision(config.precision, gpu, hardware, shape)
-        timed = Timed(_work(config, shape, gpu, precision), rates_of(hardware, gpu, precision))
+        rates = rates_of(hardware, gpu, precision, config.optimizer.state)
+        timed = Timed(_work(config, shape, gpu, precision), rates)
         limits = _limits(config, hardware, gpu)
         return cls(config, hardware, shape, gpu, precision, reason, timed, limits, brings_weights)
 
