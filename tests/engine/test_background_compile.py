@@ -1,6 +1,7 @@
 """On a CPU a run that asks for compiled layers begins without them, and switches at the planned step."""
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -166,6 +167,52 @@ def test_a_compiler_that_is_ended_from_outside_is_replaced_at_the_planned_step(
             step(number)
     assert switched_at == [3]
     assert said == ["the process that compiles ended with exit status -9; update 3 compiles instead"]
+
+
+def test_the_compiler_is_imported_beside_the_steps_before_the_switch(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, switched_at: list[int], tmp_path: Path
+) -> None:
+    _choose_step(monkeypatch, 9)
+    modules = _write_modules(monkeypatch, tmp_path, "first_part", "second_part")
+    with _stepping(make_config(compile="on"), []) as step:
+        for number in range(8):
+            step(number)
+        assert switched_at == []
+        (tmp_path / "go").touch()
+        step(8)
+    assert switched_at == [9]
+    assert modules() == {"first_part": "import-compiler", "second_part": "import-compiler"}
+
+
+def test_a_run_that_ends_before_the_switch_imports_no_more(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, switched_at: list[int], tmp_path: Path
+) -> None:
+    _choose_step(monkeypatch, 1000)
+    modules = _write_modules(monkeypatch, tmp_path, "early_part", "late_part")
+    with _stepping(make_config(compile="on"), []) as step:
+        for number in range(8):
+            step(number)
+    (tmp_path / "go").touch()
+    for thread in threading.enumerate():
+        if thread.name == "import-compiler":
+            thread.join()
+    assert switched_at == []
+    assert modules() == {"early_part": "import-compiler"}
+
+
+def _write_modules(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str
+) -> Callable[[], dict[str, str]]:
+    """Modules in place of the compiler's, which wait for the file `go`; who has imported them."""
+    for name in names:
+        (folder / f"{name}.py").write_text(
+            "import pathlib, threading, time\n"
+            f"while not pathlib.Path({str(folder / 'go')!r}).exists(): time.sleep(0.01)\n"
+            "BY = threading.current_thread().name\n"
+        )
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(background_compile, "_COMPILER_MODULES", names)
+    return lambda: {name: sys.modules[name].BY for name in names if name in sys.modules}
 
 
 # torch's compiler warns about torch's own scripts.

@@ -6,10 +6,12 @@ config, without weights, and compiles with fake tensors: nothing is computed, so
 but the driver's own.
 """
 
+import importlib
 import pickle
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -33,6 +35,17 @@ from gpubloom.plan import TrainConfig
 _CANNOT_COMPILE = 3
 # Twenty times what it usually takes.
 _LONGEST_SECONDS = 600.0
+# What the step that switches would otherwise import, which takes seconds. Imported after a few steps, when
+# the first loss is out and steps are recorded.
+_COMPILER_MODULES = (
+    "torch._dynamo.convert_frame",
+    "torch._functorch.aot_autograd",
+    "torch.fx.experimental.proxy_tensor",
+    "torch._inductor.compile_fx",
+    "torch._inductor.select_algorithm",
+    "torch._inductor.runtime.triton_heuristics",
+)
+_STEPS_BEFORE_IMPORTS = 6
 _PROGRAM = "from gpubloom.engine.executors.blocks.background_compile import main; main()"
 
 
@@ -144,6 +157,9 @@ class BackgroundCompile:
         self._say = say
         self._on_success = on_success
         self.is_ordered = False
+        self._steps = 0
+        self._is_needed = True
+        self._importing = threading.Thread(target=self._import_compiler, name="import-compiler")
         self._process = subprocess.Popen(
             # -P: no module of the folder where the run was started.
             [sys.executable, "-P", "-c", _PROGRAM],
@@ -170,10 +186,16 @@ class BackgroundCompile:
         """
         cannot = self._process.poll() == _CANNOT_COMPILE
         if not self.is_ordered or (step < self._first_step and not cannot):
+            self._steps += 1
+            if self._steps == _STEPS_BEFORE_IMPORTS:
+                self._importing.start()
             return None
         if self._process.poll() is None:
             self._say(f"update {step} waits until the layers are compiled")
         said = self._wait()
+        if self._importing.is_alive():
+            # Two threads that import modules of one package may see each other's unfinished ones.
+            self._importing.join()
         if self._process.returncode == _CANNOT_COMPILE:
             self._say(f"the layers are not compiled and run slower: {said}")
             return False
@@ -191,6 +213,14 @@ class BackgroundCompile:
         )
         return True
 
+    def _import_compiler(self) -> None:
+        for name in _COMPILER_MODULES:
+            if not self._is_needed:
+                return
+            # What fails here fails again where it is needed, and is told there.
+            with suppress(Exception):
+                importlib.import_module(name)
+
     def _wait(self) -> str:
         """What the process has written when it is over. One that hangs is ended."""
         assert self._process.stdout is not None
@@ -204,6 +234,7 @@ class BackgroundCompile:
 
     def close(self) -> None:
         """End the process, when the run ends before it is done."""
+        self._is_needed = False
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
