@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.cli.child_process import ENGINE, TRANSFORMERS, Child, EarlyStart, thread_waiting
+from gpubloom.cli.child_process import (
+    ENGINE,
+    TRANSFORMERS,
+    Child,
+    EarlyStart,
+    modules_for,
+    thread_waiting,
+)
 
 
 @pytest.mark.parametrize("chosen", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "5"}])
@@ -114,3 +121,21 @@ def test_an_early_start_ends_when_its_parent_is_killed() -> None:
     ended, _, _ = select.select([started], [], [], 60)
     os.close(started)
     assert ended
+
+
+@pytest.mark.parametrize(
+    ("config", "modules"),
+    [
+        ('{"model_type": "qwen2"}', (ENGINE,)),
+        ('{"model_type": "gemma3_text"}', (ENGINE, TRANSFORMERS)),
+        ('{"model_type": ["llama"]}', (ENGINE,)),
+        ("[]", (ENGINE,)),
+        (None, (ENGINE,)),
+    ],
+)
+def test_transformers_is_imported_early_only_for_models_that_need_it(
+    tmp_path: Path, config: str | None, modules: tuple[str, ...]
+) -> None:
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    assert modules_for(tmp_path) == modules

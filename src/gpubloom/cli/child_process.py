@@ -34,9 +34,22 @@ _STOP_SECONDS = 600.0
 # A thread that spins takes the core from the one it waits for, and the load may rise at any time.
 _SPINS = "1000"
 
-# What every training imports, and what one of a model folder also imports. The second needs no torch: of two
-# threads that import the same modules, one may see a module that is not complete.
+# What every training imports, and what one of most model folders also imports. The second needs no torch: of
+# two threads that import the same modules, one may see a module that is not complete.
 ENGINE, TRANSFORMERS = "gpubloom.engine", "transformers,transformers.models"
+
+
+def modules_for(model: Path) -> tuple[str, ...]:
+    """What the training of a model folder imports, for `EarlyStart`."""
+    from gpubloom.plan.families import OWN_LAYERS
+
+    try:
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        needs_transformers = config["model_type"] not in OWN_LAYERS
+    except (OSError, ValueError, LookupError, TypeError):
+        # The checks before the training say what is wrong.
+        needs_transformers = False
+    return (ENGINE, TRANSFORMERS) if needs_transformers else (ENGINE,)
 
 
 def thread_waiting(environment: Mapping[str, str]) -> dict[str, str]:

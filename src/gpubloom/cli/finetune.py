@@ -123,7 +123,7 @@ def finetune(
     """
     from rich.console import Console
 
-    from gpubloom.cli.child_process import ENGINE, TRANSFORMERS, EarlyStart
+    from gpubloom.cli.child_process import EarlyStart, modules_for
     from gpubloom.cli.train import start
 
     console = Console(highlight=False, markup=False)
@@ -152,7 +152,7 @@ def finetune(
             return
         if as_json:
             raise InputError("invalid_option", "--json prints a pre-flight: add --preflight.")
-        with EarlyStart(ENGINE, TRANSFORMERS) as early:
+        with EarlyStart(*modules_for(folder)) as early:
             usual = usual_settings(flags, assignments or [], config)
             show_findings(_config(flags, assignments or [], config, usual), console)
             start(flags, assignments or [], config, run_dir, console, early, usual)

@@ -4,16 +4,18 @@ Opening a model reads no weights; the executor asks the source for them, block b
 """
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gpubloom.engine.llama_folder import hugging_face_config
 from gpubloom.engine.models.blocks import BlockModel, WeightSource
+from gpubloom.engine.models.pretrained_llama import open_llama
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.errors import InputError
+from gpubloom.hub.weight_index import check_model_config
 from gpubloom.plan import DecoderShape, ModelShape, TrainConfig, shape_of
-from gpubloom.plan.config import read_json
 from gpubloom.plan.rope import scaled_settings
 
 
@@ -92,12 +94,18 @@ class Model:
 
     @classmethod
     def _of_folder(cls, config: TrainConfig, folder: Path) -> "Model":
-        # transformers takes seconds to load, which a run of a preset must not pay.
-        from gpubloom.engine.models.hugging_face import open_model
+        # Loads transformers, which takes seconds, only when a model needs it.
+        from gpubloom.engine.models.hugging_face import open_model, read_model_config
         from gpubloom.engine.models.weight_sources import PretrainedWeights, RandomWeights
 
+        settings = _scaled(config, read_model_config(folder))
+        check_model_config(settings)
+        # First weights are drawn by the rules of transformers' own modules.
+        llama = None if config.model.random_weights else open_llama(settings)
+        if llama is not None and (weights := _weights_of(folder, llama)) is not None:
+            return cls._opened(config, folder, llama, weights, llama.settings, llama.notes)
         try:
-            blocks = open_model(_scaled(config, folder))
+            blocks = open_model(folder if config.model.rope_scaling is None else settings)
         except InputError as refused:
             if refused.code != "unsupported_architecture" or config.model.random_weights:
                 raise
@@ -106,27 +114,46 @@ class Model:
                 f"{str(refused).rstrip('.')}. Use backend trl, which trains every causal language model of "
                 "transformers that fits on one device.",
             ) from None
-        source: WeightSource
+        first: WeightSource
         if config.model.random_weights:
-            source = RandomWeights(blocks, config.seed)
+            first = RandomWeights(blocks, config.seed)
         else:
-            source = PretrainedWeights(folder, blocks)
+            first = PretrainedWeights(folder, blocks)
+        return cls._opened(config, folder, blocks, first, blocks.config.to_dict(), blocks.notes)
+
+    @classmethod
+    def _opened(
+        cls,
+        config: TrainConfig,
+        folder: Path,
+        blocks: BlockModel,
+        source: WeightSource,
+        settings: dict[str, Any],
+        notes: tuple[str, ...],
+    ) -> "Model":
         return cls(
             blocks=blocks,
             source=source,
             shape=shape_of(config),
-            settings=blocks.config.to_dict(),
-            notes=tuple(blocks.notes),
+            settings=settings,
+            notes=notes,
             generation=_generation(folder),
         )
 
 
-def _scaled(config: TrainConfig, folder: Path) -> Path | dict[str, Any]:
-    """The folder, or its config.json with the RoPE scaling of the run."""
-    if config.model.rope_scaling is None:
-        return folder
+def _weights_of(folder: Path, llama: LlamaBlocks) -> WeightSource | None:
+    """None where tensors have other names, which transformers knows, or where it says what is wrong."""
+    from gpubloom.engine.models.weight_sources import PretrainedWeights
+
+    with suppress(InputError):
+        return PretrainedWeights(folder, llama)
+    return None
+
+
+def _scaled(config: TrainConfig, settings: dict[str, Any]) -> dict[str, Any]:
+    """The config.json of a folder, with the RoPE scaling of the run."""
     model = config.model.model_copy(update={"context_length": config.context_length})
-    return scaled_settings(read_json(folder / "config.json"), model)
+    return scaled_settings(settings, model)
 
 
 def _generation(folder: Path) -> dict[str, Any] | None:

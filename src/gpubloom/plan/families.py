@@ -16,6 +16,9 @@ from gpubloom.plan.structure import Shapes, shape_by_structure, tensor_shapes
 
 Config = Mapping[str, Any]
 
+# The engine has layers of its own for these: training and decoding them needs no modules of transformers.
+OWN_LAYERS = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+
 _LAYER_NORM = {"phi", "falcon", "gpt2", "gpt_neox"}
 
 

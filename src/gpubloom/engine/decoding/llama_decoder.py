@@ -27,8 +27,8 @@ from gpubloom.engine.decoding.operations import (
 )
 from gpubloom.engine.models.transformer import TransformerLM, rotary_tables
 from gpubloom.engine.nf4 import Nf4
+from gpubloom.plan.families import OWN_LAYERS
 
-_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 # Rotations that depend on the position alone; others change with the length of a sequence.
 _FIXED_ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
 
@@ -191,7 +191,7 @@ def _is_supported(config: Any, adapter: Mapping[str, LoraTerm]) -> bool:
         sliding = getattr(config, "sliding_window", None) is not None
     rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     return (
-        config.model_type in _FAMILIES
+        config.model_type in OWN_LAYERS
         and not sliding
         and config.hidden_act == "silu"
         and rotation in _FIXED_ROTATIONS
@@ -213,7 +213,7 @@ def _layer(layer: Any, path: str, adapter: Mapping[str, LoraTerm], eps: float) -
         return _joined([getattr(parent, name) for name in names], terms)
 
     head_norms = None
-    if hasattr(attention, "q_norm"):
+    if getattr(attention, "q_norm", None) is not None:
         head_norms = (Norm(attention.q_norm.weight.data, eps), Norm(attention.k_norm.weight.data, eps))
     return _Layer(
         Norm(layer.input_layernorm.weight.data, eps),

@@ -8,8 +8,9 @@ table: steps differ in values, not in shapes, so nothing is compiled twice.
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from torch import Tensor
 _RANGE = 1 << 31
 # Sixteen bytes each: kernels want their inputs aligned.
 _DRAW = 4
+# Fields of heads that no language model uses.
+_OTHER_HEADS = ("classifier", "summary")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,18 @@ class Dropout:
     def _key(self, *counters: int) -> int:
         text = " ".join(map(str, (self.seed, *counters))).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big", signed=True)
+
+
+def unused_dropouts(settings: Mapping[str, Any]) -> list[str]:
+    """What to say of the dropouts in a config.json: layers run without them."""
+    return [
+        f"The model config sets {name} to {value}, but training runs without this dropout."
+        for name, value in sorted(settings.items())
+        if ("dropout" in name or name.endswith("_pdrop"))
+        and not name.startswith(_OTHER_HEADS)
+        and isinstance(value, float)
+        and value > 0
+    ]
 
 
 def salt_of(target: str) -> int:

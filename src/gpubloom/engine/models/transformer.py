@@ -10,7 +10,8 @@ size, V vocabulary.
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -35,12 +36,50 @@ LayerTables = tuple[Tensor, ...]
 
 _LAYER = "layer"
 _EMBEDDING_KIND = "embedding"
-_EMBEDDING, _NORM, _HEAD = "weight", "norm.weight", "head.weight"
+EMBEDDING, _NORM, _HEAD = "weight", "norm.weight", "head.weight"
 _NAMES = {
-    _EMBEDDING: "model.embed_tokens.weight",
+    EMBEDDING: "model.embed_tokens.weight",
     _NORM: "model.norm.weight",
     _HEAD: "lm_head.weight",
 }
+
+
+class Sizes(Protocol):
+    """What decides the tensors of a model; `ModelShape` is one."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def layers(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def head_size(self) -> int: ...
+    @property
+    def ffn_size(self) -> int: ...
+    @property
+    def tie_embeddings(self) -> bool: ...
+    @property
+    def rope_theta(self) -> float: ...
+    @property
+    def norm_eps(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What pretrained models of this architecture have besides: biases, and norms of queries and keys."""
+
+    qkv_bias: bool = False
+    out_bias: bool = False
+    ffn_bias: bool = False
+    head_norms: bool = False
+
+
+_PLAIN = Variant()
 
 
 class Embedding(nn.Module):
@@ -78,19 +117,26 @@ class LayerCache:
 class Attention(nn.Module):
     """Causal self-attention with rotary positions; key-value heads are shared by groups of heads."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: Sizes, variant: Variant = _PLAIN) -> None:
         super().__init__()
         self.head_size = shape.head_size
-        kv_size = shape.kv_heads * shape.head_size
-        self.q_proj = nn.Linear(shape.hidden_size, shape.hidden_size, bias=False)
-        self.k_proj = nn.Linear(shape.hidden_size, kv_size, bias=False)
-        self.v_proj = nn.Linear(shape.hidden_size, kv_size, bias=False)
-        self.o_proj = nn.Linear(shape.hidden_size, shape.hidden_size, bias=False)
+        q_size, kv_size = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+        self.q_proj = nn.Linear(shape.hidden_size, q_size, bias=variant.qkv_bias)
+        self.k_proj = nn.Linear(shape.hidden_size, kv_size, bias=variant.qkv_bias)
+        self.v_proj = nn.Linear(shape.hidden_size, kv_size, bias=variant.qkv_bias)
+        self.o_proj = nn.Linear(q_size, shape.hidden_size, bias=variant.out_bias)
+        self.q_norm: nn.RMSNorm | None = None
+        self.k_norm: nn.RMSNorm | None = None
+        if variant.head_norms:
+            self.q_norm = nn.RMSNorm(shape.head_size, eps=shape.norm_eps)
+            self.k_norm = nn.RMSNorm(shape.head_size, eps=shape.norm_eps)
 
     def forward(self, x_BTD: Tensor, tables: LayerTables, cache: LayerCache | None = None) -> Tensor:
         cos, sin, *masks = tables
-        q_BNTH = rotate(self._heads(self.q_proj(x_BTD)), (cos, sin))
-        k_BKTH = rotate(self._heads(self.k_proj(x_BTD)), (cos, sin))
+        q_BNTH, k_BKTH = self._heads(self.q_proj(x_BTD)), self._heads(self.k_proj(x_BTD))
+        if self.q_norm is not None and self.k_norm is not None:
+            q_BNTH, k_BKTH = self.q_norm(q_BNTH), self.k_norm(k_BKTH)
+        q_BNTH, k_BKTH = rotate(q_BNTH, (cos, sin)), rotate(k_BKTH, (cos, sin))
         v_BKTH = self._heads(self.v_proj(x_BTD))
         if masks:
             assert cache is None, "packed documents are for training"
@@ -121,11 +167,11 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """SwiGLU."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: Sizes, variant: Variant = _PLAIN) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(shape.hidden_size, shape.ffn_size, bias=False)
-        self.up_proj = nn.Linear(shape.hidden_size, shape.ffn_size, bias=False)
-        self.down_proj = nn.Linear(shape.ffn_size, shape.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(shape.hidden_size, shape.ffn_size, bias=variant.ffn_bias)
+        self.up_proj = nn.Linear(shape.hidden_size, shape.ffn_size, bias=variant.ffn_bias)
+        self.down_proj = nn.Linear(shape.ffn_size, shape.hidden_size, bias=variant.ffn_bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         out: Tensor = self.down_proj(F.silu(self.gate_proj(x_BTD)) * self.up_proj(x_BTD))
@@ -135,12 +181,12 @@ class FeedForward(nn.Module):
 class DecoderLayer(nn.Module):
     """Attention and feed-forward, each behind a norm and around a residual."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: Sizes, variant: Variant = _PLAIN) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(shape.hidden_size, eps=shape.norm_eps)
-        self.self_attn = Attention(shape)
+        self.self_attn = Attention(shape, variant)
         self.post_attention_layernorm = nn.RMSNorm(shape.hidden_size, eps=shape.norm_eps)
-        self.mlp = FeedForward(shape)
+        self.mlp = FeedForward(shape, variant)
 
     def forward(self, x_BTD: Tensor, tables: LayerTables, cache: LayerCache | None = None) -> Tensor:
         x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), tables, cache)
@@ -226,21 +272,25 @@ def initial_deviation(shape: ModelShape, name: str) -> float:
     return _INIT_STD
 
 
-def rotary_tables(
-    shape: ModelShape, length: int, device: torch.device, start: int = 0
-) -> tuple[Tensor, Tensor]:
+def rotary_tables(shape: Sizes, length: int, device: torch.device, start: int = 0) -> tuple[Tensor, Tensor]:
     """Cosine and sine of every position's rotation, in fp32 whatever the precision of computing."""
     pairs = torch.arange(0, shape.head_size, 2, dtype=torch.float32, device=device)
-    frequencies = shape.rope_theta ** -(pairs / shape.head_size)
-    positions = torch.arange(start, start + length, dtype=torch.float32, device=device)
+    return rotations(shape.rope_theta ** -(pairs / shape.head_size), length, start)
+
+
+def rotations(frequencies: Tensor, length: int, start: int = 0) -> tuple[Tensor, Tensor]:
+    """The same for any frequencies."""
+    positions = torch.arange(start, start + length, dtype=torch.float32, device=frequencies.device)
     angles_TH = torch.outer(positions, frequencies).repeat(1, 2)
     return angles_TH.cos(), angles_TH.sin()
 
 
-def document_tables(shape: ModelShape, documents_BT: Tensor, most_per_row: int | None) -> LayerTables:
+def document_tables(
+    rotary: tuple[Tensor, Tensor], documents_BT: Tensor, most_per_row: int | None
+) -> LayerTables:
     """Tables of rows with several documents: positions start again at each, and none sees another."""
     length = documents_BT.shape[1]
-    cos_TH, sin_TH = rotary_tables(shape, length, documents_BT.device)
+    cos_TH, sin_TH = rotary
     positions_T = torch.arange(length, device=documents_BT.device)
     positions_BT = positions_T - document_starts(documents_BT)
     if most_per_row is not None and uses_boundaries(documents_BT.device, length, most_per_row):
@@ -262,10 +312,10 @@ class LlamaBlocks:
 
     dropout: Dropout | None = None
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: Sizes, variant: Variant = _PLAIN) -> None:
         self.shape = shape
         with torch.device("meta"):
-            template = DecoderLayer(shape)
+            template = DecoderLayer(shape, variant)
         self.templates: dict[str, nn.Module] = {_LAYER: template}
         self.tied = shape.tie_embeddings
         self.eager_kinds: frozenset[str] = frozenset()
@@ -273,7 +323,7 @@ class LlamaBlocks:
             TensorSpec(name, tuple(parameter.shape)) for name, parameter in template.named_parameters()
         )
         table = (shape.vocab_size, shape.hidden_size)
-        embedding = (TensorSpec(_EMBEDDING, table),)
+        embedding = (TensorSpec(EMBEDDING, table),)
         head: tuple[TensorSpec, ...] = (TensorSpec(_NORM, (shape.hidden_size,)),)
         layers = tuple(BlockSpec(f"layers.{index}", _LAYER, layer) for index in range(shape.layers))
         if self.tied:
@@ -292,12 +342,14 @@ class LlamaBlocks:
     def tables(
         self, tokens_BT: Tensor, documents_BT: Tensor | None, most_per_row: int | None = None
     ) -> Tables:
-        if documents_BT is not None:
-            return document_tables(self.shape, documents_BT, most_per_row)
-        return rotary_tables(self.shape, tokens_BT.shape[1], tokens_BT.device)
+        rotary = self.rotary(tokens_BT.shape[1], tokens_BT.device)
+        return rotary if documents_BT is None else document_tables(rotary, documents_BT, most_per_row)
+
+    def rotary(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        return rotary_tables(self.shape, length, device)
 
     def embed(self, weights: Weights, tokens_BT: Tensor, tables: Tables) -> Tensor:
-        return F.embedding(tokens_BT, weights[_EMBEDDING])
+        return F.embedding(tokens_BT, weights[EMBEDDING])
 
     def layer(self, kind: str, weights: Weights, x_BTD: Tensor, tables: Tables) -> Tensor:
         out: Tensor = functional_call(self.templates[kind], dict(weights), (x_BTD, tables))
@@ -305,7 +357,7 @@ class LlamaBlocks:
 
     def logits(self, weights: Weights, x_ND: Tensor) -> Tensor:
         normed = F.rms_norm(x_ND, (self.shape.hidden_size,), weights[_NORM], self.shape.norm_eps)
-        return F.linear(normed, weights[_EMBEDDING if self.tied else _HEAD])
+        return F.linear(normed, weights[EMBEDDING if self.tied else _HEAD])
 
 
 class RandomLlama:

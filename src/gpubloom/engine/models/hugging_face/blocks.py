@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gpubloom.engine.models.blocks import BlockSpec, Tables, TensorSpec, Weights
-from gpubloom.engine.models.dropout import Dropout
+from gpubloom.engine.models.dropout import Dropout, unused_dropouts
 from gpubloom.engine.models.hugging_face.attention import IMPLEMENTATION, passes_on_mask
 from gpubloom.engine.models.hugging_face.structure import (
     Parts,
@@ -32,7 +32,6 @@ from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import check_model_config
 
 _TOLERANCE = 1e-5
-_OTHER_HEADS = ("classifier", "summary")
 _EMBEDDING_NAME, _HEAD_NAME = "embedding", "head"
 
 _CONFIG_FILE = "config.json"
@@ -236,14 +235,7 @@ def _close(found: Tensor, expected: Tensor) -> bool:
 
 def _notes(config: Any) -> tuple[str, ...]:
     settings = config.to_dict()
-    notes = [
-        f"The model config sets {name} to {value}, but training runs without this dropout."
-        for name, value in sorted(settings.items())
-        if ("dropout" in name or name.endswith("_pdrop"))
-        and not name.startswith(_OTHER_HEADS)
-        and isinstance(value, float)
-        and value > 0
-    ]
+    notes = unused_dropouts(settings)
     if settings.get("router_aux_loss_coef") and settings.get("output_router_logits"):
         notes.append("Training runs without the router's load-balancing loss.")
     return tuple(notes)
@@ -255,7 +247,7 @@ def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:
     from transformers import CONFIG_MAPPING
 
     source_name = "the config" if isinstance(source, dict) else str(source / _CONFIG_FILE)
-    settings = source if isinstance(source, dict) else _read(source)
+    settings = source if isinstance(source, dict) else read_model_config(source)
     settings = dict(settings)
     check_model_config(settings)
     family = settings.pop("model_type", None)
@@ -280,7 +272,7 @@ def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:
     return HuggingFaceBlocks(config)
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def read_model_config(folder: Path) -> dict[str, Any]:
     try:
         settings = dict(json.loads((folder / _CONFIG_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as problem:
