@@ -170,8 +170,7 @@ def _torch(size: str, rows: int, mode: str, options: argparse.Namespace) -> dict
 
 
 def _config_and_model(size: str, rows: int, mode: str, options: argparse.Namespace) -> tuple[Any, Any]:
-    from gpubloom.engine.model import Model
-    from gpubloom.engine.models.hugging_face import open_model
+    from gpubloom.engine.model import Model, open_blocks
     from gpubloom.engine.models.weight_sources import RandomWeights
     from gpubloom.plan import TrainConfig, named_config, named_shape
 
@@ -186,8 +185,8 @@ def _config_and_model(size: str, rows: int, mode: str, options: argparse.Namespa
             | ({} if options.optimizer == "adafactor" else {"beta2": 0.999}),
         }
     )
-    blocks = open_model(named_config(size))
-    model = Model(blocks, RandomWeights(blocks, 0), named_shape(size), blocks.config.to_dict())
+    blocks = open_blocks(named_config(size))
+    model = Model(blocks, RandomWeights(blocks, 0), named_shape(size), blocks.settings)
     return config, model if options.method == "full" else model.with_adapters(config)
 
 

@@ -194,8 +194,7 @@ def _trainer(rows: int, options: argparse.Namespace) -> dict[str, Any]:
 def _config_and_model(
     what: str, rows: int, length: int, options: argparse.Namespace, **fields: Any
 ) -> tuple[Any, Any]:
-    from gpubloom.engine.model import Model
-    from gpubloom.engine.models.hugging_face import open_model
+    from gpubloom.engine.model import Model, open_blocks
     from gpubloom.engine.models.weight_sources import RandomWeights
     from gpubloom.plan import TrainConfig, named_config, named_shape
 
@@ -211,8 +210,8 @@ def _config_and_model(
     )
     if what == "ours":
         return config, Model.open(config, vocab_size=VOCABULARY)
-    blocks = open_model(named_config("qwen2.5-0.5b"))
-    model = Model(blocks, RandomWeights(blocks, 0), named_shape("qwen2.5-0.5b"), blocks.config.to_dict())
+    blocks = open_blocks(named_config("qwen2.5-0.5b"))
+    model = Model(blocks, RandomWeights(blocks, 0), named_shape("qwen2.5-0.5b"), blocks.settings)
     return config, model.with_adapters(config)
 
 

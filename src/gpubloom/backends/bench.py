@@ -28,8 +28,7 @@ from gpubloom.engine.data import Batch
 from gpubloom.engine.device_placement import OnDevices, move_to_devices
 from gpubloom.engine.executors import KeepsBlocks
 from gpubloom.engine.hardware import Compute, uses_gpu, visible
-from gpubloom.engine.model import Model
-from gpubloom.engine.models.hugging_face import open_model
+from gpubloom.engine.model import Model, open_blocks
 from gpubloom.engine.models.weight_sources import RandomWeights
 from gpubloom.errors import InputError, exit_with
 from gpubloom.plan import TrainConfig, detect_hardware, named_config
@@ -155,8 +154,8 @@ def _rows(options: Options, vocabulary: int, number: int) -> torch.Tensor:
 def _engine(
     config: TrainConfig, settings: dict[str, Any], options: Options
 ) -> tuple[OnDevices, Step, Callable[[], None]]:
-    blocks = open_model(settings)
-    model = Model(blocks, RandomWeights(blocks, 0), decoder_shape(settings), blocks.config.to_dict())
+    blocks = open_blocks(settings)
+    model = Model(blocks, RandomWeights(blocks, 0), decoder_shape(settings), blocks.settings)
     if options.method != "full":
         model = model.with_adapters(config)
     on_devices = move_to_devices(config, model)

@@ -4,19 +4,22 @@ Opening a model reads no weights; the executor asks the source for them, block b
 """
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubloom.engine.llama_folder import hugging_face_config
 from gpubloom.engine.models.blocks import BlockModel, WeightSource
-from gpubloom.engine.models.pretrained_llama import open_llama
+from gpubloom.engine.models.pretrained_llama import PretrainedLlama, open_llama
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import check_model_config
 from gpubloom.plan import DecoderShape, ModelShape, TrainConfig, shape_of
+from gpubloom.plan.config import read_json
 from gpubloom.plan.rope import scaled_settings
+
+if TYPE_CHECKING:
+    from gpubloom.engine.models.hugging_face import HuggingFaceBlocks
 
 
 @dataclass(frozen=True)
@@ -94,66 +97,63 @@ class Model:
 
     @classmethod
     def _of_folder(cls, config: TrainConfig, folder: Path) -> "Model":
-        # Loads transformers, which takes seconds, only when a model needs it.
-        from gpubloom.engine.models.hugging_face import open_model, read_model_config
         from gpubloom.engine.models.weight_sources import PretrainedWeights, RandomWeights
 
-        settings = _scaled(config, read_model_config(folder))
-        check_model_config(settings)
-        # First weights are drawn by the rules of transformers' own modules.
-        llama = None if config.model.random_weights else open_llama(settings)
-        if llama is not None and (weights := _weights_of(folder, llama)) is not None:
-            return cls._opened(config, folder, llama, weights, llama.settings, llama.notes)
+        drawn = config.model.random_weights
         try:
-            blocks = open_model(folder if config.model.rope_scaling is None else settings)
+            blocks = open_blocks(_scaled(config, folder), None if drawn else folder)
         except InputError as refused:
-            if refused.code != "unsupported_architecture" or config.model.random_weights:
+            if refused.code != "unsupported_architecture" or drawn:
                 raise
             raise InputError(
                 refused.code,
                 f"{str(refused).rstrip('.')}. Use backend trl, which trains every causal language model of "
                 "transformers that fits on one device.",
             ) from None
-        first: WeightSource
-        if config.model.random_weights:
-            first = RandomWeights(blocks, config.seed)
-        else:
-            first = PretrainedWeights(folder, blocks)
-        return cls._opened(config, folder, blocks, first, blocks.config.to_dict(), blocks.notes)
-
-    @classmethod
-    def _opened(
-        cls,
-        config: TrainConfig,
-        folder: Path,
-        blocks: BlockModel,
-        source: WeightSource,
-        settings: dict[str, Any],
-        notes: tuple[str, ...],
-    ) -> "Model":
         return cls(
             blocks=blocks,
-            source=source,
+            source=RandomWeights(blocks, config.seed) if drawn else PretrainedWeights(folder, blocks),
             shape=shape_of(config),
-            settings=settings,
-            notes=notes,
+            settings=blocks.settings,
+            notes=blocks.notes,
             generation=_generation(folder),
         )
 
 
-def _weights_of(folder: Path, llama: LlamaBlocks) -> WeightSource | None:
-    """None where tensors have other names, which transformers knows, or where it says what is wrong."""
+def open_blocks(
+    described: Path | dict[str, Any], weights: Path | None = None
+) -> "PretrainedLlama | HuggingFaceBlocks":
+    """The model of a folder or of a config.json, by the engine's own layers where they compute the same.
+
+    Otherwise by transformers' layers: importing those takes seconds. `weights`: the folder to be read.
+    """
+    from gpubloom.engine.models.hugging_face import open_model, read_model_config
+
+    settings = read_model_config(described) if isinstance(described, Path) else described
+    check_model_config(settings)
+    blocks = open_llama(settings)
+    if blocks is not None and (weights is None or _are_complete(weights, blocks)):
+        return blocks
+    return open_model(described)
+
+
+def _are_complete(folder: Path, blocks: PretrainedLlama) -> bool:
+    """False where tensors have other names, which transformers knows, or where it says what is wrong."""
     from gpubloom.engine.models.weight_sources import PretrainedWeights
 
-    with suppress(InputError):
-        return PretrainedWeights(folder, llama)
-    return None
+    try:
+        PretrainedWeights(folder, blocks)
+    except InputError:
+        return False
+    return True
 
 
-def _scaled(config: TrainConfig, settings: dict[str, Any]) -> dict[str, Any]:
-    """The config.json of a folder, with the RoPE scaling of the run."""
+def _scaled(config: TrainConfig, folder: Path) -> Path | dict[str, Any]:
+    """The folder, or its config.json with the RoPE scaling of the run."""
+    if config.model.rope_scaling is None:
+        return folder
     model = config.model.model_copy(update={"context_length": config.context_length})
-    return scaled_settings(settings, model)
+    return scaled_settings(read_json(folder / "config.json"), model)
 
 
 def _generation(folder: Path) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from gpubloom.engine.checkpoint.restoring import _differences
 from gpubloom.engine.models.hugging_face import HuggingFaceBlocks
 from gpubloom.engine.models.lora import LoraSettings, LoraWeights, with_lora
 from gpubloom.engine.models.pretrained_llama import PretrainedLlama, open_llama
+from gpubloom.engine.models.weight_sources import RandomWeights
 from tests.engine.models.families import Chained, config_of, loss_of, reference_of, some_tokens
 from tests.tiny_models import make_tiny_model
 
@@ -97,6 +98,22 @@ def test_rotations_have_the_bits_of_transformers(name: str) -> None:
     expected = reference.model.rotary_emb(hidden, torch.arange(64)[None])
     for found, wanted in zip(model.rotary(64, torch.device("cpu")), expected, strict=True):
         assert torch.equal(found, wanted[0])
+
+
+@ours
+def test_first_weights_are_drawn_as_by_transformers(name: str) -> None:
+    ours, _ = _opened(name)
+    family, changes = OURS[name]
+    theirs = HuggingFaceBlocks(config_of(family, **changes))
+    for our_block, their_block in zip(ours.blocks, theirs.blocks, strict=True):
+        drawn = []
+        for model, block in ((ours, our_block), (theirs, their_block)):
+            tensors = {spec.name: torch.empty(spec.shape) for spec in (*block.trained, *block.frozen)}
+            RandomWeights(model, seed=3).fill(block, tensors)
+            drawn.append({model.parameter_name(block, spec): tensors[spec.name] for spec in block.trained})
+        assert drawn[0].keys() == drawn[1].keys()
+        for tensor, expected in drawn[1].items():
+            assert torch.equal(drawn[0][tensor], expected), tensor
 
 
 @ours

@@ -21,6 +21,7 @@ from torch import Tensor
 from gpubloom.engine import adapter_folder
 from gpubloom.engine.adapter_folder import read_adapter
 from gpubloom.engine.llama_folder import CONFIG_FILE, WEIGHTS_STEM
+from gpubloom.engine.model import open_blocks
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, WeightSource
 from gpubloom.engine.models.lora import LoraBlocks, LoraWeights, with_lora
 from gpubloom.engine.models.weight_sources import PretrainedWeights
@@ -52,15 +53,12 @@ class ExportWeights:
     @classmethod
     def of(cls, found: ResolvedModel) -> "ExportWeights":
         """The merged weights of an adapter and its base, or those of a model folder."""
-        # transformers takes seconds to load.
-        from gpubloom.engine.models.hugging_face import open_model
-
         if not found.is_adapter:
-            blocks = open_model(found.folder)
+            blocks = open_blocks(found.folder, found.folder)
             return cls(blocks, PretrainedWeights(found.folder, blocks))
         assert found.base is not None, "an adapter has a base"
         adapter = read_adapter(found.folder)
-        blocks = open_model(found.base)
+        blocks = open_blocks(found.base, found.base)
         adapted = with_lora(blocks, adapter.settings)
         source = LoraWeights(adapted, PretrainedWeights(found.base, blocks), 0, adapter.tensors)
         return cls(adapted, source)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpubloom.engine.models.blocks import Tables, Weights
+from gpubloom.engine.models.blocks import BlockSpec, Tables, Weights
 from gpubloom.engine.models.dropout import unused_dropouts
 from gpubloom.engine.models.transformer import EMBEDDING, LlamaBlocks, Variant, rotations
 from gpubloom.plan.families import OWN_LAYERS
@@ -59,7 +59,7 @@ class _LlamaSizes:
 
 
 class PretrainedLlama(LlamaBlocks):
-    """A model of a folder that is given its weights."""
+    """A model by its config.json."""
 
     def __init__(
         self, sizes: _LlamaSizes, variant: Variant, frequencies: Tensor, settings: Mapping[str, Any]
@@ -72,9 +72,21 @@ class PretrainedLlama(LlamaBlocks):
         self._padding = settings.get("pad_token_id")
         if self._padding is not None and self._padding not in range(sizes.vocab_size):
             raise _NotOurs
+        self._deviation = _number(settings, "initializer_range") if "initializer_range" in settings else 0.02
 
     def embed(self, weights: Weights, tokens_BT: Tensor, tables: Tables) -> Tensor:
         return F.embedding(tokens_BT, weights[EMBEDDING], padding_idx=self._padding)
+
+    @torch.no_grad()
+    def initialize(self, block: BlockSpec, tensors: Weights, generator: torch.Generator) -> None:
+        """First weights, drawn as transformers draws them."""
+        for name, tensor in tensors.items():
+            if tensor.ndim == 1:
+                tensor.fill_(0.0 if name.endswith("bias") else 1.0)
+                continue
+            tensor.normal_(0.0, self._deviation, generator=generator)
+            if name == EMBEDDING and self._padding is not None:
+                tensor[self._padding] = 0.0
 
     def rotary(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
         if device not in self._frequencies:

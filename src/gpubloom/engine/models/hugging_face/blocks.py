@@ -99,6 +99,11 @@ class HuggingFaceBlocks:
             logits_NV = torch.tanh(logits_NV / cap) * cap
         return logits_NV
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The config.json, complete."""
+        return dict(self.config.to_dict())
+
     def initialize(self, block: BlockSpec, tensors: Weights, generator: torch.Generator) -> None:
         """First weights of a block as the family draws them."""
         if block.kind in self.templates:
