@@ -145,6 +145,9 @@ PRESETS: dict[str, ModelShape] = {
 }
 
 
+_ROPE_THETA = {"qwen2": 1_000_000.0, "llama": 500_000.0}
+
+
 def model_config(
     family: str, hidden: int, layers: int, heads: int, kv_heads: int, ffn: int, vocabulary: int, *, tied: bool
 ) -> dict[str, Any]:
@@ -158,6 +161,7 @@ def model_config(
         "vocab_size": vocabulary,
         "max_position_embeddings": 131_072,
         "rms_norm_eps": 1e-6,
+        "rope_theta": _ROPE_THETA[family],
         "tie_word_embeddings": tied,
     }
 

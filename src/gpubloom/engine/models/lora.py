@@ -215,8 +215,9 @@ def _adapted(template: nn.Module, settings: LoraSettings) -> nn.Module:
 
 def _adds(scale: float) -> Callable[[Any, Any, Tensor], Tensor]:
     def add(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        change: Tensor = module.lora_B(module.lora_A(inputs[0]))
-        return output + scale * change
+        # Scaled where it is narrow: one pass less over the output, and over its gradient.
+        change: Tensor = module.lora_B(scale * module.lora_A(inputs[0]))
+        return output + change
 
     return add
 
@@ -224,8 +225,8 @@ def _adds(scale: float) -> Callable[[Any, Any, Tensor], Tensor]:
 def _adds_some(scale: float, salt: int) -> Callable[[Any, Any, Tensor], Tensor]:
     def add(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         x = leave_out(inputs[0], module.lora_draw, salt)
-        change: Tensor = module.lora_B(module.lora_A(x))
-        return output + scale * change
+        change: Tensor = module.lora_B(scale * module.lora_A(x))
+        return output + change
 
     return add
 

@@ -136,7 +136,8 @@ class Attention(nn.Module):
         q_BNTH, k_BKTH = self._heads(self.q_proj(x_BTD)), self._heads(self.k_proj(x_BTD))
         if self.q_norm is not None and self.k_norm is not None:
             q_BNTH, k_BKTH = self.q_norm(q_BNTH), self.k_norm(k_BKTH)
-        q_BNTH, k_BKTH = rotate(q_BNTH, (cos, sin)), rotate(k_BKTH, (cos, sin))
+        rotary = cos.to(q_BNTH.dtype), sin.to(q_BNTH.dtype)
+        q_BNTH, k_BKTH = rotate(q_BNTH, rotary), rotate(k_BKTH, rotary)
         v_BKTH = self._heads(self.v_proj(x_BTD))
         if masks:
             assert cache is None, "packed documents are for training"
@@ -302,7 +303,7 @@ def document_tables(
 
 def rotate(x_BNTH: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
     """Rotates the pairs (i, i + H/2) of each head: the convention of Hugging Face's Llama."""
-    cos, sin = (table.to(x_BNTH.dtype) for table in rotary)
+    cos, sin = rotary
     first, second = x_BNTH.chunk(2, dim=-1)
     return x_BNTH * cos + torch.cat((-second, first), dim=-1) * sin
 
