@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpubloom.errors import InputError
 from gpubloom.traincard import Reader, Reporter, read_all
-from gpubloom.traincard.reader import NewerProtocolError
 from tests.errors import raises
 from tests.traincard.conftest import events_of
 
@@ -117,7 +117,7 @@ def test_unknown_kinds_and_fields_are_kept(run_dir: Path) -> None:
 
 def test_a_newer_protocol_is_refused_with_what_to_do(run_dir: Path) -> None:
     _write(run_dir, _DATA.replace(b'"v": 1', b'"v": 99'))
-    with raises(NewerProtocolError, code="newer_version"):
+    with raises(InputError, code="newer_version"):
         Reader(run_dir).read_new()
 
 

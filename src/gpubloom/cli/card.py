@@ -15,11 +15,10 @@ def card(
     """Write a run as one HTML file: status, charts, system metrics, checkpoints, logs and errors."""
     from gpubloom.cli.run_view import must_be_run
     from gpubloom.traincard.card import CardNotBuiltError, write_card
-    from gpubloom.traincard.reader import NewerProtocolError
 
     try:
         written = write_card(must_be_run(run), out)
-    except (CardNotBuiltError, NewerProtocolError, ValueError) as problem:
+    except (CardNotBuiltError, ValueError) as problem:
         refuse(problem)
     except OSError as problem:
         fail("cannot_write", f"Cannot write {out}: {problem.strerror}.", status=WRONG_INPUT)

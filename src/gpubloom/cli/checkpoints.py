@@ -18,12 +18,11 @@ def list_of_run(
     """List the checkpoints of a run: training time, trained parameters and optimizations of each."""
     from gpubloom.cli.run_view import must_be_run
     from gpubloom.traincard import Reading
-    from gpubloom.traincard.reader import NewerProtocolError
 
     try:
         reading = Reading(must_be_run(run))
         reading.update()
-    except (NewerProtocolError, ValueError) as problem:
+    except ValueError as problem:
         refuse(problem)
     best = reading.best_checkpoint
     print_checkpoints(

@@ -16,12 +16,11 @@ def samples(
 ) -> None:
     """Show what the model answers to the sample prompts of its run, step by step."""
     from gpubloom.cli.run_view import must_be_run
-    from gpubloom.traincard.reader import NewerProtocolError
     from gpubloom.traincard.samples import load_samples
 
     try:
         found = load_samples(must_be_run(run))
-    except (NewerProtocolError, ValueError) as problem:
+    except ValueError as problem:
         refuse(problem)
     print_samples(found, as_json=as_json)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpubloom.cli.output import refuse
+from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -35,15 +36,10 @@ def watch(
     from rich.console import Console
 
     from gpubloom.cli.run_view import RunView, follow_in_lines, must_be_run
-    from gpubloom.traincard.reader import NewerProtocolError
 
-    try:
-        must_be_run(run)
-    except ValueError as problem:
-        refuse(problem)
     console = Console(highlight=False, markup=False)
-    view = RunView(run)
     try:
+        view = RunView(must_be_run(run))
         if once:
             view.look()
             console.print(frame(view, console.width))
@@ -52,7 +48,7 @@ def watch(
         else:
             view.look()
             follow_in_lines(view, lambda: view.is_alive, console)
-    except NewerProtocolError as problem:
+    except InputError as problem:
         refuse(problem)
     except KeyboardInterrupt:
         console.print(f"The run continues. To watch it again: bloom runs watch {run}", soft_wrap=True)

@@ -23,12 +23,11 @@ def what_ran(
 ) -> None:
     """Show what ran: commit and changes, command line, packages, machine, configs and datasets."""
     from gpubloom.cli.run_view import must_be_run
-    from gpubloom.traincard.reader import NewerProtocolError
     from gpubloom.traincard.what_ran import load_what_ran
 
     try:
         found = load_what_ran(must_be_run(run))
-    except (NewerProtocolError, ValueError) as problem:
+    except ValueError as problem:
         refuse(problem)
     if diff:
         typer.echo((found.get("git") or {}).get("diff", ""), nl=False)

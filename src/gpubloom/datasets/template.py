@@ -158,7 +158,7 @@ class ChatTemplate:
             raise RowProblem(
                 "row_refused_by_template", f"is rejected by the chat template: {problem.message}"
             ) from None
-        except (TypeError, ValueError, KeyError, ArithmeticError, RecursionError, OverflowError) as problem:
+        except (TypeError, ValueError, KeyError, ArithmeticError, RecursionError) as problem:
             raise RowProblem(
                 "row_refused_by_template", f"does not work with the chat template: {problem}"
             ) from None

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gpubloom.datasets import ChatTemplate, RowProblem, RowTokenizer
+from gpubloom.datasets import ChatTemplate, RowTokenizer
 from gpubloom.datasets.template import PLAIN_NOTE
 from gpubloom.hub.architecture import Severity, Tell, check_architecture
 from gpubloom.hub.catalogue import memory_by_method
@@ -100,7 +100,7 @@ def _check_template(
     try:
         template = ChatTemplate.from_folder(folder)
         text = template.render(list(_CONVERSATION))
-    except (ValueError, RowProblem, OSError) as problem:
+    except (ValueError, OSError) as problem:
         sentence = str(problem).rstrip(".")
         tell("chat_template_broken", "error", f"The chat template does not work: {sentence}.")
         return False

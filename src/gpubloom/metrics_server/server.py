@@ -16,12 +16,11 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gpubloom.errors import code_of
+from gpubloom.errors import CodedError, code_of
 from gpubloom.metrics_server.access_control import Guard, Rejected, offered_protocols
 from gpubloom.metrics_server.feed import Feed
-from gpubloom.traincard.card.page import CardNotBuiltError, live_page
+from gpubloom.traincard.card.page import live_page
 from gpubloom.traincard.control import ControlFile
-from gpubloom.traincard.reader import NewerProtocolError
 from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untrusted
 
 PROTOCOL = "bloom.run.v1"
@@ -161,7 +160,7 @@ class RunServer:
             exception_handlers={
                 Rejected: _rejected,
                 HTTPException: _no_such_route,
-                **dict.fromkeys((CardNotBuiltError, NewerProtocolError, OSError), _failed),
+                **dict.fromkeys((CodedError, OSError), _failed),
             },
         )
 
@@ -174,7 +173,7 @@ class RunServer:
                 continue
             try:
                 self._look_if_due()
-            except (NewerProtocolError, OSError) as problem:
+            except (CodedError, OSError) as problem:
                 self._dismiss_all(str(problem))
 
     def close(self) -> None:

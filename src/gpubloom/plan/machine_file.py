@@ -7,7 +7,7 @@ container may get other cores or GPUs at its next start: figures count only for 
 import sys
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from gpubloom.plan.hardware import Calibration, Hardware, detect_hardware
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
@@ -80,5 +80,5 @@ def _read(home: Path) -> list[_Measured]:
     try:
         stored = read_json_object(home / MACHINES_FILE) or {}
         return _File.model_validate(stored).machines if stored.get("v") == _VERSION else []
-    except (OSError, ValueError, ValidationError):
+    except (OSError, ValueError):
         return []

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from gpubloom.errors import CodedError
+from gpubloom.errors import InputError
 from gpubloom.traincard.condensed_files import load_condensed
 from gpubloom.traincard.field_types import wrong_field
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
@@ -31,12 +31,6 @@ _MOST_STEPS = 1 << 53
 # The end of the year 9999, the last moment that a date can name.
 _LAST_MOMENT = 253_402_300_799
 _LONGEST_LINE = 32 << 20
-
-
-class NewerProtocolError(CodedError, ValueError):
-    """The run was written by a newer GPU Bloom than this one."""
-
-    code = "newer_version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +186,10 @@ class Reader:
             return None
         version = fields.get("v", 0) if event.kind == "start" else 0
         if isinstance(version, int) and version > PROTOCOL_VERSION:
-            raise NewerProtocolError(
+            raise InputError(
+                "newer_version",
                 f"{self._files.run_dir} has version {version} of the run directory format, but "
-                f"this program reads only up to version {PROTOCOL_VERSION}. Install a newer gpubloom."
+                f"this program reads only up to version {PROTOCOL_VERSION}. Install a newer gpubloom.",
             )
         return event if self._kinds is None or event.kind in self._kinds else None
 

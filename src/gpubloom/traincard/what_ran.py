@@ -238,7 +238,7 @@ def _content_fingerprint(data: Any) -> str | None:
             hashed += len(part)
             if hashed > most:
                 return f"start:{digest.hexdigest()}"
-    except (TypeError, ValueError, RuntimeError, AttributeError, RecursionError):
+    except (TypeError, ValueError, RuntimeError, AttributeError):
         return None
     return f"sha256:{digest.hexdigest()}" if hashed else None
 

@@ -197,7 +197,7 @@ def _must_be_undamaged(folder: Path) -> None:
     try:
         recorded = read_json(folder / CHECKSUMS_FILE)["sha256"]
         files = {Path(name).name: str(checksum) for name, checksum in recorded.items()}
-    except (ValueError, KeyError, AttributeError, json.JSONDecodeError) as problem:
+    except (ValueError, KeyError, AttributeError) as problem:
         raise InputError(
             "damaged_checkpoint", f"{folder} is damaged: {CHECKSUMS_FILE} cannot be read ({problem})."
         ) from None

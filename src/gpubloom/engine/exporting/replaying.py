@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from gpubloom.datasets import Mapping, NotADataset, RowProblem, Source, detect, sample, to_example
+from gpubloom.datasets import Mapping, RowProblem, Source, detect, sample, to_example
 from gpubloom.engine.exporting.gguf import GgufTensor, read_back
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.hardware import Compute
@@ -158,7 +158,7 @@ def _from_data(found: ResolvedModel) -> tuple[str, ...]:
                 prompts.append(_question(to_example(row.values, mapping)))
             except RowProblem:
                 continue
-    except (NotADataset, ValueError):
+    except ValueError:
         # The data may be gone; the usual questions do as well.
         return ()
     return tuple(dict.fromkeys(prompt for prompt in prompts if prompt))[:_FROM_DATA]

@@ -144,7 +144,7 @@ class Sender:
             raise NotDelivered(str(refused), final=True) from None
         except (httpx2.InvalidURL, UnicodeError):
             raise NotDelivered("The address of the webhook is not valid.", final=True) from None
-        except (httpx2.HTTPError, OSError, TimeoutError) as problem:
+        except (httpx2.HTTPError, OSError) as problem:
             raise NotDelivered(f"The webhook did not answer ({type(problem).__name__}).") from problem
         if not 200 <= status < 300:
             wrong = status < 500 and status not in {_TOO_MANY, _REQUEST_TIMEOUT}

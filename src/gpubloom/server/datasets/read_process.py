@@ -20,7 +20,6 @@ from gpubloom.datasets import (
     Detection,
     Mapping,
     ModelFiles,
-    NotADataset,
     Piece,
     Problem,
     RowProblem,
@@ -267,7 +266,7 @@ def main() -> None:
     _confine(request)
     try:
         _ACTIONS[request["action"]](Source.open(path, encoding=request["encoding"]), request)
-    except (NotADataset, ValueError) as problem:
+    except ValueError as problem:
         # People know the file by another name, and paths of this machine are nobody's business.
         sentence = str(problem)
         if request.get("model"):

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from pydantic import ValidationError
-
 from gpubloom.plan import TrainConfig
 from gpubloom.runs.table import Run
 from gpubloom.server.jobs.curves import Clock, Curve, LastPoint, NonFinite, Sample, thin
@@ -123,7 +121,7 @@ def _train_config(run_dir: Path) -> TrainConfig | None:
     try:
         given = read_json_beneath(run_dir, "config.json")
         return None if given is None else TrainConfig.model_validate(given)
-    except (ValidationError, ValueError, OSError):
+    except (ValueError, OSError):
         return None
 
 

@@ -10,7 +10,6 @@ with a fresh random nonce for every text.
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import os
@@ -123,7 +122,7 @@ class Vault:
         version, _, encoded = sealed.partition(":")
         try:
             content = base64.b64decode(encoded, validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             content = b""
         if version != _VERSION or len(content) <= _NONCE_BYTES:
             raise CannotOpen("The encrypted value has an unknown format.")
