@@ -183,7 +183,10 @@ def _with_kept_placement(config: TrainConfig, found: Plan, run: _Run) -> Plan:
 
 
 def _kept_placement(found: Plan, run_dir: Path | None) -> Placement | None:
-    """The placement of the attempt before this one; that of the first attempt is written down."""
+    """The placement of the attempt before this one; that of the first attempt is written down.
+
+    `made_by_run` tells it from the plan that was made before the run started, perhaps on another machine.
+    """
     stored = _stored(run_dir)
     if stored.get("made_by_run"):
         with suppress(ValidationError):

@@ -171,11 +171,6 @@ class Plan(Result):
         description="The first step that runs with compiled layers; 0: none does. None: the run decides that "
         "where it starts. A resumed run keeps it.",
     )
-    made_by_run: bool = Field(
-        False,
-        description="Whether the run made this plan where it trains. A deterministic run keeps its "
-        "placement.",
-    )
     assumptions: tuple[str, ...]
     speedup: Speedup | None = Field(
         None, description="How much faster than PEFT such a run was, if it was measured on this machine."

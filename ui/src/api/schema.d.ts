@@ -9175,12 +9175,6 @@ export interface components {
              * @description The first step that runs with compiled layers; 0: none does. None: the run decides that where it starts. A resumed run keeps it.
              */
             compiled_from_step: number | null;
-            /**
-             * Made By Run
-             * @description Whether the run made this plan where it trains. A deterministic run keeps its placement.
-             * @default false
-             */
-            made_by_run: boolean;
             /** Assumptions */
             assumptions: string[];
             /** @description How much faster than PEFT such a run was, if it was measured on this machine. */
