@@ -8,16 +8,16 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, get_args
 
 from gpubloom.plan import Gpu, Hardware, MemoryConfig, ModelConfig, TrainConfig
+from gpubloom.plan.config import Method
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import least_need
 
-Method = Literal["full", "lora", "qlora"]
-METHODS: tuple[Method, ...] = ("full", "lora", "qlora")
+METHODS: tuple[Method, ...] = get_args(Method)
 # A common setting for fine-tuning; the page that shows the figures names it.
 USUAL_TOKENS_PER_ROW = 2_048
 USUAL_SETTING = f"one row of {USUAL_TOKENS_PER_ROW:,} tokens, bf16, adapters of rank 16 on all linear layers"

@@ -21,7 +21,7 @@ _UNKNOWN_HOURS = 1.0
 
 UNIT_SECONDS: dict[Granularity, float] = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
 WARN_AT = (50, 80, 100)
-Scope = Literal["job", "project", "user"]
+Scope = Literal["user", "project", "job"]
 
 
 @dataclass(frozen=True)

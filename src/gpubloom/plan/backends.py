@@ -10,12 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
-from gpubloom.plan.config import TrainConfig
+from gpubloom.plan.config import BackendName, TrainConfig
 from gpubloom.plan.hardware import detect_hardware
-
-BackendName = Literal["engine", "trl", "unsloth"]
 
 UNSLOTH_PYTHON = "BLOOM_UNSLOTH_PYTHON"
 

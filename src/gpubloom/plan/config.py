@@ -31,6 +31,9 @@ _BATCH_SIZES: Mapping[Situation, int] = {"pretrained": 8, "new_model": 32}
 
 _Value = TypeVar("_Value", int, float)
 
+Method = Literal["full", "lora", "qlora"]
+BackendName = Literal["engine", "trl", "unsloth"]
+
 
 SamplePrompt = Annotated[str, Field(min_length=1, max_length=limits.MAX_SAMPLE_PROMPT_CHARACTERS)]
 
@@ -312,7 +315,7 @@ class TrainConfig(Part):
         "a repeated or resumed run always has the same bits.",
     )
     memory: MemoryConfig = MemoryConfig()
-    method: Literal["full", "lora", "qlora"] = Field(
+    method: Method = Field(
         "full",
         title="Method",
         description="Trains all weights, or only small adapters on frozen weights (in 4 bits for QLoRA).",
@@ -325,7 +328,7 @@ class TrainConfig(Part):
         ),
     )
     lora: LoraConfig = LoraConfig()
-    backend: Literal["engine", "trl", "unsloth"] = Field(
+    backend: BackendName = Field(
         "engine",
         title="Training backend",
         description="Library that runs the training: GPU Bloom's engine, TRL, or TRL with Unsloth's kernels.",

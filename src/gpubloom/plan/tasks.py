@@ -121,10 +121,13 @@ class HubDestination(Part):
     private: bool = True
 
 
+ExportFormName = Literal["adapter", "merged", "gguf"]
+
+
 class ExportSettings(BaseModel):
     """Settings of an export; requests to the server have the same fields."""
 
-    form: Literal["adapter", "merged", "gguf"] = Field(
+    form: ExportFormName = Field(
         "merged",
         json_schema_extra=shown(
             choices={
@@ -271,7 +274,7 @@ class ExportResult(Result):
     """The result of an export."""
 
     kind: Literal["export"] = "export"
-    form: Literal["adapter", "merged", "gguf"] = "merged"
+    form: ExportFormName = "merged"
     dtype: str | None = None
     files: tuple[ExportedFile, ...] = ()
     bytes: int | None = None

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from gpubloom.plan import costs
+from gpubloom.plan.config import Method
 from gpubloom.plan.decoder import DecoderShape, LayerShape, padded
 from gpubloom.plan.hardware import Rates
 from gpubloom.plan.optimizer_config import OptimizerName, OptimizerState
 
-Method = Literal["full", "lora", "qlora"]
 _FLOAT = 4
 # Per value; in 8 bits, 64 values share one byte more.
 _STATE_BYTES: Mapping[OptimizerState, float] = {"fp32": 4, "bf16": 2, "8bit": 1 + 1 / 64}

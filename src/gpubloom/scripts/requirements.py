@@ -5,6 +5,7 @@ from typing import Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from gpubloom.errors import InputError
+from gpubloom.plan.config import Method
 
 # stated: the script says so. derived: it follows from what the script says. assumed: a rule of thumb, because
 # the script says nothing about it.
@@ -88,7 +89,7 @@ class Requirements(_Answer):
     hub_datasets: tuple[HubDataset, ...] = ()
     trackers: tuple[Detected[str], ...] = ()
     parallelism: tuple[Detected[str], ...] = ()
-    method: Detected[Literal["full", "lora", "qlora"]] | None = None
+    method: Detected[Method] | None = None
     parameters: Detected[int] | None = None
     batch: Detected[int] | None = None
     accumulation: Detected[int] | None = None

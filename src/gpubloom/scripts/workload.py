@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from gpubloom.plan.config import Method
 from gpubloom.scripts.facts import Call, Loop
 from gpubloom.scripts.requirements import Detected
 from gpubloom.scripts.script import Script, detected
@@ -277,7 +278,7 @@ def _switched_on(flags: list[tuple[str, Known | None]]) -> Iterator[Known]:
             yield Known(flag, known.evidence, known.sure)
 
 
-def method(script: Script) -> Detected[Literal["full", "lora", "qlora"]] | None:
+def method(script: Script) -> Detected[Method] | None:
     """Whether adapters are trained; None when the script has none."""
     adapters = next(
         iter(script.calls("LoraConfig", "get_peft_model", "prepare_model_for_kbit_training")), None

@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from gpubloom.traincard.findings import finding_title, has_no_best
+from gpubloom.traincard.findings import Severity, finding_title, has_no_best
 
 
 class Schema(BaseModel):
@@ -133,7 +133,7 @@ class Finding(Tolerant):
     """Something about a run, its data or its settings that a person should know."""
 
     kind: str = Field("", description="What was found, such as diverging or few_rows_used.")
-    severity: Literal["critical", "warning", "info"] = Field("info", description="How much it matters.")
+    severity: Severity = Field("info", description="How much it matters.")
     sentence: str = Field("", description="What is wrong, with its figures.")
     next_step: str = Field("", description="What to do about it. May be empty.")
     evidence: dict[str, JsonValue] = Field({}, description="The numbers behind the finding.")

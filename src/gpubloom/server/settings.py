@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from gpubloom.egress.policy import read_allowed
 from gpubloom.errors import CodedError
 from gpubloom.offers import load_prices
+from gpubloom.sandbox.landlock import Policy
 from gpubloom.storage import StorageSettings
 from gpubloom.storage.store import StorageKind
 
@@ -68,7 +69,7 @@ class Settings(BaseSettings):
     oidc_name: str = Field(default="single sign-on", min_length=1, max_length=60)
     log_format: Literal["text", "json"] = "text"
     # Unset: require on a server with a public address, otherwise prefer.
-    sandbox: Literal["require", "prefer", "off"] | None = None
+    sandbox: Policy | None = None
     egress_allow: str = ""
     prices: Path | None = None
     storage_kind: StorageKind = "s3"
@@ -84,7 +85,7 @@ class Settings(BaseSettings):
     artifact_retention_days: int = Field(30, ge=0, le=3650)
 
     @property
-    def sandbox_mode(self) -> Literal["require", "prefer", "off"]:
+    def sandbox_mode(self) -> Policy:
         """What happens with trainings and tasks where there is no sandbox; scripts always need one."""
         return self.sandbox or ("prefer" if self.public_url is None else "require")
 

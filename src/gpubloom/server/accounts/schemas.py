@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from gpubloom.server.schema import Flag, Line, Schema, StorableSecret, Whole
 from gpubloom.server.security.password_strength import LONGEST, SHORTEST
 
+Factor = Literal["totp", "passkey", "recovery_code"]
 Role = Literal["admin", "member"]
 
 Scope = Literal["read", "write", "admin"]
@@ -129,7 +130,7 @@ class SignedIn(Schema):
 class SecondStep(Schema):
     """The first step of a sign-in succeeded, and one of these second factors completes it."""
 
-    second_factors: list[Literal["totp", "passkey", "recovery_code"]]
+    second_factors: list[Factor]
 
 
 class FactorCode(Schema):

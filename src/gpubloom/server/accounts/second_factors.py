@@ -6,7 +6,6 @@ only: so all unknown browsers share one more limit for these. It stops no recove
 known browser: nobody can lock the owner out.
 """
 
-from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import delete
@@ -14,13 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import passkeys, recovery_codes, totp
 from gpubloom.server.accounts.devices import is_known_device
+from gpubloom.server.accounts.schemas import Factor
 from gpubloom.server.audit import Actor, record
 from gpubloom.server.db.database import Database
 from gpubloom.server.problems import InvalidInput, TooManyRequests
 from gpubloom.server.security.rates import Rate
 from gpubloom.server.security.secrets import Vault, fingerprint
-
-Factor = Literal["totp", "passkey", "recovery_code"]
 
 # A right code of an app is told by what it was for.
 _AUDITED: dict[tuple[Factor, bool], str] = {

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.devices import sign_browser_in
 from gpubloom.server.accounts.principal import client_address
-from gpubloom.server.accounts.schemas import SecondStep, SignedIn, UserOut
-from gpubloom.server.accounts.second_factors import Factor, factors_of
+from gpubloom.server.accounts.schemas import Factor, SecondStep, SignedIn, UserOut
+from gpubloom.server.accounts.second_factors import factors_of
 from gpubloom.server.accounts.sessions import set_cookie
 from gpubloom.server.accounts.tables import PendingSignIn, User
 from gpubloom.server.audit import Actor, record

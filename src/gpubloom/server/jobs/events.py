@@ -7,7 +7,7 @@ all viewers (`streams.py`).
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from pydantic import ConfigDict, Field
@@ -15,9 +15,10 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import load_only
 
+from gpubloom.server.jobs.curves import Axis
 from gpubloom.server.jobs.metrics import PointRange, merged, read_new
 from gpubloom.server.jobs.schemas import LiveSettings
-from gpubloom.server.jobs.states import Status, Want
+from gpubloom.server.jobs.states import Status
 from gpubloom.server.jobs.summary import (
     LastValue,
     RunSummary,
@@ -27,6 +28,7 @@ from gpubloom.server.jobs.summary import (
 )
 from gpubloom.server.jobs.tables import JobEvent, MetricSeries, TrainingJob
 from gpubloom.server.schema import MetricNumber, Schema
+from gpubloom.traincard.control import Want
 
 # A browser that missed more changes loads the job again; at a few per second, about 20 minutes.
 KEPT = 5_000
@@ -105,7 +107,7 @@ class LiveSeries(Schema):
 
     name: str
     rank: int
-    axis: Literal["step", "time"]
+    axis: Axis
     x: list[int]
     attempt: list[int]
     time: list[float] = Field(description="Time of each point, in seconds since 1970.")

@@ -1,9 +1,8 @@
 """The JSON of metrics."""
 
-from typing import Literal
-
 from pydantic import Field
 
+from gpubloom.server.jobs.curves import Axis
 from gpubloom.server.schema import MetricNumber, Schema
 
 
@@ -37,7 +36,7 @@ class CurveOut(Schema):
 
     name: str
     rank: int
-    axis: Literal["step", "time"]
+    axis: Axis
     x: list[float]
     value: list[float]
     low: list[float]

@@ -11,10 +11,11 @@ from gpubloom.offers.prices import Granularity, PriceKind
 from gpubloom.plan import Plan, TrainConfig, limits
 from gpubloom.plan.tasks import Task, TaskResult
 from gpubloom.scripts.task import ScriptTask
-from gpubloom.server.jobs.states import Kind, Status, Want
+from gpubloom.server.jobs.states import Kind, Status
 from gpubloom.server.jobs.summary import CheckpointDetails, RunSummary, RunWarning
 from gpubloom.server.schema import MetricNumber, Schema, Span
 from gpubloom.server.storage.schemas import StoreOut
+from gpubloom.traincard.control import Want
 
 
 class MixedDatasetOut(Schema):

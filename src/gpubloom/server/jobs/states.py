@@ -16,7 +16,6 @@ Status = Literal[
     "completed",
     "failed",
 ]
-Want = Literal["run", "pause", "cancel"]
 Action = Literal[
     "pause", "resume", "cancel", "extend", "reopen", "start", "complete", "fail", "stop", "retry"
 ]

@@ -5,7 +5,7 @@ The playground queues its serve jobs through `create_task` as well.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID, uuid4
 
 from anyio import to_thread
@@ -16,9 +16,16 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.errors import InputError, code_of
 from gpubloom.plan import limits
-from gpubloom.plan.config import read_json
+from gpubloom.plan.config import BackendName, read_json
 from gpubloom.plan.gguf_support import why_no_gguf
-from gpubloom.plan.tasks import EvaluationSettings, ExportSettings, RepositoryName, Task, task_from
+from gpubloom.plan.tasks import (
+    EvaluationSettings,
+    ExportFormName,
+    ExportSettings,
+    RepositoryName,
+    Task,
+    task_from,
+)
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
 from gpubloom.server.db.database import ReadSession, WriteSession
@@ -83,7 +90,7 @@ class NewExport(Schema, ExportSettings):
 class ExportForm(Schema):
     """A format of exports. If this model cannot be written in it, `reason` says why."""
 
-    form: Literal["adapter", "merged", "gguf"]
+    form: ExportFormName
     available: bool
     reason: str | None
 
@@ -95,7 +102,7 @@ class ExportForms(Schema):
 class BackendOut(Schema):
     """A training backend. If it cannot run here, `reason` says why."""
 
-    name: Literal["engine", "trl", "unsloth"]
+    name: BackendName
     available: bool
     reason: str | None
     brings: str

@@ -2,17 +2,18 @@
 
 import re
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from gpubloom.hub.architecture import Severity
+from gpubloom.plan.config import Method
 from gpubloom.server.models.tables import Source, Status
 from gpubloom.server.schema import Line, Schema, Whole
 from gpubloom.server.storage.uploads import LARGEST_OFFSET
 
-Method = Literal["full", "lora", "qlora"]
 Name = Annotated[Line, Field(min_length=1, max_length=200)]
 RepositoryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}$")]
 Revision = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w][\w./+-]*$")]
@@ -75,7 +76,7 @@ class FindingOut(Schema):
     """`error`: the model cannot be trained. `warning`: a limitation. `note`: how the model is read."""
 
     code: str
-    severity: Literal["error", "warning", "note"]
+    severity: Severity
     sentence: str
 
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pydantic import Field, SecretStr
 
+from gpubloom.offers.budget import Scope
 from gpubloom.server.rentals.tables import Period, RentalState
 from gpubloom.server.schema import Line, Number, Schema, StorableSecret
 from gpubloom.server.storage.schemas import StoreOut
@@ -176,7 +177,7 @@ class Credits(Schema):
 class BudgetIn(Schema):
     """A budget for the whole account, a project, or a job. Replaces its earlier budget."""
 
-    scope: Literal["user", "project", "job"]
+    scope: Scope
     project_id: UUID | None = None
     job_id: UUID | None = None
     limit: _Amount
@@ -187,7 +188,7 @@ class BudgetOut(Schema):
     """A budget and how much of it is spent. `warned`: percentages for which a warning was given."""
 
     id: UUID
-    scope: Literal["user", "project", "job"]
+    scope: Scope
     project_id: UUID | None
     job_id: UUID | None
     name: str
