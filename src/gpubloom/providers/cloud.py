@@ -8,7 +8,8 @@ listed, and ambiguous requests: a launch whose answer was lost is looked for bef
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -245,6 +246,28 @@ class Fault(ProviderError):
     def passes(self) -> bool:
         """Whether trying again later can help."""
         return self.kind in _PASSES
+
+
+_ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
+_LONGEST_REMARK = 300
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """A service may quote what it was sent."""
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "…")
+    return text
+
+
+def without_addresses(text: str) -> str:
+    """An address may be presigned."""
+    return _ADDRESS.sub("(an address)", text)
+
+
+def remark_of(text: str, secrets: Iterable[str] = ()) -> str:
+    """What a service said, in one line that is not too long."""
+    line = " ".join(without_secrets(text, secrets).split())
+    return line if len(line) <= _LONGEST_REMARK else f"{line[:_LONGEST_REMARK]}…"
 
 
 Candidate = TypeVar("Candidate")

@@ -26,7 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 import gpubloom
 from gpubloom.egress import EgressRefused, Policy
 from gpubloom.egress.clients import async_client
-from gpubloom.providers.cloud import CloudProvider, Fault, FaultKind
+from gpubloom.providers.cloud import CloudProvider, Fault, FaultKind, remark_of, without_addresses
 from gpubloom.providers.registry import ProviderSpec
 
 TIMEOUT_SECONDS = 30.0
@@ -34,12 +34,10 @@ TIMEOUT_SECONDS = 30.0
 _LAUNCH_FACTOR = 4
 # A service that says to come back later than this is asked sooner: its machines may be billed meanwhile.
 _LONGEST_RETRY_AFTER = 3600.0
-_LONGEST_REMARK = 300
 _EVENT_SECONDS = 1.5
 _MOST_EVENTS = 5_000
 _CLOCKS_AGREE_WITHIN = timedelta(seconds=5)
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
-_ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
 
 Detected = TypeVar("Detected")
 
@@ -250,7 +248,7 @@ class ServiceHttp:
             # The service has just accepted the key for a look: it may not start this machine.
             kind = "refused"
         kind = kind or _kind_of(status)
-        remark = _without(remark, secrets) or f"HTTP {status}"
+        remark = without_addresses(remark_of(remark, secrets)).rstrip(".") or f"HTTP {status}"
         return Fault(
             kind,
             _sentence(self.title, kind, remark),
@@ -313,14 +311,6 @@ def _kind_of(status: int) -> FaultKind:
         429: "rate_limited",
     }
     return kinds.get(status, "unavailable" if status >= 500 else "refused")
-
-
-def _without(remark: str, secrets: Sequence[str]) -> str:
-    """A service may quote what it was sent."""
-    for secret in secrets:
-        if secret:
-            remark = remark.replace(secret, "…")
-    return _ADDRESS.sub("(an address)", " ".join(remark.split()))[:_LONGEST_REMARK].rstrip(".")
 
 
 def _sentence(title: str, kind: FaultKind, remark: str) -> str:

@@ -10,10 +10,8 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from gpubloom.providers.cloud import Fault, FaultKind
+from gpubloom.providers.cloud import Fault, FaultKind, remark_of, without_addresses
 
-_LONGEST_REMARK = 300
-_ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
 # In the order they are looked for, in what the program prints when it fails.
 _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
     (
@@ -90,5 +88,5 @@ def fault_from(output: str, code: int) -> Fault:
     lines = [line.removeprefix("[colab]").strip() for line in output.splitlines() if line.strip()]
     # The end of a trace says what happened; so does the first line that is no trace.
     remark = lines[-1] if lines else f"exit code {code}"
-    remark = _ADDRESS.sub("(an address)", remark)[:_LONGEST_REMARK].rstrip(".")
+    remark = without_addresses(remark_of(remark)).rstrip(".")
     return Fault(kind, _SENTENCES[kind].format(remark))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from gpubloom.providers.cloud import Fault, FaultKind
+from gpubloom.providers.cloud import Fault, FaultKind, remark_of
 
 if TYPE_CHECKING:
     import modal
@@ -105,9 +105,6 @@ def give_up(task: "asyncio.Future[Result]") -> None:
     task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
 
 
-_LONGEST_TEXT = 300
-
-
 class SaidNothing(Exception):
     """No answer within the time that was given."""
 
@@ -126,7 +123,7 @@ def modal_fault(problem: Exception, doing: str, hidden: Iterable[str]) -> Fault:
     """`doing` completes "Modal could not …". `hidden`: secrets that must not appear in the message."""
     import modal
 
-    said = _error_text(problem, hidden)
+    said = remark_of(str(problem), hidden) or type(problem).__name__
     known = modal.exception
     if isinstance(problem, known.AuthError):
         return Fault(
@@ -171,11 +168,3 @@ def _exhausted(said: str) -> FaultKind:
     if "rate limit" in lower or "too many requests" in lower:
         return "rate_limited"
     return "quota"
-
-
-def _error_text(problem: Exception, hidden: Iterable[str]) -> str:
-    text = " ".join(str(problem).split()) or type(problem).__name__
-    for secret in hidden:
-        if secret:
-            text = text.replace(secret, "…")
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"

@@ -9,7 +9,7 @@ import asyncio
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -26,6 +26,7 @@ from gpubloom.providers.cloud import (
     Launch,
     Prefetch,
     ignoring_gone,
+    without_secrets,
 )
 from gpubloom.providers.modal.build_log import listening_to_build
 from gpubloom.providers.modal.connection import (
@@ -305,7 +306,7 @@ class ModalProvider:
         lines = self._build_logs.setdefault(launch.key, deque(maxlen=_BUILD_LINES))
         secrets = (launch.start_address, *launch.secrets.values())
         try:
-            with listening_to_build(lambda line: lines.append(_without(line, secrets))):
+            with listening_to_build(lambda line: lines.append(without_secrets(line, secrets))):
                 return await self._modal.within(self._modal.limits.image, image.build.aio(app))
         except raised_by_calls() as problem:
             hidden = tuple(launch.secrets.values())
@@ -388,13 +389,6 @@ class ModalProvider:
         return Instance(
             sandbox.object_id, key, "ended", f"The command ended with exit code {code}.", page=page
         )
-
-
-def _without(line: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        if secret:
-            line = line.replace(secret, "…")
-    return line
 
 
 def _gpu(launch: Launch) -> str:

@@ -31,6 +31,7 @@ from gpubloom.providers.cloud import (
     InstanceState,
     Launch,
     ignoring_gone,
+    remark_of,
 )
 from gpubloom.providers.registry import ProviderSpec
 
@@ -329,7 +330,6 @@ def _moment(milliseconds: int | None) -> datetime | None:
 
 
 _STATUS = re.compile(r"status code (\d{3})")
-_LONGEST_REMARK = 300
 _KINDS: dict[int, FaultKind] = {
     401: "bad_credentials",
     403: "bad_credentials",
@@ -348,10 +348,7 @@ _LOST = ("node", "supervisor actor", "actor died", "worker died", "preempted", "
 
 def fault_of(problem: BaseException, doing: str, hide: Sequence[str] = ()) -> Fault:
     """The fault of a failed call. Its message contains nothing from `hide`."""
-    remark = str(problem)
-    for secret in hide:
-        remark = remark.replace(secret, "…") if secret else remark
-    remark = " ".join(remark.split())[:_LONGEST_REMARK]
+    remark = remark_of(str(problem), hide)
     if isinstance(problem, EgressRefused):
         return Fault("refused", f"The Ray cluster cannot be called: {remark}")
     kind = _kind(problem)

@@ -26,6 +26,8 @@ from gpubloom.providers.cloud import (
     InstanceState,
     Launch,
     SingleLaunch,
+    remark_of,
+    without_addresses,
 )
 from gpubloom.providers.http_client import HttpProviderSpec, ServiceHttp
 
@@ -51,8 +53,6 @@ _STATES: dict[str, InstanceState] = {
 _WORD = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _MODEL = re.compile(rf"(?P<owner>{_WORD})/(?P<name>{_WORD}):(?P<version>[0-9a-zA-Z]{{8,128}})")
 _DESTINATION = re.compile(rf"{_WORD}/{_WORD}")
-_ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
-_LONGEST_ERROR = 300
 
 CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
@@ -245,7 +245,7 @@ class Replicate:
             training.id,
             training.key,
             _STATES.get(training.status, "running"),
-            _ADDRESS.sub("(an address)", training.error or training.status)[:_LONGEST_ERROR],
+            without_addresses(remark_of(training.error or training.status)),
             billed_from=ours(training.started_at),
             billed_to=ours(training.completed_at),
             page=f"{_PAGE}{training.id}",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpubloom.providers.cloud import Fault, FaultKind
+from gpubloom.providers.cloud import Fault, FaultKind, remark_of
 
 # Where the operator says which Python has SkyPilot, and with that, that people may rent through it.
 PYTHON_VARIABLE = "BLOOM_SKYPILOT_PYTHON"
@@ -147,8 +147,6 @@ class SkyPilotProcess:
             await self._listener
 
 
-_LONGEST_SAID = 300
-
 # The first that fits the exception or one that it is derived from.
 _KINDS: dict[str, FaultKind] = {
     "NoCloudAccessError": "bad_credentials",
@@ -177,12 +175,7 @@ _KINDS: dict[str, FaultKind] = {
 
 def skypilot_fault(problem: Mapping[str, Any], hidden: Iterable[str] = ()) -> Fault:
     """`problem`: as the bridge describes it. `hidden`: what must not be repeated."""
-    said = " ".join(str(problem["text"]).split()) or str(problem["types"][0])
-    for secret in hidden:
-        if secret:
-            said = said.replace(secret, "…")
-    if len(said) > _LONGEST_SAID:
-        said = f"{said[:_LONGEST_SAID]}…"
+    said = remark_of(str(problem["text"]), hidden) or str(problem["types"][0])
     known = [_KINDS[name] for name in problem["types"] if name in _KINDS]
     kind: FaultKind = known[0] if known else "refused"
     if kind == "no_capacity" and "quota" in said.lower():
