@@ -80,7 +80,7 @@ def test_only_the_chosen_rules_speak(
 def test_a_stall_is_said_once_until_the_loop_moves_again(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
     monkeypatch.setattr(alerts_module, "send", lambda settings, alert, run: sent.append(alert.rule))
-    monkeypatch.setattr(alerts_module, "_STALL_SECONDS", -1.0)
+    monkeypatch.setattr(alerts_module, "STALL_SECONDS", -1.0)
     alerts = Alerts(AlertSettings("https://example.org", frozenset({"stalled"})), "run", lambda _: None)
     for _ in range(2):
         alerts.see([{"kind": "metric", "values": {"loss": 1.0}}])

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpubloom.errors import InputError
 from gpubloom.plan.comparison import config_as_it_acts, flat_fields
-from gpubloom.runs.overlay import RunCurve, along_tokens, newest_attempt
+from gpubloom.runs.overlay import TOKENS_SERIES, RunCurve, along_tokens, newest_attempt
 from gpubloom.runs.stats import MOST_SERIES, MetricStats
 from gpubloom.runs.table import Run, fields_of_facts
 from gpubloom.traincard import Reading, RunLock
@@ -24,7 +24,6 @@ from gpubloom.traincard.number_encoding import decode_number, plain
 from gpubloom.traincard.snapshot import elapsed_seconds
 
 LABELS = "labels.json"
-_TOKENS_SERIES = "train/tokens_seen"
 _DEEPEST = 4
 _MOST_RUNS = 20_000
 # A change of what is kept: older files are read again.
@@ -231,7 +230,7 @@ def curve_of(reading: Reading, run: Run, series: str, *, tokens: bool = False) -
     curve = _curve(reading, run, series)
     if curve is None or not tokens:
         return curve
-    counted = _curve(reading, run, _TOKENS_SERIES)
+    counted = _curve(reading, run, TOKENS_SERIES)
     return None if counted is None else along_tokens(curve, counted)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MOST_RUNS = 50
+TOKENS_SERIES = "train/tokens_seen"
 
 
 @dataclass(frozen=True)

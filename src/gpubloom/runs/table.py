@@ -23,7 +23,7 @@ from gpubloom.errors import InputError
 from gpubloom.plan.comparison import flat_fields
 from gpubloom.runs.query import Field, FieldKind, compile_query
 from gpubloom.runs.stats import PARTS, MetricStats
-from gpubloom.traincard.number_encoding import encode_number
+from gpubloom.traincard.number_encoding import NON_FINITE, encode_number
 
 SEEDS = "seeds"
 DEFAULT_COLUMNS = (
@@ -380,7 +380,7 @@ def _sort_key(row: Row, column: Field) -> Any:
         known = [value for value in values if value is not None]
         return (0, max(known), "") if known else None
     value = _summary(column, values)[0]
-    if value is None or value in {"NaN", "Infinity", "-Infinity"}:
+    if value is None or value in NON_FINITE:
         return None
     return (0, float(value), "") if _is_number(value) else (1, 0.0, str(value).casefold())
 

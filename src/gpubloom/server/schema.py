@@ -102,7 +102,8 @@ Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 
 # What a run measured. JSON has no word for NaN and the infinities: they are these texts.
-MetricNumber = float | Literal["NaN", "Infinity", "-Infinity"]
+NonFinite = Literal["NaN", "Infinity", "-Infinity"]
+MetricNumber = float | NonFinite
 
 
 def described_as(model: type[BaseModel]) -> BeforeValidator:

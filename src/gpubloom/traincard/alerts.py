@@ -38,16 +38,15 @@ from gpubloom.traincard.alert_rules import (
     alerts_in,
     check_rules,
 )
+from gpubloom.traincard.ranks import LOOP_SIGNS
 from gpubloom.traincard.redaction import redact
 
 logger = logging.getLogger("gpubloom.traincard")
 
-_STALL_SECONDS = STALL_SECONDS
 _MOST_MESSAGES = 50
 _TRIES = (0.0, 2.0, 8.0)
 _TIMEOUT_SECONDS = 10.0
 _TEXT_CHARACTERS = 2_000
-_LOOP_SIGNS = frozenset({"metric", "progress", "phase", "checkpoint", "resumed"})
 _FAILED = frozenset({"failed", "killed", "preempted"})
 _LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -110,7 +109,7 @@ class Alerts:
         """Called by the writer with what is on file now."""
         for record in records:
             kind = record["kind"]
-            if kind in _LOOP_SIGNS:
+            if kind in LOOP_SIGNS:
                 self._moved_at = time.monotonic()
                 self._said.discard(("stalled", ""))
             for alert in alerts_in(kind, record.get("step"), record):
@@ -167,7 +166,7 @@ class Alerts:
     def _look_for_stall(self) -> None:
         if self._moved_at is not None and not self._is_over:
             quiet = time.monotonic() - self._moved_at
-            if quiet > _STALL_SECONDS:
+            if quiet > STALL_SECONDS:
                 self._say(
                     Alert("stalled", "The run has stalled", f"No progress for {quiet / 60:.0f} minutes.")
                 )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gpubloom.traincard.checkpoints import Checkpoints
 from gpubloom.traincard.layout import RunFiles
@@ -30,6 +30,8 @@ _BATCH_BYTES = 1 << 20
 _LOG_LINES = 1000
 _ERRORS = 20
 _WARNINGS = 20
+# A page that is opened once reads a shorter run whole.
+_READ_WHOLE_BYTES = 16_000_000
 _REMOVED_CHECKPOINTS = 200
 _RECENT_POINTS = 256
 _RECENT_SERIES = 100
@@ -123,6 +125,12 @@ class Reading:
         self.samples = Samples()
         self.facts: dict[int, dict[str, Any]] = {}
         """What each rank described; rank 0's is also in `state`."""
+
+    @classmethod
+    def of_page(cls, run_dir: Path, *, most_buckets: int) -> Self:
+        """For a page that is zoomed: only long runs are read in buckets."""
+        size = sum(file.stat().st_size for file in (run_dir / "traincard").rglob("*") if file.is_file())
+        return cls(run_dir, most_buckets=most_buckets, condensed=size > _READ_WHOLE_BYTES)
 
     def now(self) -> float:
         """The observer's clock: seconds since 1970 when it began, and from then on never backwards."""

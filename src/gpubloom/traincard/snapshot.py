@@ -27,7 +27,7 @@ _MOST_RANK_LINES = 16
 _MOST_POINTS_TOGETHER = 120_000
 _FEWEST_POINTS = 50
 # Between two of them a run goes at an even pace, as far as a chart can show.
-_CLOCK_POINTS = 200
+CLOCK_POINTS = 200
 
 # The last part of a series' name, and where a card shows it.
 _GROUPS = {
@@ -200,7 +200,7 @@ def clock_section(reading: Reading) -> list[dict[str, Any]]:
 
 
 def _times(curve: Curve) -> dict[str, Any]:
-    every = max(1, math.ceil(len(curve) / _CLOCK_POINTS))
+    every = max(1, math.ceil(len(curve) / CLOCK_POINTS))
     # Back from the newest, which has to be among them.
     chosen = range(len(curve) - 1, -1, -every)[::-1]
     return {"x": [int(curve.last[at]) for at in chosen], "t": [round(curve.time[at], 3) for at in chosen]}

@@ -1,15 +1,14 @@
 """The page of a run from its directory, in the shapes in which the server answers from its database."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid5
 
 from gpubloom.plan import TrainConfig
 from gpubloom.runs.table import Run
-from gpubloom.server.jobs.curves import Clock, Curve, LastPoint, NonFinite, Sample, thin
+from gpubloom.server.jobs.curves import Clock, Curve, LastPoint, Sample, thin
 from gpubloom.server.jobs.metric_schemas import ClockOut, CurveOut, Curves
 from gpubloom.server.jobs.reported_state import reported_state
 from gpubloom.server.jobs.run_answers import JobImprovement
@@ -24,9 +23,10 @@ from gpubloom.server.jobs.summary import (
     storable,
     summarize,
 )
+from gpubloom.server.schema import MetricNumber
 from gpubloom.traincard import Reader, Reading, RunEvent, load_latest
 from gpubloom.traincard.improvement import improvement_of
-from gpubloom.traincard.number_encoding import plain
+from gpubloom.traincard.number_encoding import encode_number, plain
 from gpubloom.traincard.safe_paths import read_json_beneath
 from gpubloom.traincard.series import Curve as StoredCurve
 from gpubloom.traincard.snapshot import clock_section
@@ -212,11 +212,7 @@ def _last_point(attempt: int, curve: StoredCurve) -> LastPoint | None:
     if not len(curve):
         return None
     value, step = curve.value[-1], int(curve.last[-1])
-    return LastPoint(step, attempt, value if math.isfinite(value) else _word(value))
-
-
-def _word(value: float) -> NonFinite:
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    return LastPoint(step, attempt, cast("MetricNumber", encode_number(value)))
 
 
 def _is_between(x: float, first: int | None, last: int | None) -> bool:

@@ -7,6 +7,7 @@ path: what is not in the list of runs cannot be read.
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -23,8 +24,6 @@ from gpubloom.traincard import Reading
 _OVERLAY_BUCKETS = 500
 _PAGE_BUCKETS = 4_000
 _MOST_PAGES = 4
-# Longer runs are read in condensed form, at a fraction of the time.
-_READ_WHOLE_BYTES = 16_000_000
 
 Result = TypeVar("Result")
 
@@ -41,7 +40,9 @@ class FolderRuns:
         self._overlays = RunReadings(
             most=MOST_RUNS, open_run=lambda path: Reading(path, most_buckets=_OVERLAY_BUCKETS)
         )
-        self.pages = RunReadings(most=_MOST_PAGES, open_run=_open_page)
+        self.pages = RunReadings(
+            most=_MOST_PAGES, open_run=partial(Reading.of_page, most_buckets=_PAGE_BUCKETS)
+        )
 
     def runs(self) -> list[Run]:
         """Newest first."""
@@ -123,8 +124,3 @@ class FolderRuns:
             status=reported_status(run.status),
             error=KILLED if run.status == "killed" else run.error,
         )
-
-
-def _open_page(path: Path) -> Reading:
-    size = sum(file.stat().st_size for file in (path / "traincard").rglob("*") if file.is_file())
-    return Reading(path, most_buckets=_PAGE_BUCKETS, condensed=size > _READ_WHOLE_BYTES)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gpubloom.server.schema import MetricNumber
+
 Axis = Literal["step", "time"]
-NonFinite = Literal["NaN", "Infinity", "-Infinity"]
 
 # x, low, high, total, count of finite values; without any, the values were NaN or infinite.
 Sample = tuple[float, float, float, float, int]
@@ -20,7 +21,7 @@ class LastPoint:
 
     x: int
     attempt: int
-    value: float | NonFinite
+    value: MetricNumber
 
 
 @dataclass

@@ -16,10 +16,11 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.runs.stats import merge_stats
-from gpubloom.server.jobs.curves import Axis, NonFinite
+from gpubloom.server.jobs.curves import Axis
 from gpubloom.server.jobs.metrics import LEVELS, WIDTHS, PointRange, merged
 from gpubloom.server.jobs.summary import CheckpointDetails
 from gpubloom.server.jobs.tables import Checkpoint, MetricSeries, TrainingJob
+from gpubloom.server.schema import NonFinite
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.number_encoding import encode_number
 

@@ -17,8 +17,10 @@ from uuid import UUID
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.jobs.curves import Clock, Curve, LastPoint, NonFinite, Sample, thin
+from gpubloom.server.jobs.curves import Clock, Curve, LastPoint, Sample, thin
 from gpubloom.server.jobs.tables import MetricBucket, MetricPoint, MetricSeries
+from gpubloom.server.schema import MetricNumber, NonFinite
+from gpubloom.traincard.snapshot import CLOCK_POINTS
 
 # Each level is eight times as wide as the one before: whatever part of a curve is asked for, one level
 # gives it in a few thousand rows.
@@ -33,7 +35,7 @@ class NewPoint(NamedTuple):
     attempt: int
     seq: int
     time: float
-    value: float | NonFinite
+    value: MetricNumber
 
 
 def level_for(span: int, points: int) -> int:
@@ -225,7 +227,7 @@ async def _newest(session: AsyncSession, furthest: dict[int, MetricPoint]) -> di
     }
 
 
-def reported(value: float | None, non_finite: NonFinite | None) -> float | NonFinite:
+def reported(value: float | None, non_finite: NonFinite | None) -> MetricNumber:
     """A point's value as it was reported; NaN and the infinities by the protocol's names."""
     return value if value is not None else non_finite or "NaN"
 
@@ -281,7 +283,6 @@ def _curve(
     return curve
 
 
-_CLOCK_POINTS = 200
 # SQLite joins at most 500 parts in one statement.
 _MOST_PARTS = 450
 
@@ -301,7 +302,7 @@ async def read_clock(session: AsyncSession, job_id: UUID) -> list[Clock]:
     if found is None:
         return []
     series_id, points = found
-    if points <= _CLOCK_POINTS * WIDTHS[1]:
+    if points <= CLOCK_POINTS * WIDTHS[1]:
         rows = await session.execute(
             select(MetricPoint.attempt, MetricPoint.x, MetricPoint.time)
             .where(MetricPoint.series_id == series_id)
@@ -322,9 +323,9 @@ async def _first_of_buckets(session: AsyncSession, series_id: int) -> list[tuple
             .order_by(MetricBucket.attempt, MetricBucket.bucket)
         )
         buckets = [(attempt, bucket * WIDTHS[level], WIDTHS[level]) for attempt, bucket in rows]
-        if len(buckets) >= _CLOCK_POINTS // 2:
+        if len(buckets) >= CLOCK_POINTS // 2:
             break
-    every = -(-len(buckets) // _CLOCK_POINTS)
+    every = -(-len(buckets) // CLOCK_POINTS)
     # The first point of some buckets, and the last point of the last bucket of each attempt.
     chosen = [(*bucket, "") for bucket in buckets[::every]]
     for _, group in groupby(buckets, key=itemgetter(0)):
@@ -348,7 +349,7 @@ def _clocks(rows: list[tuple[int, int, float]]) -> list[Clock]:
     clocks: list[Clock] = []
     for attempt, group in groupby(rows, key=itemgetter(0)):
         some = list(group)
-        every = -(-len(some) // _CLOCK_POINTS)
+        every = -(-len(some) // CLOCK_POINTS)
         kept = some[::-every][::-1]
         clocks.append(Clock(attempt, [row[1] for row in kept], [round(row[2], 3) for row in kept]))
     return clocks

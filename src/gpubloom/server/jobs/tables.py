@@ -23,11 +23,12 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.base import Identified, Table
-from gpubloom.server.jobs.curves import Axis, NonFinite
+from gpubloom.server.jobs.curves import Axis
 from gpubloom.server.jobs.run_fields import run_fields
 from gpubloom.server.jobs.states import ACTIVE, TOP_LEVEL_KINDS, Kind, Status
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
+from gpubloom.server.schema import NonFinite
 from gpubloom.traincard.control import Want
 
 

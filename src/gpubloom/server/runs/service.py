@@ -15,7 +15,7 @@ from sqlalchemy import Row, Select, String, cast, delete, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.runs.overlay import RunCurve, along_tokens, newest_attempt
+from gpubloom.runs.overlay import TOKENS_SERIES, RunCurve, along_tokens, newest_attempt
 from gpubloom.runs.table import Run
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.datasets.tables import Dataset
@@ -30,7 +30,6 @@ from gpubloom.server.projects.tables import Project
 from gpubloom.server.runs.schemas import MOST_VIEWS, RunChange, ViewIn
 from gpubloom.server.runs.tables import RunView
 
-TOKENS_SERIES = "train/tokens_seen"
 _LONGEST_ERROR = 300
 _COLUMNS: tuple[Any, ...] = (
     TrainingJob.id,

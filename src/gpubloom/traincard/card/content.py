@@ -16,7 +16,6 @@ _MOST_BYTES = 2_800_000
 # A page draws 1000 points of a line. The file is all that a zoom can load its detail from, so it holds more
 # where a run has few lines.
 _POINTS, _MOST_POINTS, _FEWEST_POINTS = 2000, 8000, 50
-_READ_WHOLE_BYTES = 16_000_000
 _DETAIL_BYTES, _BYTES_PER_POINT = 1_400_000, 20
 
 
@@ -27,8 +26,7 @@ def run_content(
     from gpubloom.traincard.reading import Reading
     from gpubloom.traincard.snapshot import snapshot
 
-    size = sum(file.stat().st_size for file in (run_dir / "traincard").rglob("*") if file.is_file())
-    reading = Reading(run_dir, most_buckets=_MOST_POINTS // 2, condensed=size > _READ_WHOLE_BYTES)
+    reading = Reading.of_page(run_dir, most_buckets=_MOST_POINTS // 2)
     reading.update()
     lines = sum(1 for _ in reading.curves.all())
     points = max(_POINTS, min(_MOST_POINTS, _DETAIL_BYTES // (_BYTES_PER_POINT * max(1, lines))))
