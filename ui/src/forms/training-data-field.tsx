@@ -62,26 +62,27 @@ export function DatasetNote({ id }: { id: string }) {
 
 const STATUS = { uploading: "uploading", fetching: "downloading", parsing: "being read", generating: "being written", inspecting: "being inspected", ready: "ready", failed: "not readable" } as const;
 
-function DataPathHelp() {
-  const server = useQuery(serverQuery);
-  const folders = server.data ? [server.data.uploads_folder, ...server.data.data_roots].filter((folder) => folder !== null) : [];
+const DataPathHelp = () => (
+  <>
+    A URL that starts with s3://, gs://, hf:// or https://, a file that you upload
+    <DataFolders before=", or a path on the server inside " otherwise=", or a file on the server" />.
+  </>
+);
+
+/** Where this server may read, after the words before; `otherwise` where it may read nowhere. */
+export function DataFolders({ before, otherwise = null }: { before: string; otherwise?: string | null }) {
+  const { data: server } = useQuery(serverQuery);
+  const folders = server ? [server.uploads_folder, ...server.data_roots].filter((folder) => folder !== null) : [];
+  if (folders.length === 0) return otherwise;
   return (
     <>
-      A URL that starts with s3://, gs://, hf:// or https://, a file that you upload
-      {folders.length === 0 ? (
-        ", or a file on the server."
-      ) : (
-        <>
-          , or a path on the server inside{" "}
-          {folders.map((folder, index) => (
-            <span key={folder}>
-              {index > 0 && " or "}
-              <code className="font-mono text-[11px] break-all text-dim">{folder}</code>
-            </span>
-          ))}
-          .
-        </>
-      )}
+      {before}
+      {folders.map((folder, index) => (
+        <span key={folder}>
+          {index > 0 && " or "}
+          <code className="font-mono text-[11px] break-all text-dim">{folder}</code>
+        </span>
+      ))}
     </>
   );
 }

@@ -2,7 +2,7 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate, useRouter } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
-import { type UseFormReturn, useWatch } from "react-hook-form";
+import type { UseFormReturn } from "react-hook-form";
 import { authStateQuery, oauthStart, resendVerification, signIn, signInWithPasskey, signUp } from "@/api/auth";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import type { AuthState, OAuthProvider } from "@/api/types";
@@ -12,14 +12,14 @@ import { Notice } from "@/components/notice";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { PasswordField, TextField } from "@/forms/field";
-import { NewPasswordField } from "@/forms/new-password-field";
-import { emailAddress, existingPassword, newPassword, personName } from "@/forms/rules";
+import { emailAddress, existingPassword } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { safeNextPath, useFragment } from "@/shell/address";
 import { oauthErrorSentence } from "@/shell/oauth-errors";
 import { usePageTitle } from "@/shell/page";
 import { PasskeyButton } from "@/shell/second-factor-form";
 import { providerName, useSignInDone } from "@/shell/session";
+import { AccountFields, accountRules } from "./account-fields";
 import { AuthFrame, OutboxNote, SetupPanel } from "./auth-frame";
 
 function ResendVerification({ email }: { email: string }) {
@@ -99,15 +99,13 @@ function PasskeySignIn({ next }: { next?: string }) {
   );
 }
 
-const signUpRules = z.object({ name: personName, email: emailAddress, password: newPassword });
-
 type SignUpFormProps = { invitation: string | null; next?: string; typed: Typed };
 
 function SignUpForm({ invitation, next, typed }: SignUpFormProps) {
   const done = useSignInDone(next);
   const [sent, setSent] = useState<{ email: string; detail: string } | null>(null);
   const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
-    schema: signUpRules,
+    schema: accountRules,
     defaultValues: { ...typed },
     submit: async (values) => {
       const { detail, verification_required: verificationRequired } = await signUp(invitation ? { ...values, invitation } : values);
@@ -118,7 +116,6 @@ function SignUpForm({ invitation, next, typed }: SignUpFormProps) {
   });
 
   useRemember(form, typed);
-  const [email, name, password] = useWatch({ control: form.control, name: ["email", "name", "password"] });
   if (sent) {
     return (
       <div className="grid gap-4">
@@ -135,9 +132,7 @@ function SignUpForm({ invitation, next, typed }: SignUpFormProps) {
   return (
     <ApiForm label="Sign up" failure={failure} onSubmit={onSubmit}>
       {invitation && <Notice>You were invited. Use the email address that the invitation was sent to.</Notice>}
-      <TextField label="Name" autoComplete="name" {...field("name")} />
-      <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
-      <NewPasswordField label="Password" typed={password} person={{ email, name }} {...field("password")} />
+      <AccountFields form={form} field={field} />
       <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
         Create account
       </Button>

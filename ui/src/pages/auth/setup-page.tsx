@@ -1,21 +1,15 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { useWatch } from "react-hook-form";
 import { authStateQuery, setUp } from "@/api/auth";
 import { Button } from "@/components/button";
 import { Loaded, SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { ApiForm, useApiForm } from "@/forms/api-form";
-import { TextField } from "@/forms/field";
-import { NewPasswordField } from "@/forms/new-password-field";
-import { emailAddress, newPassword, personName } from "@/forms/rules";
-import { z } from "@/forms/zod";
 import { useFragment } from "@/shell/address";
 import { usePageTitle } from "@/shell/page";
 import { useSignInDone } from "@/shell/session";
+import { AccountFields, accountRules } from "./account-fields";
 import { AuthFrame, SetupPanel } from "./auth-frame";
-
-const rules = z.object({ name: personName, email: emailAddress, password: newPassword });
 
 export function SetupPage() {
   usePageTitle("Set up this server");
@@ -42,17 +36,14 @@ export function SetupPage() {
 function SetupForm({ token }: { token: string }) {
   const done = useSignInDone();
   const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
-    schema: rules,
+    schema: accountRules,
     defaultValues: { name: "", email: "", password: "" },
     submit: async (values) => done(await setUp({ token, ...values })),
   });
-  const [email, name, password] = useWatch({ control: form.control, name: ["email", "name", "password"] });
   return (
     <ApiForm label="Create the first account" failure={failure} onSubmit={onSubmit}>
       <p className="text-dim">Create the first account. It becomes the administrator of this server.</p>
-      <TextField label="Name" autoComplete="name" {...field("name")} />
-      <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
-      <NewPasswordField label="Password" typed={password} person={{ email, name }} {...field("password")} />
+      <AccountFields form={form} field={field} />
       <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
         Create account
       </Button>

@@ -13,6 +13,7 @@ import { Loaded } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { applies, choiceText, CONFIG_GROUPS, type ConfigValues, fieldsOf, isPretrained, type Json, ofFolder, presetOptions, valueAt, withAdapters } from "@/forms/job-fields";
 import { datasetIdOf, jobRules, likeJob, NEW_PROJECT, startingValues, withValue } from "@/forms/job-form";
+import { DataFolders } from "@/forms/training-data-field";
 import { PagePending } from "@/shell/page";
 import { modelSizeText } from "@/text/numbers";
 import { CardsField, ConfigAccordion, ConfigFields, OneField, TrainingAccordions, useConfigValues } from "./config-fields";
@@ -185,7 +186,7 @@ function ModelDataFields({ project }: { project: Project | null }) {
         help={
           <>
             A file, a folder or a glob pattern
-            <Folders />.{datasetId ? " If empty, the project’s dataset is used." : projectPath && " If empty, the project’s data is used."}
+            <DataFolders before=", inside " />.{datasetId ? " If empty, the project’s dataset is used." : projectPath && " If empty, the project’s data is used."}
           </>
         }
       />
@@ -204,7 +205,7 @@ function ModelDataFields({ project }: { project: Project | null }) {
             help={
               <>
                 A folder in Hugging Face format
-                <Folders />.
+                <DataFolders before=", inside " />.
               </>
             }
           />
@@ -236,22 +237,4 @@ function ArchitectureField({ custom }: { custom: boolean }) {
 function tokenizerHelp(automatic: boolean, pretrained: boolean): string | undefined {
   if (automatic) return pretrained ? "Uses the tokenizer in the model’s folder." : `Uses: ${choiceText("data.tokenizer.kind", TOKENIZER)}.`;
   return pretrained ? "Pretrained weights work only with the model’s own tokenizer." : undefined;
-}
-
-/** Where this server may read. */
-function Folders() {
-  const server = useQuery(serverQuery);
-  const folders = server.data ? [server.data.uploads_folder, ...server.data.data_roots].filter((folder) => folder !== null) : [];
-  if (folders.length === 0) return null;
-  return (
-    <>
-      , inside{" "}
-      {folders.map((folder, index) => (
-        <span key={folder}>
-          {index > 0 && " or "}
-          <code className="font-mono text-[11px] break-all text-dim">{folder}</code>
-        </span>
-      ))}
-    </>
-  );
 }
