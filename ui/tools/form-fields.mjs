@@ -39,6 +39,7 @@ const REQUESTS = [
   "SamplingSettings",
   "ScriptIn",
   "SignUp",
+  "ViewIn",
 ];
 
 /** Of these the form also shows what the server says about a field. */

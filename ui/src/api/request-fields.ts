@@ -205,6 +205,14 @@ export const SignUp = {
   "invitation": {"type":"string","minLength":1,"maxLength":256},
 } as const;
 
+export const ViewIn = {
+  "name": {"type":"string","minLength":1,"maxLength":80},
+  "query": {"type":"string","maxLength":2000,"default":""},
+  "columns": {"type":"array","maxItems":40,"default":["learning_rate","eval/loss.min","train/loss","train/tokens_per_second.mean","time","cost"],"items":{"type":"string","minLength":1,"maxLength":200}},
+  "group": {"type":"array","maxItems":4,"default":["seeds"],"items":{"type":"string","minLength":1,"maxLength":200}},
+  "sort": {"type":"string","maxLength":400,"default":"-created"},
+} as const;
+
 export const NewMlJob = {
   "code": {"type":"string","maxLength":1000000},
   "files": {"type":"array","maxItems":2000,"default":[],"items":{"type":"object"}},

@@ -1,6 +1,7 @@
 /** Dialogs of the run list: columns, grouping, tags and notes, and the name of a view. */
 import { useId, useState } from "react";
 import { sentenceOf } from "@/api/problem";
+import { ViewIn } from "@/api/request-fields";
 import { labelRun, refreshRuns } from "@/api/runs";
 import type { RunList, RunRow } from "@/api/types";
 import { Button } from "@/components/button";
@@ -181,7 +182,7 @@ export function ViewNameDialog({ onSave, onClose }: { onSave: (name: string) => 
           void save();
         }}
       >
-        <Input aria-label="Name of the view" placeholder="Learning-rate sweep" value={name} maxLength={80} onChange={(event) => setName(event.target.value)} />
+        <Input aria-label="Name of the view" placeholder="Learning-rate sweep" value={name} maxLength={ViewIn.name.maxLength} onChange={(event) => setName(event.target.value)} />
         {problem && <p role="alert" className="mt-1.5 text-xs text-danger-soft">{problem}</p>}
         <div className="mt-4 flex justify-end gap-2">
           <Button variant="ghost" onClick={onClose}>

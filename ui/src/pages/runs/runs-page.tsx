@@ -4,6 +4,7 @@ import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { Activity, Bookmark, Columns3, SearchX, Trash2 } from "lucide-react";
 import { lazy, Suspense, useCallback, useDeferredValue, useMemo, useState } from "react";
 import { ApiProblem, sentenceOf } from "@/api/problem";
+import { ViewIn } from "@/api/request-fields";
 import { changeRunView, createRunView, deleteRunView, runsQuery, runViewsQuery } from "@/api/runs";
 import type { RunList, RunRow, RunView, RunViewBody } from "@/api/types";
 import { Button, CopyButton } from "@/components/button";
@@ -26,8 +27,8 @@ const ComparePanel = lazy(() => import("./compare-panel"));
 
 const route = getRouteApi("/app/runs");
 const PAGE = 100;
-const DEFAULT_GROUP = "seeds";
-const DEFAULT_SORT = "-created";
+const DEFAULT_GROUP = ViewIn.group.default.join(",");
+const DEFAULT_SORT = ViewIn.sort.default;
 const QUIET_SECONDS = 600;
 
 /** Views that everybody has. */
