@@ -1,5 +1,5 @@
 /** What a run says about itself. The shape is the server's; a run's own facts may hold anything. */
-import { numberOf } from "@/text/numbers";
+import { isNumber, numberOf } from "@/text/numbers";
 import type { Job, JobStatus, JobUpdate, RunSummary as Summary } from "./types";
 
 /** A fact that should be a number, or a text. */
@@ -7,7 +7,7 @@ export const number = (value: unknown): number | null => (typeof value === "numb
 export const text = (value: unknown): string | null => (typeof value === "string" ? value : null);
 
 /** What a run measured: a number, or one of the texts that JSON has for NaN and the infinities. */
-export const measured = (value: unknown): number | null => (typeof value === "number" || value === "NaN" || value === "Infinity" || value === "-Infinity" ? numberOf(value) : null);
+export const measured = (value: unknown): number | null => (isNumber(value) ? numberOf(value) : null);
 
 /** The newest value of a curve. */
 export const lastValue = ({ values }: Pick<Summary, "values">, name: string) => measured(values[name]?.value) ?? undefined;

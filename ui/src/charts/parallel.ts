@@ -1,4 +1,5 @@
 /** Parallel coordinates without drawing: axes of numbers and of words, where a value stands on them, and ranges. */
+import { isNonFinite } from "@/text/numbers";
 
 /** A value as a table of runs has it; NaN and the infinities come as words. */
 export type ParallelValue = string | number | boolean | null;
@@ -9,7 +10,6 @@ export type ParallelAxis = { name: string; title: string; missing: boolean } & (
 /** A part of an axis, as shares of its length: 0 is its lower end. */
 export type AxisRange = { from: number; to: number };
 
-const NO_NUMBERS = new Set(["NaN", "Infinity", "-Infinity"]);
 /** From so many times the lowest value on, equal ratios say more than equal differences. */
 const LOGARITHMIC_FROM = 50;
 /** So many different values are the marks of their axis. */
@@ -17,7 +17,7 @@ const FEW = 6;
 /** Where runs without a value stand: below the axis. */
 const MISSING_SHARE = -0.09;
 
-const isMissing = (value: ParallelValue | undefined): boolean => value === null || value === undefined || (typeof value === "string" && NO_NUMBERS.has(value));
+const isMissing = (value: ParallelValue | undefined): boolean => value === null || value === undefined || isNonFinite(value);
 
 /** The axis of a column. Numbers alone make an axis of numbers; anything else makes one of words. */
 export function axisOf(name: string, title: string, values: readonly (ParallelValue | undefined)[]): ParallelAxis {

@@ -1,9 +1,15 @@
 /** How figures are written: counts, metrics, bytes, money and durations; few digits, always the same ones, never a false zero. */
 
-/** A number as a run says it in JSON, which has no word for NaN and the infinities: they come as text. */
-export function numberOf(value: unknown): number {
-  return typeof value === "number" ? value : value === "Infinity" || value === "-Infinity" ? Number(value) : Number.NaN;
-}
+/** JSON has no word for these numbers: they come as text. */
+const NON_FINITE: readonly unknown[] = ["NaN", "Infinity", "-Infinity"];
+
+export const isNonFinite = (value: unknown) => NON_FINITE.includes(value);
+
+/** Whether a run says a number. */
+export const isNumber = (value: unknown) => typeof value === "number" || isNonFinite(value);
+
+/** A number as a run says it in JSON. */
+export const numberOf = (value: unknown): number => (isNumber(value) ? Number(value) : Number.NaN);
 
 export const countText = (value: number) => (Number.isFinite(value) ? Math.round(value).toLocaleString("en-GB") : String(value));
 

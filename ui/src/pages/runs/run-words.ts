@@ -1,6 +1,6 @@
 /** How the run list names its columns and writes their values. */
 import type { RunRow } from "@/api/types";
-import { countText, durationText, metricText, moneyText, numberOf, settingText } from "@/text/numbers";
+import { countText, durationText, isNumber, metricText, moneyText, numberOf, settingText } from "@/text/numbers";
 
 /** A colour means a group, in the order of choosing; neighbours differ in hue and in lightness. */
 const GROUP_COLOURS = ["var(--color-violet-soft)", "var(--color-teal-soft)", "var(--color-warning)", "var(--color-primary-soft)", "var(--color-success-soft)", "var(--color-pink-soft)", "var(--color-danger-soft)", "var(--color-grey-soft)"] as const;
@@ -53,8 +53,7 @@ export function valueText(value: unknown): string {
 
 export function cellText(column: string, value: unknown, kind: ColumnKind): string {
   if (value === null || value === undefined) return "–";
-  const isNumber = typeof value === "number" || value === "NaN" || value === "Infinity" || value === "-Infinity";
-  if (!isNumber) return valueText(value);
+  if (!isNumber(value)) return valueText(value);
   const number = numberOf(value);
   if (column === "time") return durationText(number);
   if (column === "cost") return moneyText(number);
