@@ -5,20 +5,9 @@ import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { createToken } from "@/api/account";
 import { queryClient, useConfirmRequired } from "@/api/client";
-import type { User } from "@/api/types";
 import { serveFrom } from "@/test-server";
+import { ada } from "@/test-user";
 import { ConfirmIdentityDialog } from "./confirm-identity-dialog";
-
-const ada: User = {
-  id: "1",
-  name: "Ada",
-  email: "ada@example.com",
-  email_verified: null,
-  image: null,
-  role: "member",
-  created_at: "2026-11-15T00:00:00Z",
-  updated_at: "2026-11-15T00:00:00Z",
-};
 
 let confirmed = false;
 

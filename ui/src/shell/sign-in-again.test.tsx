@@ -6,20 +6,9 @@ import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { renameMe } from "@/api/account";
 import { queryClient, useSignInRequired } from "@/api/client";
 import { ApiProblem } from "@/api/problem";
-import type { User } from "@/api/types";
 import { serveFrom } from "@/test-server";
+import { ada } from "@/test-user";
 import { SignInAgainDialog } from "./sign-in-again-dialog";
-
-const ada: User = {
-  id: "1",
-  name: "Ada",
-  email: "ada@example.com",
-  email_verified: null,
-  image: null,
-  role: "member",
-  created_at: "2026-11-15T00:00:00Z",
-  updated_at: "2026-11-15T00:00:00Z",
-};
 
 let signedIn = false;
 
