@@ -1,9 +1,7 @@
 """`bloom train --serve-metrics` as a person uses it: a real training, paused and resumed over HTTP."""
 
 import json
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,9 @@ from gpubloom.traincard import ControlFile
 from gpubloom.traincard.reader import load_latest
 from tests.cli.test_train import SMALL, TEXT, bloom, start
 from tests.errors import printed
+from tests.waiting import wait_until
 
 TIMEOUT = 120.0
-
-
-def _until(has_happened: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + TIMEOUT
-    while time.monotonic() < deadline:
-        if found := has_happened():
-            return found
-        time.sleep(0.1)
-    raise AssertionError("it did not happen in time")
 
 
 @pytest.mark.long
@@ -51,15 +41,15 @@ def test_a_run_is_paused_resumed_and_changed_while_its_command_waits(tmp_path: P
         found: dict[str, Any] = ask("api/run")["status"]
         return found
 
-    _until(lambda: (load_latest(run_dir) or {}).get("step"))
+    wait_until(lambda: (load_latest(run_dir) or {}).get("step"))
     ask("api/control", {"set": {"learning_rate": 1e-4, "momentum": 2}, "want": "pause"})
-    _until(lambda: status()["status"] == "paused")
+    wait_until(lambda: status()["status"] == "paused")
     paused_at = status()["step"]
     assert process.poll() is None
     control = ask("api/run")["control"]
     assert "unknown setting" in control["refused"]["momentum"]
     ask("api/control", {"want": "run"})
-    _until(lambda: (load_latest(run_dir) or {}).get("attempt") == 2 and status()["step"] > paused_at)
+    wait_until(lambda: (load_latest(run_dir) or {}).get("attempt") == 2 and status()["step"] > paused_at)
     # The same training, told to end: as it would by itself, only sooner.
     ControlFile(run_dir).want("cancel")
     output, errors = process.communicate(timeout=TIMEOUT)

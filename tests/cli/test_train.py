@@ -16,6 +16,7 @@ from gpubloom.cli.train import _conclude
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import ControlFile, Reporter, RunLock
 from tests.errors import printed
+from tests.waiting import wait_until
 
 TEXT = "".join(f"{number} bottles of beer on the wall, {number} bottles of beer.\n" for number in range(200))
 SMALL = (
@@ -115,10 +116,7 @@ def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path) -> None:
     )
     process = start(*arguments, "--run-dir", "run", folder=tmp_path)
     events = tmp_path / "run" / "traincard" / "events.jsonl"
-    deadline = time.monotonic() + 120
-    while not (events.exists() and '"step":5,' in events.read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: events.exists() and '"step":5,' in events.read_text())
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "")

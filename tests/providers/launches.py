@@ -1,7 +1,6 @@
 """Launches for tests of providers, and an account that calls a fake of a service."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ Provider = TypeVar("Provider", bound=CloudProvider)
 
 # As secret as a real one: who has it can write into the job.
 ADDRESS = "https://bucket.test/bloom/jobs/1/start.py?X-Signature=Hidden-Signature&a='b'"
-TIMEOUT_SECONDS = 120.0
 
 
 def launch(key: str = "bloom-5f3c-a1", **changes: Any) -> Launch:
@@ -30,13 +28,6 @@ def launch(key: str = "bloom-5f3c-a1", **changes: Any) -> Launch:
         "start_address": ADDRESS,
     }
     return Launch(key, **{**wanted, **changes})
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ from gpubloom.providers.cloud_init import user_data_script
 from gpubloom.providers.start_report import FailureCode, StartReport, parse_start_report
 from gpubloom.storage.bundle import SentBundle
 from tests.errors import raises
-from tests.providers.launches import launch, until
+from tests.providers.launches import launch
 from tests.providers.services.machine import Machine, plain_machine
+from tests.waiting import wait_until
 
 # Nobody answers there.
 NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
@@ -116,7 +117,7 @@ def report_of(machine: Machine) -> StartReport:
 
 def failure_of(machine: Machine) -> str:
     """The code with which the start failed; the job must not have begun."""
-    until(lambda: report_of(machine).failure)
+    wait_until(lambda: report_of(machine).failure)
     failure = report_of(machine).failure
     assert failure is not None
     assert failure.sentence.endswith(".")
@@ -145,7 +146,7 @@ def test_pytorch_is_taken_for_the_driver_of_the_machine(tmp_path: Path, gpu: str
     environment = {"BLOOM_TORCH_INDEX": "https://wheels.test/whl"}
     packages = ("torch>=2.11", "transformers>=5", "torchvision")
     with booted(tmp_path / "machine", stubs, environment, packages=packages) as machine:
-        until(lambda: report_of(machine).is_over)
+        wait_until(lambda: report_of(machine).is_over)
         first, second = (machine.folder / "installed").read_text().splitlines()
     assert first.endswith(f"--index-url https://wheels.test/whl/{index} -- torch>=2.11 torchvision")
     # PyPI is asked with the parts of PyTorch as well: what is there satisfies them, and stays.
@@ -156,7 +157,7 @@ def test_pytorch_is_taken_for_the_driver_of_the_machine(tmp_path: Path, gpu: str
 def test_a_package_that_needs_pytorch_brings_the_build_for_the_driver(tmp_path: Path) -> None:
     stubs = {"python3": _PYTHON, **smi("NVIDIA A10, 570.124.06, 8.6, 23028 MiB")}
     with booted(tmp_path / "machine", stubs, packages=("peft>=0.1", "numpy")) as machine:
-        until(lambda: report_of(machine).is_over)
+        wait_until(lambda: report_of(machine).is_over)
         first, second = (machine.folder / "installed").read_text().splitlines()
     assert first.endswith("/cu128 -- torch")
     assert second.endswith("-- peft>=0.1 numpy torch")
@@ -184,7 +185,7 @@ def test_a_machine_that_cannot_run_the_job_says_why_at_once(
 ) -> None:
     with booted(tmp_path / "machine", stubs, gpus=gpus, report_address=reports.address) as machine:
         assert failure_of(machine) == code
-        until(lambda: reports.newest.failure)
+        wait_until(lambda: reports.newest.failure)
         assert reports.newest == report_of(machine)
 
 
@@ -227,7 +228,7 @@ def test_cuda_that_works_is_told(tmp_path: Path) -> None:
     )
     environment = {"BLOOM_CUDA_CHECK": "", "PYTHONPATH": str(tmp_path)}
     with booted(tmp_path / "machine", {}, environment) as machine:
-        until(lambda: report_of(machine).is_over)
+        wait_until(lambda: report_of(machine).is_over)
         told = [line.text for line in report_of(machine).lines]
     assert "PyTorch 2.11.0 computes on H100 (9.0)" in told
 
@@ -249,7 +250,7 @@ def test_an_older_python_is_left_alone_and_a_newer_one_is_brought(tmp_path: Path
     stubs = {"python3": _OLD_PYTHON, "uv": uv}
     command = f'command -v python3 >"$HOME/which"; {STARTED}'
     with booted(tmp_path / "machine", stubs, wanted=launch(command=command, packages=("numpy",))) as machine:
-        until(lambda: report_of(machine).is_over)
+        wait_until(lambda: report_of(machine).is_over)
         calls = (machine.folder / "uv").read_text().splitlines()
         which = (machine.folder / "which").read_text().strip()
         told = [line.text for line in report_of(machine).lines]
@@ -292,7 +293,7 @@ def test_uv_comes_from_the_package_index_where_there_is_no_pip(tmp_path: Path, d
                 told = [line.text for line in report_of(machine).lines]
                 assert "the package index sent a damaged uv" in told
             else:
-                until(lambda: report_of(machine).is_over)
+                wait_until(lambda: report_of(machine).is_over)
                 assert set((machine.folder / "index").read_text().splitlines()) == {index}
     finally:
         server.shutdown()
@@ -312,7 +313,7 @@ def test_mirrors_of_the_server_reach_its_machines(tmp_path: Path, monkeypatch: p
         f'"$BLOOM_TORCH_INDEX" >"$HOME/mirrors"; {STARTED}'
     )
     with booted(tmp_path / "machine", wanted=launch(command=command)) as machine:
-        until(lambda: report_of(machine).is_over)
+        wait_until(lambda: report_of(machine).is_over)
         told = (machine.folder / "mirrors").read_text().splitlines()
     index = "https://mirror.test/simple"
     assert told == [index, index, "https://mirror.test/it's here.json", ""]
@@ -348,7 +349,7 @@ exec {sys.executable} "$@"
 def test_a_lock_of_apt_is_waited_for(tmp_path: Path) -> None:
     stubs = {"python3": _PYTHON_WITHOUT_VENV, "curl": "#!/bin/sh\nexit 7\n", "apt-get": _apt(2)}
     with booted(tmp_path / "machine", stubs, NO_INDEX, packages=("numpy",)) as machine:
-        until(lambda: report_of(machine).is_over)
+        wait_until(lambda: report_of(machine).is_over)
         calls = (machine.folder / "apt").read_text().splitlines()
         assert "waiting for the lock of apt-get, which another program holds" in (
             line.text for line in report_of(machine).lines
@@ -371,11 +372,11 @@ def test_every_stage_is_sent_while_it_happens(tmp_path: Path, reports: Reports, 
     stubs = {"curl": curl} if curl else {}
     wanted = launch(command=command, report_address=reports.address)
     with booted(tmp_path / "machine", stubs, wanted=wanted) as machine:
-        until(lambda: (machine.folder / "job-started").exists())
+        wait_until(lambda: (machine.folder / "job-started").exists())
         stages = report_of(machine).stages
         assert [(stage.name, stage.state) for stage in stages] == [("machine", "done"), ("packages", "done")]
         assert stages[0].text == "driver 580.95.05, cu130"
-        until(lambda: reports.sent)
+        wait_until(lambda: reports.sent)
         mode = (machine.folder / "bloom/report-address").stat().st_mode
         assert stat.S_IMODE(mode) == 0o600
 
@@ -389,7 +390,7 @@ def test_an_address_that_has_expired_is_named(tmp_path: Path, reports: Reports) 
     )
     with booted(tmp_path / "machine", wanted=wanted) as machine:
         assert failure_of(machine) == "address_expired"
-        until(lambda: reports.newest.failure)
+        wait_until(lambda: reports.newest.failure)
 
 
 def test_every_reason_of_the_script_is_known() -> None:

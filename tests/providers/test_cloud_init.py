@@ -12,8 +12,9 @@ import pytest
 from gpubloom.providers.cloud import Launch
 from gpubloom.providers.cloud_init import user_data_script
 from tests.errors import raises
-from tests.providers.launches import ADDRESS, launch, until
+from tests.providers.launches import ADDRESS, launch
 from tests.providers.services.machine import Machine, plain_machine
+from tests.waiting import wait_until
 
 
 def booted(
@@ -35,8 +36,8 @@ def test_a_script_that_runs_again_starts_no_second_job(tmp_path: Path) -> None:
     command = 'echo "one more" >>"$HOME/count"; sleep 600'
     machine = booted(tmp_path / "machine", launch(command=command))
     try:
-        until(lambda: (machine.folder / "booted").exists())
-        until(lambda: (machine.folder / "count").exists() and (machine.folder / "count").read_text())
+        wait_until(lambda: (machine.folder / "booted").exists())
+        wait_until(lambda: (machine.folder / "count").exists() and (machine.folder / "count").read_text())
         assert (machine.folder / "count").read_text() == "one more\n"
     finally:
         machine.vanish()
@@ -50,7 +51,7 @@ END
 printf %s "$BLOOM_START" >told"""
     machine = booted(tmp_path / "machine", launch(command=command))
     try:
-        until(lambda: (machine.folder / "told").exists() and (machine.folder / "told").read_text())
+        wait_until(lambda: (machine.folder / "told").exists() and (machine.folder / "told").read_text())
         assert (machine.folder / "told").read_text() == ADDRESS
         assert (machine.folder / "text").read_text() == "$HOME `id` 'single' \"double\" \\n {braces}\n"
     finally:
@@ -90,7 +91,7 @@ def test_a_script_is_sound_shell_with_everything_in_it(tmp_path: Path) -> None:
 def test_an_instance_that_nobody_terminates_shuts_itself_down_after_its_job(tmp_path: Path) -> None:
     machine = booted(tmp_path / "machine", launch(command='touch "$HOME/done"; exit 3'), idle_seconds=1)
     try:
-        until(lambda: not machine.running)
+        wait_until(lambda: not machine.running)
         assert (machine.folder / "done").exists()
         assert (machine.folder / "powered-off").read_text() == "-P now\n"
     finally:
@@ -104,7 +105,7 @@ def test_a_job_begins_also_when_its_packages_cannot_be_installed(tmp_path: Path)
         {"python3": f'#!/bin/sh\n[ "$1" = -m ] && exit 1\nexec {sys.executable} "$@"\n'},
     )
     try:
-        until(lambda: (machine.folder / "done").exists())
+        wait_until(lambda: (machine.folder / "done").exists())
         # The job says what it misses, and its owner reads that.
         assert "No module named 'petals'" in (machine.folder / "out").read_text()
     finally:
@@ -125,7 +126,7 @@ def test_packages_are_there_for_the_job(tmp_path: Path) -> None:
     wanted = launch(command=command, packages=(str(wheel),))
     machine = booted(tmp_path / "machine", wanted, environment={"PIP_NO_INDEX": "1"})
     try:
-        until(lambda: (machine.folder / "done").exists())
+        wait_until(lambda: (machine.folder / "done").exists())
         assert (machine.folder / "out").read_text() == "5\n"
     finally:
         machine.vanish()

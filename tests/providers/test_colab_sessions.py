@@ -16,10 +16,11 @@ from gpubloom.providers.registry import provider_spec
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
 from gpubloom.traincard.sync.accepted import TRAINING_PATHS
 from tests.errors import raises
-from tests.providers.launches import ADDRESS, until
+from tests.providers.launches import ADDRESS
 from tests.providers.launches import launch as any_launch
 from tests.providers.services import colab_program
 from tests.storage.instances import QUICK
+from tests.waiting import wait_until
 
 KEY = "bloom-5f3c-a1"
 
@@ -73,7 +74,7 @@ def test_a_job_runs_in_a_session_and_its_results_arrive(
         assert await rented.check() == "signed in"
         started = await rented.submit(launch(command=sent.command, start_address=sent.address))
         assert (started.id, started.key, started.state) == (KEY, KEY, "running")
-        until(lambda: receiver.once().state == "ended")
+        wait_until(lambda: receiver.once().state == "ended")
         assert [found.key for found in await rented.list()] == [KEY]
         await rented.cancel(KEY)
         assert (await rented.status(KEY)).state == "ended"
@@ -94,7 +95,7 @@ def test_the_address_goes_into_no_argument_no_code_and_no_file_that_stays(
 ) -> None:
     asyncio.run(rented.submit(launch()))
     session = state / "sessions" / KEY
-    until(lambda: (session / "told").exists())
+    wait_until(lambda: (session / "told").exists())
     assert (session / "told").read_text() == ADDRESS
     assert "Hidden" not in (state / "history.jsonl").read_text()
     assert not (session / ".bloom-start").exists()
@@ -107,7 +108,7 @@ def test_asking_again_with_the_same_key_starts_nothing(rented: ColabSessions, st
 
     asyncio.run(twice())
     session = state / "sessions" / KEY
-    until(lambda: (session / "bloom.log").exists() and (session / "bloom.log").read_text())
+    wait_until(lambda: (session / "bloom.log").exists() and (session / "bloom.log").read_text())
     assert (session / "bloom.log").read_text() == "started\n"
     assert commands(state).count("new") == 1
 

@@ -9,13 +9,13 @@ import pytest
 from gpubloom.providers.cloud import Launch
 from gpubloom.providers.registry import provider_spec
 from gpubloom.storage import StorageSettings, Store
-from tests.providers.launches import until
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.paperspace_service import PaperspaceService
 from tests.providers.services.runpod_service import RunPodService
 from tests.providers.services.web import WebService
 from tests.storage.instances import Instance as Received
 from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
+from tests.waiting import wait_until
 
 # Knows nothing of us, and says how far it is.
 TRAIN = """\
@@ -64,7 +64,7 @@ def test_a_script_runs_there_and_all_it_made_arrives(
         assert arrival.exit.code == 0, service.instances[machine.id].log
         if name == "runpod":
             # A pod deletes itself.
-            await asyncio.to_thread(until, lambda: service.instances[machine.id].ended)
+            await asyncio.to_thread(wait_until, lambda: service.instances[machine.id].ended)
         else:
             # A machine does not end by itself: whoever rented it does that.
             assert (await rented.status(machine.id)).state == "running"
@@ -76,7 +76,7 @@ def test_a_script_runs_there_and_all_it_made_arrives(
         monkeypatch.setenv(service.address_variable, service.url)
         asyncio.run(story(service))
         [rental] = service.instances.values()
-        until(lambda: rental.machine.processes() == [])
+        wait_until(lambda: rental.machine.processes() == [])
         assert service.running == []
         assert 0 < service.billed_seconds(rental.id) < 120
     assert (job.run_dir / "model/weights.bin").read_bytes() == bytes(range(256)) * 64

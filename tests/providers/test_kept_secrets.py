@@ -10,11 +10,12 @@ import pytest
 
 from gpubloom.providers.cloud import CloudProvider, Fault, Launch
 from gpubloom.providers.registry import provider_spec
-from tests.providers.launches import ADDRESS, launch, until
+from tests.providers.launches import ADDRESS, launch
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.paperspace_service import PaperspaceService
 from tests.providers.services.runpod_service import RunPodService
 from tests.providers.services.web import Trouble, WebService
+from tests.waiting import wait_until
 
 SERVICES = {"lambda": LambdaService, "runpod": RunPodService, "paperspace": PaperspaceService}
 _GPUS = {LambdaService: "A10", RunPodService: "RTX 4090", PaperspaceService: "RTX A4000"}
@@ -118,7 +119,7 @@ def test_no_secret_is_in_the_process_list_of_this_machine_or_the_rented_one(serv
                 continue
         return (machine.folder / "told").exists()
 
-    until(told)
+    wait_until(told)
     told()
     assert any("job.sh" in line for line in seen)
     assert all(hidden(line) for line in seen)

@@ -18,9 +18,10 @@ from gpubloom.providers.lambda_cloud.machine_types import InstanceType, Specs, s
 from gpubloom.providers.lambda_cloud.provider import LambdaCloud, _explain
 from gpubloom.providers.registry import provider_spec
 from tests.errors import raises
-from tests.providers.launches import ADDRESS, Account, launch, until
+from tests.providers.launches import ADDRESS, Account, launch
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.web import Clock, Trouble
+from tests.waiting import wait_until
 
 # Longer than any answer takes on a busy machine, shorter than a test may wait for none.
 IMPATIENT_SECONDS = 4.0
@@ -54,7 +55,7 @@ def test_a_job_runs_on_its_own_machine_until_that_is_ended(
         started = await rented.submit(launch())
         assert (started.key, started.state, started.hourly) == ("bloom-5f3c-a1", "starting", 1.29)
         machine = quick.instances[started.id].machine
-        until(lambda: (machine.folder / "told").exists())
+        wait_until(lambda: (machine.folder / "told").exists())
         assert (machine.folder / "told").read_text() == ADDRESS
         now = await rented.status(started.id)
         assert (now.id, now.key, now.state, now.region) == (started.id, started.key, "running", "us-east-1")
@@ -77,7 +78,7 @@ def test_a_job_runs_on_its_own_machine_until_that_is_ended(
 def test_the_address_lies_in_a_file_that_only_its_owner_reads(quick: LambdaService) -> None:
     identifier = asyncio.run(submit(quick, launch()))
     folder = quick.instances[identifier].machine.folder / "bloom"
-    until(lambda: (folder / "environment").exists() and (folder / "job.log").exists())
+    wait_until(lambda: (folder / "environment").exists() and (folder / "job.log").exists())
     for name in ("environment", "job.sh", "boot.log", "job.log"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -262,7 +263,7 @@ def test_a_machine_boots_runs_and_is_taken_away() -> None:
 def test_the_switch_of_a_dead_man_ends_the_job_but_not_the_bill(quick: LambdaService) -> None:
     identifier = asyncio.run(submit(quick, launch(longest_seconds=0.5)))
     machine = quick.instances[identifier].machine
-    until(lambda: not machine.running)
+    wait_until(lambda: not machine.running)
     assert (machine.folder / "powered-off").read_text() == "-P now\n"
 
     async def look() -> None:

@@ -15,9 +15,10 @@ from gpubloom.providers.paperspace.api_client import PaperspaceApi, explain
 from gpubloom.providers.paperspace.machine_types import Machine, state_of
 from gpubloom.providers.paperspace.provider import Paperspace
 from gpubloom.providers.registry import provider_spec
-from tests.providers.launches import ADDRESS, Account, launch, until
+from tests.providers.launches import ADDRESS, Account, launch
 from tests.providers.services.paperspace_service import PaperspaceService
 from tests.providers.services.web import Clock, Trouble
+from tests.waiting import wait_until
 
 NY2, CA1, AMS1 = "East Coast (NY2)", "West Coast (CA1)", "Europe (AMS1)"
 # Longer than any answer takes on a busy machine, shorter than a test may wait for none.
@@ -63,7 +64,7 @@ def test_a_job_runs_on_its_own_machine_and_leaves_neither_machine_nor_script(
         started = await rented.submit(wanted())
         assert (started.key, started.hourly, started.region) == ("bloom-5f3c-a1", 0.76, NY2)
         machine = quick.instances[started.id].machine
-        until(lambda: (machine.folder / "told").exists())
+        wait_until(lambda: (machine.folder / "told").exists())
         assert (machine.folder / "told").read_text() == ADDRESS
         assert (await rented.status(started.id)).state == "running"
         assert [found.id for found in await rented.list()] == [started.id]
@@ -258,7 +259,7 @@ def test_a_machine_that_is_switched_off_is_lost_and_still_to_be_deleted() -> Non
     with PaperspaceService(clock=clock) as service:
         identifier = asyncio.run(submit(service, wanted(longest_seconds=0.5)))
         machine = service.instances[identifier].machine
-        until(lambda: not machine.running)
+        wait_until(lambda: not machine.running)
         clock.advance(3600)
 
         async def look() -> None:

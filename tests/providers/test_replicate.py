@@ -24,12 +24,13 @@ from gpubloom.providers.replicate.provider import Replicate, _explain
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
 from gpubloom.traincard.sync.accepted import TRAINING_PATHS
 from tests.errors import raises
-from tests.providers.launches import ADDRESS, TIMEOUT_SECONDS, Account, until
+from tests.providers.launches import ADDRESS, Account
 from tests.providers.launches import launch as any_launch
 from tests.providers.services.replicate_service import HOST, SPEC, VERSION, ReplicateService
 from tests.providers.services.spec import misfits, published
 from tests.providers.services.web import Clock, Exchange, Trouble
 from tests.storage.instances import QUICK
+from tests.waiting import TIMEOUT_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -76,12 +77,12 @@ def test_a_training_runs_the_agent_and_its_results_arrive(
         while receiver.once().state != "ended":
             assert time.monotonic() < deadline, service.instances[started.id].machine.text
             await asyncio.sleep(0.05)
-        until(lambda: (service.instances[started.id].machine.folder / "ended.json").exists())
+        wait_until(lambda: (service.instances[started.id].machine.folder / "ended.json").exists())
         now = await rented.status(started.id)
         assert (now.key, now.state, now.detail) == ("bloom-5f3c-a1", "ended", "succeeded")
         assert await rented.list() == []
         machine = service.instances[started.id].machine
-        until(lambda: "[bloom] attempt bloom-5f3c-a1" in machine.text)
+        wait_until(lambda: "[bloom] attempt bloom-5f3c-a1" in machine.text)
         with tarfile.open(json.loads((machine.folder / "ended.json").read_text())["weights"]) as tar:
             assert tar.getnames() == ["model", "model/weights"]
         assert now.billed_from is not None
@@ -102,11 +103,11 @@ def test_a_cancelled_training_ends_the_agent_and_its_bill(service: ReplicateServ
         async with opened(service) as rented:
             identifier = (await rented.submit(launch(command=saves))).id
             machine = service.instances[identifier].machine
-            until(lambda: "started" in machine.text)
+            wait_until(lambda: "started" in machine.text)
             assert (await rented.status(identifier)).state == "running"
             await rented.cancel(identifier)
             # A thread reads what the machine prints.
-            until(lambda: "saved" in machine.text)
+            wait_until(lambda: "saved" in machine.text)
             assert (await rented.status(identifier)).state == "ended"
             assert machine.processes() == []
             # What has ended already is no fault.
@@ -124,7 +125,7 @@ def test_the_address_is_shown_by_nobody_afterwards(service: ReplicateService) ->
         async with opened(service) as rented:
             identifier = (await rented.submit(launch())).id
             machine = service.instances[identifier].machine
-            until(lambda: (machine.folder / "told").exists())
+            wait_until(lambda: (machine.folder / "told").exists())
             assert (machine.folder / "told").read_text() == ADDRESS
             for process in machine.processes():
                 assert "Hidden-Signature" not in " ".join(process.cmdline())
@@ -137,7 +138,7 @@ def test_the_address_is_shown_by_nobody_afterwards(service: ReplicateService) ->
 
 def test_an_agent_that_fails_fails_the_training_with_its_code(service: ReplicateService) -> None:
     identifier = asyncio.run(submit(service, launch(command="exit 78")))
-    until(lambda: (service.instances[identifier].machine.folder / "ended.json").exists())
+    wait_until(lambda: (service.instances[identifier].machine.folder / "ended.json").exists())
 
     async def look() -> None:
         async with opened(service) as rented:
@@ -150,7 +151,7 @@ def test_an_agent_that_fails_fails_the_training_with_its_code(service: Replicate
 def test_a_training_ends_by_itself_at_its_time_limit(service: ReplicateService) -> None:
     identifier = asyncio.run(submit(service, launch(longest_seconds=1)))
     machine = service.instances[identifier].machine
-    until(lambda: (machine.folder / "ended.json").exists())
+    wait_until(lambda: (machine.folder / "ended.json").exists())
     assert "timed out" in (machine.folder / "ended.json").read_text()
 
 
@@ -245,7 +246,7 @@ def test_a_clock_that_is_hours_ahead_changes_no_bill() -> None:
         async def story() -> None:
             async with opened(service) as rented:
                 identifier = (await rented.submit(launch())).id
-                until(lambda: service.instances[identifier].machine.started_at is not None)
+                wait_until(lambda: service.instances[identifier].machine.started_at is not None)
                 now = await rented.status(identifier)
                 assert now.billed_from is not None
                 assert abs((now.billed_from - datetime.now(UTC)).total_seconds()) < 10

@@ -19,10 +19,11 @@ from gpubloom.providers.runpod.gpu_types import GpuType, part_of_the_world, pric
 from gpubloom.providers.runpod.provider import RunPod, _explain
 from tests.errors import raises
 from tests.providers import launches
-from tests.providers.launches import ADDRESS, Account, until
+from tests.providers.launches import ADDRESS, Account
 from tests.providers.services import machine
 from tests.providers.services.runpod_service import RunPodService
 from tests.providers.services.web import Clock, Trouble
+from tests.waiting import wait_until
 
 IMPATIENT_SECONDS = 4.0
 
@@ -62,12 +63,12 @@ def test_a_job_runs_in_its_own_pod_until_that_is_deleted(
         assert (started.key, started.hourly, started.region) == ("bloom-5f3c-a1", 0.74, "US-KS-2")
         assert started.billed_from is not None
         container = quick.instances[started.id].machine
-        until(lambda: (container.folder / "told").exists())
+        wait_until(lambda: (container.folder / "told").exists())
         assert (container.folder / "told").read_text() == ADDRESS
         assert (await rented.status(started.id)).state == "running"
         assert [found.id for found in await rented.list()] == [started.id]
         assert isinstance(rented, ConsoleReader)
-        until(lambda: "started\n" in container.text)
+        wait_until(lambda: "started\n" in container.text)
         assert "started" in await rented.console(started.id)
         await rented.cancel(started.id)
         assert (await rented.status(started.id)).state == "ended"
@@ -84,7 +85,7 @@ def test_a_job_runs_in_its_own_pod_until_that_is_deleted(
 def test_a_pod_deletes_itself_when_its_job_has_ended(quick: RunPodService) -> None:
     report = 'echo "$(date +%s) start - running" >>"$BLOOM_REPORT"; '
     identifier = asyncio.run(submit(quick, launch(command=report + 'touch "$HOME/done"')))
-    until(lambda: quick.instances[identifier].ended)
+    wait_until(lambda: quick.instances[identifier].ended)
     assert [each.request.method for each in quick.calls(f"/v2/pods/{identifier}")] == ["DELETE"]
 
 
@@ -94,12 +95,12 @@ def test_a_pod_deletes_itself_also_without_curl(
     monkeypatch.setitem(machine._STUBS, "curl", "#!/bin/sh\nexit 127\n")
     report = 'echo "$(date +%s) start - running" >>"$BLOOM_REPORT"; '
     identifier = asyncio.run(submit(quick, launch(command=report + "true")))
-    until(lambda: quick.instances[identifier].ended)
+    wait_until(lambda: quick.instances[identifier].ended)
 
 
 def test_a_pod_at_its_longest_life_deletes_itself_while_its_job_runs(quick: RunPodService) -> None:
     identifier = asyncio.run(submit(quick, launch(longest_seconds=1)))
-    until(lambda: quick.instances[identifier].ended)
+    wait_until(lambda: quick.instances[identifier].ended)
 
 
 @pytest.mark.long
@@ -107,7 +108,7 @@ def test_a_pod_whose_container_is_started_again_runs_no_job_twice(quick: RunPodS
     wanted = launch(command='echo "one more" >>"$BLOOM_HOME/count"; sleep 600')
     identifier = asyncio.run(submit(quick, wanted))
     folder = quick.instances[identifier].machine.folder
-    until(lambda: (folder / "bloom/count").exists())
+    wait_until(lambda: (folder / "bloom/count").exists())
     quick.instances[identifier].machine.vanish()
 
     async def look() -> None:
@@ -116,7 +117,7 @@ def test_a_pod_whose_container_is_started_again_runs_no_job_twice(quick: RunPodS
 
     asyncio.run(look())
     assert quick.restarts == {identifier: 1}
-    until(lambda: quick.instances[identifier].ended)
+    wait_until(lambda: quick.instances[identifier].ended)
     assert (folder / "bloom/count").read_text() == "one more\n"
     assert " start ! restarted " in (folder / "bloom/report").read_text()
 
@@ -128,7 +129,7 @@ def test_the_key_of_a_pod_and_the_addresses_are_not_in_the_environment_of_the_jo
     wanted = launch(command=command, secrets={"HF_TOKEN": "hf_it's"})
     identifier = asyncio.run(submit(quick, wanted))
     told = quick.instances[identifier].machine.folder / "bloom/env"
-    until(told.exists)
+    wait_until(told.exists)
     assert "HF_TOKEN=hf_it's\n" in told.read_text()
     assert "RUNPOD_API_KEY" not in told.read_text()
     assert "BLOOM_SCRIPT" not in told.read_text()

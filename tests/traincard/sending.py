@@ -1,7 +1,5 @@
 """A run that a Reporter sends, and what of it arrived."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
@@ -32,13 +30,6 @@ def add_token(server: LiveServer) -> str:
 
 def events_of(run_dir: Path) -> list[tuple[int, int, str, int | None]]:
     return [(event.attempt, event.seq, event.kind, event.step) for event in read_all(run_dir)]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "waited in vain"
-        time.sleep(0.05)
 
 
 def arrived(home: Path) -> int:

@@ -12,7 +12,7 @@ from gpubloom.traincard import Reader, Reading, Reporter, RunEvent, RunFiles, lo
 from gpubloom.traincard.condensed_files import condensed_bytes
 from gpubloom.traincard.layout import StreamId
 from tests.traincard.conftest import StartScript, events_of
-from tests.waiting import TIMEOUT_SECONDS
+from tests.waiting import TIMEOUT_SECONDS, wait_until
 
 Open = Callable[..., Reporter]
 
@@ -150,10 +150,7 @@ def test_what_a_killed_process_left_is_condensed_by_the_next_attempt(
     files = RunFiles(run_dir)
     assert condensed_bytes(files, stream) == 0
     reporter = open_reporter()
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while condensed_bytes(files, stream) == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: condensed_bytes(files, stream))
     reporter.close()
     assert condensed_bytes(files, stream) == files.segment(stream).stat().st_size
     stored = json.loads(files.condensed(stream).read_text())

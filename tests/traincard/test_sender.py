@@ -18,7 +18,8 @@ from gpubloom.traincard import Reporter
 from gpubloom.traincard.sender import RunSender, SendRefusedError, send_run, start_sender
 from gpubloom.traincard.sync.upload_batch import UploadBatch
 from tests.live_server import LiveServer, live_server
-from tests.traincard.sending import SCRIPT, add_token, arrived, events_of, stored, wait_for
+from tests.traincard.sending import SCRIPT, add_token, arrived, events_of, stored
+from tests.waiting import wait_until
 
 
 class CuttingProxy:
@@ -106,7 +107,7 @@ def test_a_run_arrives_whole_although_the_server_is_killed_three_times_and_the_l
             before = sum(file.stat().st_size for file in (home / "runs").rglob("*") if file.is_file())
             if start < 3:
                 # Something new arrived, then the link is cut and the server is killed in the middle of it.
-                wait_for(lambda before=before: arrived(home) > before)
+                wait_until(lambda before=before: arrived(home) > before)
                 proxy.cut()
                 server.process.send_signal(signal.SIGKILL)
                 server.process.wait()

@@ -20,7 +20,8 @@ from cryptography.x509.oid import NameOID
 
 from tests.engine.parallel.cable import Cable
 from tests.live_server import live_server
-from tests.traincard.sending import SCRIPT, add_token, arrived, events_of, stored, wait_for
+from tests.traincard.sending import SCRIPT, add_token, arrived, events_of, stored
+from tests.waiting import wait_until
 
 # TLS in front of the server, as an operator's proxy does it. The server's port is in a file: it changes.
 PROXY = """
@@ -131,13 +132,13 @@ def test_a_run_from_another_namespace_arrives_whole_in_order_and_once(
                     stack.callback(sender.kill)
                 assert sender is not None
                 before = arrived(home)
-                wait_for(lambda before=before: arrived(home) > before)
+                wait_until(lambda before=before: arrived(home) > before)
                 if start == 3:
                     cable.pull()
                     time.sleep(seconds)
                     cable.plug_in()
                     cut = arrived(home)
-                    wait_for(lambda cut=cut: arrived(home) > cut, 120.0)
+                    wait_until(lambda cut=cut: arrived(home) > cut)
                     stop.touch()
                     assert sender.wait(120) == 0
                 else:

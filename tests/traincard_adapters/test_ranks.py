@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from gpubloom.traincard import ControlFile, load_latest, read_all
 from tests.ports import free_port
 from tests.traincard_adapters.conftest import events_of, series_of
+from tests.waiting import wait_until
 
 pytest.importorskip("torch")
 
@@ -92,17 +92,8 @@ def test_both_ranks_apply_a_command_at_the_same_step(run_dir: Path) -> None:
 
 
 def _wait_for_step(run_dir: Path, step: int) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        latest = load_latest(run_dir)
-        if latest is not None and (latest["step"] or 0) >= step:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"step {step} was not reached in a minute")
+    wait_until(lambda: ((load_latest(run_dir) or {}).get("step") or 0) >= step, f"step {step}")
 
 
 def _wait_for_save(run_dir: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not events_of(run_dir, "checkpoint"):
-        assert time.monotonic() < deadline, "nothing was saved"
-        time.sleep(0.02)
+    wait_until(lambda: events_of(run_dir, "checkpoint"), "a checkpoint")

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +33,8 @@ from gpubloom.worker import lost_machines
 from gpubloom.worker.loop import machine_name
 from gpubloom.worker.lost_machines import LostMachines
 from tests.server.installation import Installation
-from tests.worker.machine import TIMEOUT_SECONDS, Machine
+from tests.waiting import wait_until
+from tests.worker.machine import Machine
 from tests.worker.toy_files import path_with_toys
 
 HELD = {"steps": 40, "hold_at": 23}
@@ -108,15 +109,8 @@ def _lose_power(machine: Machine, worker: subprocess.Popen[bytes], job_id: UUID)
     for number in (record.agent.pid, record.group):
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
-    _wait_for(lambda: not record.agent.lives and not record.training.lives)
+    wait_until(lambda: not record.agent.lives and not record.training.lives)
     machine.installation.change(machine.job(job_id), lease_expires=now() - timedelta(seconds=1))
-
-
-def _wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _run_until_power_is_lost(machine: Machine, job_id: UUID) -> None:
@@ -209,13 +203,13 @@ def test_a_machine_that_comes_back_ends_the_trainings_that_it_lost(first: Machin
         assert record.training.lives
         if returns == "the same worker":
             worker.send_signal(signal.SIGCONT)
-            _wait_for(lambda: not record.training.lives and not record.agent.lives)
+            wait_until(lambda: not record.training.lives and not record.agent.lives)
         else:
 
             async def scenario() -> None:
                 async with first.worker():
                     await asyncio.to_thread(
-                        _wait_for, lambda: not record.training.lives and not record.agent.lives
+                        wait_until, lambda: not record.training.lives and not record.agent.lives
                     )
 
             asyncio.run(scenario())
@@ -242,7 +236,7 @@ def test_a_machine_that_comes_back_leaves_alone_what_its_successor_runs(
         async with second.worker():
             await second.when(job_id, lambda job: job.status == "running" and job.attempt == 2)
             async with first.worker():
-                await asyncio.to_thread(_wait_for, lambda: _gone_at(first) is None)
+                await asyncio.to_thread(wait_until, lambda: _gone_at(first) is None)
                 assert AgentFiles(first.run_dir(job_id)).last_attempt() == 2
                 assert first.agent(job_id).training.lives
                 first.let_go(job_id)

@@ -22,6 +22,7 @@ import pytest
 from tests.live_server import LiveServer, live_server
 from tests.server.installation import PASSWORD
 from tests.tiny_models import make_tiny_model
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.xdist_group("studio_by_api")]
 
@@ -321,10 +322,11 @@ def _open_tabs(app: LiveApp, job_id: str) -> list[Tab]:
 
 
 def _wait_for_step(tabs: list[Tab], step: int) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while any(max(tab.steps, default=0) < step for tab in tabs):
-        assert time.monotonic() < deadline, [tab.steps[-3:] for tab in tabs]
-        time.sleep(0.02)
+    wait_until(
+        lambda: all(max(tab.steps, default=0) >= step for tab in tabs),
+        f"step {step} in every tab",
+        TIMEOUT_SECONDS,
+    )
 
 
 def _hashes(app: LiveApp, job_id: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from tests.engine.parallel.rig import (
     write_text_run,
 )
 from tests.engine.runs import read_events, read_losses
+from tests.waiting import wait_until
 
 
 @pytest.mark.long
@@ -82,10 +82,7 @@ def test_no_process_outlives_a_launcher_that_is_killed(tmp_path: Path, text: Pat
         wait_for_step(run, 2, process)
         ranks = ranks_of(process)
         os.kill(process.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 60
-        while any(map(lives, ranks.values())):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: not any(map(lives, ranks.values())))
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """Training on the nodes of a Ray cluster: as on one machine, and through the loss of nodes and head."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.engine.parallel.rig import (
 )
 from tests.engine.runs import read_losses
 from tests.errors import printed
+from tests.waiting import wait_until
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'gpubloom[ray]'")
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray")]
@@ -65,10 +65,7 @@ def test_a_run_outlives_the_head_of_its_cluster(
     with started([run / "train.py"], cluster.environment) as process:
         wait_for_checkpoint(run, process, seconds=_SECONDS)
         cluster.lose_head()
-        deadline = time.monotonic() + 120
-        while processes_of(run):
-            assert time.monotonic() < deadline, "nodes without a head do not train on"
-            time.sleep(0.2)
+        wait_until(lambda: not processes_of(run), "nodes without a head to stop training")
         cluster.lose_all()
         cluster.start_head()
         for _ in range(2):
