@@ -48,6 +48,17 @@ MARKS = (
     "{% generation %}{{ message.content + eos_token }}{% endgeneration %}{% else %}{{ message.content }}"
     "{% endif %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
+# As Phi-3.5 does: the end of the text follows the last turn, and begins as the next turn does.
+ENDS_TEXT = (
+    "{% for message in messages %}{{ '<|' + message.role + '|>\n' + message.content + '<|end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}<|endoftext|>{% endif %}"
+)
+# As gpt-oss does: the last turn ends with a mark of its own.
+RETURNS = (
+    "{% for message in messages %}{{ '<|start|>' + message.role + '<|message|>' + message.content }}"
+    "{% if loop.last and message.role == 'assistant' %}<|return|>{% else %}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant<|message|>{% endif %}"
+)
 DROPS_TOOLS = (
     "{% for message in messages if message.role in ['user', 'assistant'] %}"
     "{{ message.role + ':' + message.content + '\n' }}{% endfor %}"
@@ -60,6 +71,8 @@ ALL = {
     "alternates": ALTERNATES,
     "reasons": REASONS,
     "marks": MARKS,
+    "ends the text": ENDS_TEXT,
+    "returns": RETURNS,
 }
 
 
@@ -99,6 +112,8 @@ def test_the_text_is_the_one_that_transformers_renders(name: str, example: Examp
         ("alternates", [" Ho</s>", " Hu</s>"]),
         ("reasons", ["Ho<|im_end|>", "<think>\n\n</think>\n\nHu<|im_end|>"]),
         ("marks", ["Ho</s>", "Hu</s>"]),
+        ("ends the text", ["Ho<|end|>", "Hu<|end|>\n<|endoftext|>"]),
+        ("returns", ["Ho<|end|>", "Hu<|return|>"]),
     ],
 )
 def test_answers_are_trained_with_the_mark_that_ends_them(name: str, expected: list[str]) -> None:

@@ -240,7 +240,7 @@ class _Conversation:
         begin, end = len(before), len(text) - len(behind)
         closing = self._try([*self._fields[:index], replaced])
         if closing is not None and closing.count(_WORD) == 1:
-            end += _same(closing.partition(_WORD)[2], behind)
+            end += _closing(closing.partition(_WORD)[2], behind)
         question = self._question(index)
         if question and (found := before.rfind(question, after)) >= 0:
             begin = found + len(question)
@@ -280,11 +280,20 @@ class _Conversation:
                 )
 
 
-def _same(first: str, second: str) -> int:
-    """How many characters two texts begin with together."""
+def _closing(alone: str, followed: str) -> int:
+    """How many characters close a turn: those that stand behind it whether or not other turns follow.
+
+    Two marks can begin alike, as <|user|> and <|endoftext|> do: no part of a mark closes a turn. Where
+    nothing stands before the mark, the whole mark closes it.
+    """
     count = 0
-    for one, other in zip(first, second, strict=False):
+    for one, other in zip(alone, followed, strict=False):
         if one != other:
             break
         count += 1
-    return count
+    begun = followed.rfind("<", 0, count)
+    if begun < 0 or ">" in followed[begun:count]:
+        return count
+    if followed[:begun].strip():
+        return begun
+    return max(count, followed.find(">", count) + 1)
