@@ -122,6 +122,35 @@ def test_a_turn_of_tool_calls_is_trained_whole(name: str) -> None:
     assert not rendered.remarks
 
 
+OMITS = (
+    "{% for message in messages %}<{{ message.role }}>{{ message.content }}</s>\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+MARKS_AND_OMITS = (
+    "{% for message in messages %}<{{ message.role }}>{% if message.role == 'assistant' %}"
+    "{% generation %}{{ message.content }}</s>{% endgeneration %}{% else %}{{ message.content }}{% endif %}"
+    "{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("template", [OMITS, MARKS_AND_OMITS], ids=["unmarked", "marked"])
+def test_a_turn_whose_calls_the_template_omits_is_not_trained_to_say_nothing(template: str) -> None:
+    rendered = render(to_example(row(ARGUMENTS), MAPPING), ChatTemplate(template, TOKENS))
+    (only,) = [piece.text for piece in rendered.pieces() if piece.trained]
+    assert only.startswith("The sky is clear.")
+    called, defined = rendered.remarks
+    assert "message 2" in called
+    assert "tools" in defined
+
+
+def test_a_turn_of_text_is_trained_where_the_template_omits_its_calls() -> None:
+    values = row(ARGUMENTS)
+    values["messages"][1]["content"] = "I will look."
+    rendered = render(to_example(values, MAPPING), ChatTemplate(OMITS, TOKENS))
+    assert len([piece for piece in rendered.pieces() if piece.trained]) == 2
+    assert "message 2" in rendered.remarks[0]
+
+
 @pytest.mark.parametrize("given", [ARGUMENTS, json.dumps(ARGUMENTS, ensure_ascii=False)])
 @pytest.mark.parametrize("template", [ENCODES, APPENDS, WRITES])
 def test_arguments_are_json_whether_a_template_encodes_or_appends_them(template: str, given: Any) -> None:

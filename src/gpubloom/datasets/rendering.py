@@ -169,15 +169,16 @@ class _Conversation:
                 "row_nothing_to_train", "has no tokens to train on after the chat template is applied"
             )
         self._look_for_dropped(text)
+        self._look_for_tools()
         return Rendered(text, spans, is_plain=False, remarks=tuple(self._remarks))
 
     def _marked(self, marked: tuple[Span, ...]) -> tuple[Span, ...]:
-        answers = [message for message in self._messages if message.role == "assistant"]
+        answers = [index for index, message in enumerate(self._messages) if message.role == "assistant"]
         if len(marked) == len(answers):
-            kept = [span for span, answer in zip(marked, answers, strict=True) if answer.trained]
+            kept = [span for span, index in zip(marked, answers, strict=True) if self._is_learned(index)]
         else:
             kept = list(marked)
-            if not all(answer.trained for answer in answers):
+            if not all(self._messages[index].trained for index in answers):
                 self._remarks.append(
                     "has turns of weight 0 that the template does not mark separately, so they are trained "
                     "as well"
@@ -187,7 +188,7 @@ class _Conversation:
     def _found(self, text: str) -> tuple[Span, ...]:
         spans: list[Span] = []
         for index, message in enumerate(self._messages):
-            if not message.trained:
+            if not self._is_learned(index):
                 continue
             after = spans[-1][1] if spans else 0
             span = self._by_beginnings(text, index) or self._by_call(text, index, after)
@@ -202,6 +203,20 @@ class _Conversation:
             spans.append(span)
         return tuple(spans)
 
+    def _is_learned(self, index: int) -> bool:
+        """Whether a turn is trained; not one whose calls are missing, which would teach to say nothing."""
+        message = self._messages[index]
+        calling = self._with_word_as_call(index) if message.trained else None
+        whole = self._try([*self._fields[:index], calling, *self._fields[index + 1 :]]) if calling else None
+        if whole is None or _WORD in whole:
+            return message.trained
+        is_empty = not message.content.strip()
+        self._remarks.append(
+            f"has tool calls in message {index + 1} that the chat template does not write"
+            + ("; this message is not trained" if is_empty else "")
+        )
+        return not is_empty
+
     def _by_beginnings(self, text: str, index: int) -> Span | None:
         before = self._try(self._fields[:index], asking=True)
         if before is None or not text.startswith(before):
@@ -214,23 +229,25 @@ class _Conversation:
 
     def _by_call(self, text: str, index: int, after: int) -> Span | None:
         """A turn that ends with tool calls: the word stands for the last one's name."""
-        calls = self._fields[index].get("tool_calls")
-        if not calls:
+        calling = self._with_word_as_call(index)
+        if calling is None:
             return None
-        call = calls[-1]
-        function = call.get("function")
-        named = {**call, "name": _WORD}
-        if isinstance(function, dict):
-            named = {**call, "function": {**function, "name": _WORD}}
-        span = self._by_word(text, index, after, {"tool_calls": [*calls[:-1], named]})
+        span = self._by_word(text, index, after, calling)
         # Without the question in front of it, the turn would begin inside of its last call.
         question = self._question(index)
         return span if span and question and text[: span[0]].endswith(question) else None
 
+    def _with_word_as_call(self, index: int) -> dict[str, Any] | None:
+        """A turn with the word for the name of its last call."""
+        calls = self._fields[index].get("tool_calls")
+        if not calls:
+            return None
+        return {**self._fields[index], "tool_calls": [*calls[:-1], _with_word(calls[-1])]}
+
     def _by_word(
         self, text: str, index: int, after: int, instead: dict[str, Any] | None = None
     ) -> Span | None:
-        replaced = {**self._fields[index], **(instead or {"content": _WORD})}
+        replaced = instead or {**self._fields[index], "content": _WORD}
         whole = self._try([*self._fields[:index], replaced, *self._fields[index + 1 :]])
         if whole is None or whole.count(_WORD) != 1:
             return None
@@ -261,11 +278,25 @@ class _Conversation:
             return end
         return begin + len(span)
 
-    def _try(self, fields: list[dict[str, Any]], *, asking: bool = False) -> str | None:
+    def _try(
+        self,
+        fields: list[dict[str, Any]],
+        *,
+        asking: bool = False,
+        tools: Sequence[dict[str, Any]] | None = None,
+    ) -> str | None:
+        tools = self._tools if tools is None else tools
         try:
-            return self._template.render(fields, tools=self._tools, add_generation_prompt=asking)
+            return self._template.render(fields, tools=tools, add_generation_prompt=asking)
         except RowProblem:
             return None
+
+    def _look_for_tools(self) -> None:
+        if not self._tools:
+            return
+        whole = self._try(self._fields, tools=[_with_word(tool) for tool in self._tools])
+        if whole is not None and _WORD not in whole:
+            self._remarks.append("has tools that the chat template does not write")
 
     def _look_for_dropped(self, text: str) -> None:
         offset = 0
@@ -278,6 +309,14 @@ class _Conversation:
                 self._remarks.append(
                     f"has message {number} ({message.role}) removed or rewritten by the chat template"
                 )
+
+
+def _with_word(call_or_tool: dict[str, Any]) -> dict[str, Any]:
+    """With the word for its name."""
+    function = call_or_tool.get("function")
+    if isinstance(function, dict):
+        return {**call_or_tool, "function": {**function, "name": _WORD}}
+    return {**call_or_tool, "name": _WORD}
 
 
 def _closing(alone: str, followed: str) -> int:
