@@ -171,6 +171,8 @@ def test_what_is_computed_otherwise_is_left_to_transformers(name: str) -> None:
         {"rope_parameters": {"rope_type": "default", "rope_theta": float("nan")}},
         {"tie_word_embeddings": "yes"},
         {"pad_token_id": 97},
+        {"is_causal": False},
+        {"rope_scaling": {"type": "linear", "factor": 2.0}},
         {"layer_types": ["sliding_attention"] * 3},
     ],
     ids=str,

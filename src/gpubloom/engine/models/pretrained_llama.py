@@ -27,6 +27,7 @@ from gpubloom.plan.rope import rope_parameters
 # Fields that change what such a model computes, each with its only value here; missing ones have the first.
 _USUAL: Mapping[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
+    "is_causal": (True,),
     "is_encoder_decoder": (False,),
     "quantization_config": (None,),
     "pretraining_tp": (1,),
@@ -113,6 +114,7 @@ def _is_usual(settings: Mapping[str, Any]) -> bool:
     return (
         all(settings.get(name, values[0]) in values for name, values in _USUAL.items())
         and not has_window
+        and not (settings.get("rope_scaling") and settings.get("rope_parameters"))
         and all(kind == "full_attention" for kind in kinds)
     )
 
