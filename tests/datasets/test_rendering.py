@@ -224,6 +224,24 @@ def test_a_model_folder_brings_its_template_and_tokens(tmp_path: Path) -> None:
         ChatTemplate.from_folder(tmp_path)
 
 
+@pytest.mark.parametrize("named", [7, [7, 3]])
+def test_a_model_may_name_its_end_of_text_by_id_alone(tmp_path: Path, named: Any) -> None:
+    added = [{"id": 3, "content": "<pad>"}, {"id": 7, "content": "</s>", "special": True}]
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": named}))
+    (only,) = render(chat("Hi", "Ho"), ChatTemplate.from_folder(tmp_path)).pieces()[1::2]
+    assert only.text == "Ho</s>"
+
+
+def test_special_tokens_may_have_a_file_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text(STRIPS)
+    (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}')
+    assert ChatTemplate.from_folder(tmp_path).tokens == TOKENS
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
+    assert ChatTemplate.from_folder(tmp_path).tokens == {"bos_token": "<s>", "eos_token": "<end>"}
+
+
 @pytest.mark.parametrize(
     "template",
     [

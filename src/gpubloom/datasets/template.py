@@ -73,11 +73,9 @@ class ChatTemplate:
         """The template of a model folder, or the plain one, announced as such; or the one of TEMPLATES that
         was chosen, with the special tokens of the folder."""
         config = _read_object(folder / "tokenizer_config.json")
-        tokens = {
-            name: text
-            for name, value in config.items()
-            if name.endswith("_token") and (text := _token_text(value)) is not None
-        }
+        tokens = _special_tokens(_read_object(folder / "special_tokens_map.json")) | _special_tokens(config)
+        if "eos_token" not in tokens and (end := _end_by_id(folder)) is not None:
+            tokens["eos_token"] = end
         if chosen is not None:
             return cls(TEMPLATES[chosen], {"eos_token": "", **tokens})
         source, note = config.get("chat_template"), None
@@ -196,6 +194,30 @@ def _choose(named: list[Any]) -> tuple[str | None, str | None]:
     return templates[name], f"The model has {len(templates)} chat templates; {name!r} is used."
 
 
+def _special_tokens(said: dict[str, Any]) -> dict[str, str]:
+    return {
+        name: text
+        for name, value in said.items()
+        if name.endswith("_token") and (text := _token_text(value)) is not None
+    }
+
+
+def _end_by_id(folder: Path) -> str | None:
+    """The end of a text where only config.json names one, by its id, as GPT-2's does."""
+    try:
+        end = _read_object(folder / "config.json").get("eos_token_id")
+        if isinstance(end, list):
+            end = end[0] if end else None
+        added = None if end is None else _read_object(folder / "tokenizer.json").get("added_tokens")
+    except InputError:
+        # What is wrong with these files is said by whoever needs them.
+        return None
+    for token in added if isinstance(added, list) else []:
+        if isinstance(token, dict) and token.get("id") == end:
+            return _token_text(token)
+    return None
+
+
 def _token_text(value: Any) -> str | None:
     if isinstance(value, dict):
         value = value.get("content")
@@ -207,7 +229,7 @@ def _read_object(file: Path) -> dict[str, Any]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
     if not isinstance(content, dict):
         raise InputError("not_json_object", f"{file} does not contain a JSON object.")

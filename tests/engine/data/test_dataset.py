@@ -212,6 +212,7 @@ def test_a_tokenizer_of_a_model_folder_ends_texts_its_own_way_and_keeps_what_lay
     backend.save(str(theirs / "tokenizer.json"))
     settings = json.dumps({"eos_token": {"content": "</s>"}, "bos_token": "<s>", "model_max_length": 9})
     (theirs / "tokenizer_config.json").write_text(settings)
+    (theirs / "special_tokens_map.json").write_text('{"eos_token": "a"}')
     (theirs / "chat_template.jinja").write_text("{{ messages }}")
     text = tmp_path / "text.txt"
     text.write_text("aaaa")
@@ -224,3 +225,12 @@ def test_a_tokenizer_of_a_model_folder_ends_texts_its_own_way_and_keeps_what_lay
     dataset.tokenizer.save(ours, context_length=4)
     assert (ours / "tokenizer_config.json").read_text() == settings
     assert (ours / "chat_template.jinja").read_text() == "{{ messages }}"
+
+
+def test_a_tokenizer_may_name_its_end_in_a_file_of_special_tokens(tmp_path: Path) -> None:
+    backend = Tokenizer.create(TokenizerConfig(), ())._backend
+    backend.add_special_tokens(["</s>"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 9}')
+    (tmp_path / "special_tokens_map.json").write_text('{"eos_token": "</s>"}')
+    assert Tokenizer.load(tmp_path / "tokenizer.json").end_of_text == 257

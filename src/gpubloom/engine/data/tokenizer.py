@@ -18,7 +18,7 @@ from gpubloom.plan.data_files import TOKENIZER_FILES
 
 END_OF_TEXT = "<|endoftext|>"
 
-_CONFIG_FILE = "tokenizer_config.json"
+_CONFIG_FILE, _TOKENS_FILE = "tokenizer_config.json", "special_tokens_map.json"
 
 
 class Tokenizer:
@@ -37,8 +37,8 @@ class Tokenizer:
         self._auxiliary_files = dict(auxiliary_files or {})
         # Ids may have gaps: the largest one counts, not the number of tokens.
         self.vocab_size: int = _past_last(backend.get_vocab())
-        end = _named_end(self._auxiliary_files.get(_CONFIG_FILE)) or END_OF_TEXT
-        self.end_of_text: int | None = backend.token_to_id(end)
+        said = (_named_end(self._auxiliary_files.get(name)) for name in (_CONFIG_FILE, _TOKENS_FILE))
+        self.end_of_text: int | None = backend.token_to_id(next(filter(None, said), END_OF_TEXT))
 
     @classmethod
     def create(cls, config: TokenizerConfig, documents: Iterable[str]) -> "Tokenizer":
@@ -150,7 +150,7 @@ def _past_last(vocabulary: Mapping[str, int]) -> int:
 
 
 def _named_end(config: bytes | None) -> str | None:
-    """The end of a text as a tokenizer_config.json names it: a token, or an object that describes one."""
+    """The end of a text as a file beside tokenizer.json names it: a token, or an object describing one."""
     try:
         settings = json.loads(config or b"{}")
     except ValueError:
