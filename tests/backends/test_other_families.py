@@ -40,6 +40,10 @@ def config_of(model: Path, **fields: object) -> TrainConfig:
     )
 
 
+def without_packing(config: TrainConfig) -> TrainConfig:
+    return config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
+
+
 def plain_losses(config: TrainConfig, steps: int) -> list[float]:
     """transformers and torch alone, on the same rows with the same schedule."""
     import transformers
@@ -72,8 +76,7 @@ def test_a_family_of_no_list_trains_with_the_losses_of_transformers(tmp_path: Pa
     model = make_tiny_model(tmp_path / "model", family=family)
     report = check_model(model)
     assert report.ok, report.findings
-    config = config_of(model, method="full")
-    config = config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
+    config = without_packing(config_of(model, method="full"))
     run = Run(tmp_path / "full", config)
     assert run.train() == "completed"
     losses = list(run.series("train/loss").values())
@@ -92,7 +95,16 @@ def test_what_the_engine_cannot_split_is_trained_by_trl(tmp_path: Path, family: 
     assert check_model(model).ok
     with raises(ValueError, code="unsupported_architecture", match="backend trl"):
         Run(tmp_path / "engine", config_of(model)).train()
-    run = Run(tmp_path / "trl", config_of(model, backend="trl"))
+    run = Run(tmp_path / "trl", without_packing(config_of(model, backend="trl")))
     assert run.train() == "completed"
     losses = list(run.series("train/loss").values())
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("family", ["bloom", "opt"])
+def test_a_model_whose_documents_would_see_each_other_is_not_trained_on_packed_rows(
+    tmp_path: Path, family: str
+) -> None:
+    config = config_of(make_tiny_model(tmp_path / "model", family=family), backend="trl")
+    with raises(ValueError, code="packing_not_supported", match=family):
+        Run(tmp_path / "run", config).train()

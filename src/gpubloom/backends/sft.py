@@ -35,6 +35,8 @@ from gpubloom.plan.rope import scaled_settings
 
 # What a step counts, told with its first micro-batch; the model does not get to see it.
 COUNTS = "counts"
+# Tokens of each document by which a model is tried out, and the share of its logits that is rounding.
+_PROBE_LENGTH, _ROUNDING = 6, 0.1
 
 
 @dataclass(frozen=True)
@@ -308,6 +310,26 @@ class SftTrainer(_trl.SFTTrainer):  # type: ignore[misc]
         self.model.train()
         logits: Tensor = out.logits[:, -1]
         return logits
+
+    @torch.no_grad()
+    def keeps_documents_apart(self) -> bool:
+        """Whether a document is computed as if it stood alone in its row.
+
+        Some models of transformers do not look at the positions that tell where a document begins.
+        """
+        self._stop_dropout()
+        device, length = self.args.device, _PROBE_LENGTH
+        own = torch.arange(2, 2 + length, device=device)
+        positions = torch.arange(length, device=device).repeat(1, 2)
+        found = []
+        for others in (own + length, own + 2 * length):
+            with self.accelerator.autocast():
+                out = self.model(
+                    input_ids=torch.cat((others, own))[None], position_ids=positions, use_cache=False
+                )
+            found.append(out.logits[:, length:].float())
+        self.model.train()
+        return bool((found[0] - found[1]).abs().max() <= _ROUNDING * found[0].std())
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.save_now()

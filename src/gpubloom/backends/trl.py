@@ -248,6 +248,13 @@ class TrlTrainer:
             self._tokenizer(),
             self._watch,
         )
+        is_packed = any(getattr(rows, "is_packed", False) for rows in (dataset.train, dataset.eval))
+        if is_packed and not self.sft.keeps_documents_apart():
+            raise InputError(
+                "packing_not_supported",
+                f"transformers does not keep packed documents apart for {loaded.model.config.model_type} "
+                "models: set data.packing to false.",
+            )
         self.sft.remove_callback(transformers.PrinterCallback)
         self.sft.save_now = self.save_checkpoint
         self._samples: SamplePrompts | None = None
