@@ -70,7 +70,7 @@ def plain_losses(config: TrainConfig, steps: int) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("family", ["olmo2", "granite", "cohere", "stablelm"])
+@pytest.mark.parametrize("family", ["olmo2", "granite", "cohere", "stablelm", "olmoe"])
 def test_a_family_of_no_list_trains_with_the_losses_of_transformers(tmp_path: Path, family: str) -> None:
     assert family not in FAMILIES
     model = make_tiny_model(tmp_path / "model", family=family)
@@ -81,6 +81,9 @@ def test_a_family_of_no_list_trains_with_the_losses_of_transformers(tmp_path: Pa
     assert run.train() == "completed"
     losses = list(run.series("train/loss").values())
     assert losses == pytest.approx(plain_losses(config, len(losses)), rel=1e-4)
+    by_trl = Run(tmp_path / "trl", config.model_copy(update={"backend": "trl"}))
+    assert by_trl.train() == "completed"
+    assert list(by_trl.series("train/loss").values()) == pytest.approx(losses, rel=1e-4)
     adapted = Run(tmp_path / "lora", config.model_copy(update={"method": "lora", "learning_rate": 1e-2}))
     assert adapted.train() == "completed"
     found = list(adapted.series("train/loss").values())

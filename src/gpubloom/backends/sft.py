@@ -189,6 +189,11 @@ class SftTrainer(_trl.SFTTrainer):  # type: ignore[misc]
             peft_config=loaded.adapters,
             callbacks=[callback],
         )
+        # As in the engine. TRL adds the balancing loss of a router to every loss, also of an evaluation.
+        self.aux_loss_enabled = False
+        text_config = loaded.model.config.get_text_config()
+        if hasattr(text_config, "output_router_logits"):
+            text_config.output_router_logits = False
         # A folder's own special tokens stay as they are, and the engine's tokenizer is what is saved.
         self.processing_class = None
         for parameter in self.model.parameters():

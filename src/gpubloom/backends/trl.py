@@ -54,7 +54,6 @@ _TAKEN = {
     "grad_norm": "grad_norm",
     "mean_token_accuracy": "train/accuracy",
     "entropy": "train/entropy",
-    "aux_loss": "train/aux_loss",
 }
 
 
