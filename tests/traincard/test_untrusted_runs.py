@@ -1,6 +1,7 @@
 """A run that somebody else wrote: no link is followed, nobody waits for a pipe, no line stops the reader."""
 
 import json
+import math
 import os
 import subprocess
 from collections.abc import Callable
@@ -185,13 +186,18 @@ def test_a_folder_that_another_process_makes_at_the_same_moment_is_used(
     assert (tmp_path / "traincard" / "control.json").is_file()
 
 
-@pytest.mark.parametrize("wrong", ["x", ["x"], {"x": {}}, 7])
+@pytest.mark.parametrize("wrong", ["x", ["x"], {"x": {}}, 7, 10**400, math.nan])
 @pytest.mark.parametrize(
     ("kind", "field"),
     [
         ("start", "host"),
         ("metric", "values"),
+        ("metric", "tags"),
         ("system", "values"),
+        ("checkpoint", "metrics"),
+        ("error", "cause"),
+        ("heartbeat", "expect_next_in"),
+        ("ran", "datasets"),
         ("describe", "facts"),
         ("progress", "total_steps"),
         ("resumed", "from_step"),
@@ -206,7 +212,7 @@ def test_a_field_of_a_wrong_type_does_not_make_the_run_unreadable(
     lines: list[dict[str, Any]] = [
         START,
         {"seq": 1, "t": 1.0, "kind": "metric", "step": 1, "values": {"loss": 2.0}},
-        {"seq": 2, "t": 4.0, "kind": kind, field: wrong},
+        {"seq": 2, "t": 4.0, "kind": kind, "values": {"loss": 1.5}, field: wrong},
         {"seq": 3, "t": 5.0, "kind": "metric", "step": 2, "values": {"loss": 1.0}},
     ]
     (tmp_path / "traincard").mkdir()
@@ -217,15 +223,71 @@ def test_a_field_of_a_wrong_type_does_not_make_the_run_unreadable(
     assert snapshot(reading)["status"]["step"] >= 2
 
 
-def test_a_condensed_file_with_a_wrong_field_is_ignored_for_its_stream(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", [10**400, {"x": 10**400}, [{"name": ["x"]}, {"name": "y"}]])
+@pytest.mark.parametrize(
+    ("kind", "field"), [("system", "values"), ("describe", "facts"), ("ran", "datasets")]
+)
+def test_a_value_that_no_number_holds_does_not_make_the_run_unreadable(
+    tmp_path: Path, kind: str, field: str, wrong: object
+) -> None:
+    lines = [START, {"seq": 1, "t": 4.0, "kind": kind, field: wrong}]
+    lines += [{"seq": 2 + step, "t": 5.0, "kind": "metric", "step": step, "values": {}} for step in range(3)]
+    (tmp_path / "traincard").mkdir()
+    (tmp_path / "traincard/events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reading = Reading(tmp_path)
+    reading.update()
+    diagnose(reading)
+    assert snapshot(reading)["status"]["step"] == 2
+
+
+def _set(*path: str | int, to: object) -> Callable[[Any], None]:
+    def change(found: Any) -> None:
+        for key in path[:-1]:
+            found = found[key]
+        found[path[-1]] = to
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("events", 1, "from_step", to="x"),
+        _set("events", 1, "seq", to="x"),
+        _set("events", 1, "kind", to=["x"]),
+        _set("events", 1, to={}),
+        _set("bytes", to=-1),
+        _set("seq", to=10**400),
+        _set("t", to=10**400),
+        _set("log_lines_left_out", to="x"),
+        _set("series", to=[]),
+        _set("series", "train/loss", to=[]),
+        _set("series", "train/loss", to={}),
+        _set("series", "train/loss", "low", to=[]),
+        _set("series", "train/loss", "low", to=[10**400]),
+        _set("series", "train/loss", "last", to=["NaN"]),
+        _set("series", "train/loss", "last", to=[1e300]),
+        _set("series", "train/loss", "count", to=[1 << 62]),
+        _set("series", "train/loss", "count", to=[1.5]),
+        _set("series", "train/loss", "finite", to=["x"]),
+    ],
+)
+def test_a_condensed_file_that_no_writer_wrote_is_ignored(
+    tmp_path: Path, change: Callable[[Any], None]
+) -> None:
     with Reporter(tmp_path, capture=False) as reporter:
         reporter.resumed(1)
         reporter.metric("loss", 1.0, 2)
     (condensed,) = (path for path in (tmp_path / "traincard").rglob("*") if '"series"' in _text(path))
-    changed = condensed.read_text().replace('"from_step":1', '"from_step":"x"')
-    assert changed != condensed.read_text()
-    condensed.write_text(changed)
-    status = snapshot(tmp_path)["status"]
+    content = json.loads(condensed.read_text())
+    (resumed,) = (event for event in content["events"] if event["kind"] == "resumed")
+    content["events"] = [content["events"][0], resumed]
+    change(content)
+    condensed.write_text(json.dumps(content))
+    reading = Reading(tmp_path)
+    reading.update()
+    diagnose(reading)
+    status = snapshot(reading)["status"]
     assert (status["step"], status["resumed_from_step"]) == (2, 1)
 
 

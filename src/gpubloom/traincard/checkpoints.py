@@ -37,7 +37,7 @@ class Checkpoints:
         if self.said_best is not None:
             return self.said_best
         losses = [(loss, entry["path"]) for entry in self.entries if (loss := _eval_loss(entry)) is not None]
-        return min(losses)[1] if losses else None
+        return min(losses, key=lambda found: found[0])[1] if losses else None
 
 
 class CheckpointIndex(Checkpoints):

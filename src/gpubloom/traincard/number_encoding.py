@@ -146,6 +146,9 @@ def encode_number(value: Number) -> Number | str:
 
 def decode_number(value: Any) -> Any:
     """The number that a JSON value stands for; anything else unchanged."""
+    if type(value) is int and not -_LARGEST <= value <= _LARGEST:
+        # JSON knows whole numbers of any length.
+        return math.inf if value > 0 else -math.inf
     return NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 

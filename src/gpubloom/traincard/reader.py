@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from gpubloom.errors import InputError
 from gpubloom.traincard.condensed_files import load_condensed
-from gpubloom.traincard.field_types import wrong_field
+from gpubloom.traincard.field_types import read_head
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.number_encoding import decode_number
@@ -26,10 +26,6 @@ from gpubloom.traincard.stream import parse_start
 from gpubloom.traincard.sync.files import CHECKPOINT_INDEX, LATEST
 
 _CHUNK_BYTES = 1 << 20
-# A step that no run can reach is a damaged line; as a number in a curve it would not fit.
-_MOST_STEPS = 1 << 53
-# The end of the year 9999, the last moment that a date can name.
-_LAST_MOMENT = 253_402_300_799
 _LONGEST_LINE = 32 << 20
 
 
@@ -164,26 +160,11 @@ class Reader:
                 yield event
 
     def _event(self, stream: StreamId, fields: Any) -> RunEvent | None:
-        try:
-            step, t, seq = fields.get("step"), fields["t"], int(fields["seq"])
-            if not isinstance(t, (int, float)) or not (step is None or abs(step) < _MOST_STEPS):
-                raise TypeError
-            if not 0 <= t <= _LAST_MOMENT or not 0 <= seq < _MOST_STEPS:
-                raise ValueError
-            if wrong_field(fields["kind"], fields):
-                raise TypeError
-            event = RunEvent(
-                stream.attempt,
-                stream.rank,
-                seq,
-                float(t),
-                str(fields["kind"]),
-                None if step is None else int(step),
-                fields,
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        if (head := read_head(fields)) is None:
             self.damaged_lines += 1
             return None
+        seq, t, kind, step = head
+        event = RunEvent(stream.attempt, stream.rank, seq, t, kind, step, fields)
         version = fields.get("v", 0) if event.kind == "start" else 0
         if isinstance(version, int) and version > PROTOCOL_VERSION:
             raise InputError(
@@ -202,9 +183,7 @@ def _parsed(line: bytes) -> Any:
 
 
 def _condensed_event(stream: StreamId, found: Mapping[str, Any]) -> RunEvent:
-    return RunEvent(
-        stream.attempt, stream.rank, int(found["seq"]), float(found["t"]), "condensed", None, found
-    )
+    return RunEvent(stream.attempt, stream.rank, found["seq"], float(found["t"]), "condensed", None, found)
 
 
 class _OpenFiles:

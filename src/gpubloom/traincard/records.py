@@ -15,7 +15,7 @@ from gpubloom.traincard.capture import OutputLines
 from gpubloom.traincard.checkpoints import path_in_run, size_on_disk
 from gpubloom.traincard.event_queue import Event, public_kind
 from gpubloom.traincard.failure import cause_fields
-from gpubloom.traincard.field_types import wrong_field
+from gpubloom.traincard.field_types import MOST_STEPS, wrong_field
 from gpubloom.traincard.number_encoding import (
     NON_FINITE,
     NotANumberError,
@@ -31,7 +31,6 @@ _STATES = frozenset({"progress", "heartbeat"})
 _LOG_CHARACTERS = 16_384
 _FACT_CHARACTERS = 4_096
 _MESSAGE_CHARACTERS = 8_192
-_MOST_STEPS = 1 << 53
 
 
 @dataclass
@@ -207,7 +206,7 @@ def _whole_number(step: Any) -> int | None:
         whole = step if type(step) is int else int(step)
     except (TypeError, ValueError, OverflowError):
         return None
-    return whole if abs(whole) < _MOST_STEPS else None
+    return whole if abs(whole) < MOST_STEPS else None
 
 
 def _tags(given: Any) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import add
 from typing import Any
 
-from gpubloom.errors import InputError
+from gpubloom.traincard.condensed_files import COLUMNS
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.number_encoding import decode_number, encode_number
 from gpubloom.traincard.reader import Reader, RunEvent
@@ -30,9 +30,6 @@ _MOST_BUCKETS_TOGETHER = 400_000
 _FEWEST_BUCKETS = 8
 _INFINITY = math.inf
 _MOST_CURVES = 50_000
-# As stored: x of the first and last point, lowest, highest, sum of finite values, last value and its time,
-# number of points and of finite ones among them.
-COLUMNS = ("first", "last", "low", "high", "total", "value", "time", "count", "finite")
 
 
 def points_by_series(records: Sequence[Record]) -> dict[str, Points]:
@@ -95,11 +92,7 @@ def _x(record: Record) -> Any:
 
 def _number(stored: Any) -> float | None:
     value = decode_number(stored)
-    try:
-        return float(value) if isinstance(value, (int, float)) else None
-    except OverflowError:
-        # JSON knows whole numbers of any length.
-        return None
+    return float(value) if isinstance(value, (int, float)) else None
 
 
 @dataclass(slots=True)
@@ -285,16 +278,10 @@ class Curve:
         stored["time"] = [_short(round(number, 4)) for number in self.time]
         return stored
 
-    def add_columns(self, stored: Mapping[str, Sequence[Any]]) -> None:
-        """Takes in the stored buckets of a later part of the same series."""
-        columns = [stored[name] for name in COLUMNS]
-        # NaN and the infinities are stored as words.
-        if any(str in set(map(type, column)) for column in columns):
-            columns = [[decode_number(number) for number in column] for column in columns]
-        if len({len(column) for column in columns}) != 1:
-            raise InputError("damaged_series", "the columns of a stored curve have different lengths")
-        for name, column in zip(COLUMNS, columns, strict=True):
-            getattr(self, name).extend(array(getattr(self, name).typecode, column))
+    def add_columns(self, stored: Mapping[str, "array[Any]"]) -> None:
+        """Takes in the stored buckets of a later part of the same series (`condensed_files`)."""
+        for name in COLUMNS:
+            getattr(self, name).extend(stored[name])
         self._make_room_for(max(self.count, default=1))
         self.shrink(self.most)
 

@@ -93,7 +93,11 @@ def merge(before: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]
     if isinstance(configs := event.get("configs"), dict):
         merged["configs"] = {**merged.get("configs", {}), **configs}
     if isinstance(datasets := event.get("datasets"), list):
-        new = [entry for entry in datasets if isinstance(entry, dict)]
+        new = [
+            entry
+            for entry in datasets
+            if isinstance(entry, dict) and isinstance(entry.get("name"), str | None)
+        ]
         names = {entry.get("name") for entry in new}
         kept = [entry for entry in merged.get("datasets", []) if entry.get("name") not in names]
         merged["datasets"] = [*kept, *new][-_DATASETS:]

@@ -25,7 +25,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.lease import LeaseLost, release
-from gpubloom.server.jobs.recording import read_latest
+from gpubloom.server.jobs.recording import UnreadableRun, read_latest
 from gpubloom.server.jobs.run_watch import RunWatch
 from gpubloom.server.jobs.service import list_checkpoints
 from gpubloom.server.jobs.states import ENDED, MODEL_TASK_KINDS, TOP_LEVEL_KINDS, after
@@ -63,7 +63,7 @@ from gpubloom.worker.run_directory import (
     remove_secrets,
     write_control,
 )
-from gpubloom.worker.run_events import RunEvents, UnreadableRun, look_at_run
+from gpubloom.worker.run_events import RunEvents, look_at_run
 
 LOOP_SECONDS = 0.2
 SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)

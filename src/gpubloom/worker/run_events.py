@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.errors import CodedError
-from gpubloom.server.jobs.recording import Piece, read_piece, store_piece
+from gpubloom.server.jobs.recording import Piece, UnreadableRun, parse_run, read_piece, store_piece
 from gpubloom.server.jobs.run_watch import RunWatch
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.traincard import Reader
@@ -23,24 +22,9 @@ _PIECES_AT_ONCE = 16
 Result = TypeVar("Result")
 
 
-class UnreadableRun(Exception):
-    """What a run wrote cannot be read or stored. The message says why."""
-
-
 async def look_at_run(work: Callable[[], Result]) -> Result:
     """Read the files of a run, in a thread. Raises UnreadableRun if their form is not valid."""
-    return await asyncio.to_thread(_reading, work)
-
-
-def _reading(work: Callable[[], Result]) -> Result:
-    try:
-        return work()
-    except OSError:
-        raise
-    except CodedError as problem:
-        raise UnreadableRun(str(problem).rstrip(".")) from problem
-    except Exception as problem:
-        raise UnreadableRun(f"a line is not as any run writes it ({type(problem).__name__})") from problem
+    return await asyncio.to_thread(parse_run, work)
 
 
 class RunEvents:

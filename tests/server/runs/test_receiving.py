@@ -1,5 +1,6 @@
 """Runs that are sent to the server: batches once and in order, allowed paths, quotas, two tenants."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -192,6 +193,34 @@ def test_a_run_that_cannot_be_read_counts_towards_the_quota_too(
     _post(ada, UploadBatch(run_id, 1, 2, 2.0, [_whole("logs/a.log", content)], content))
     (stored,) = installation.all(JobStorage)
     assert stored.run_bytes >= before + 5_000
+
+
+def test_what_no_reporter_writes_fails_no_run_and_hides_no_other(
+    ada: Browser, installation: Installation, tmp_path: Path
+) -> None:
+    with Reporter(tmp_path, telemetry_seconds=0, capture=False) as reporter:
+        reporter.metrics({"loss": 0.5}, step=1)
+        reporter.log("careful", "warning")
+    for path in (tmp_path / "traincard").rglob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        odd = [{"tags": "x"}, {"level": [1]}, {"values": {"loss": 10**400}}]
+        lines += [lines[-1] | {"kind": "metric", "step": 2, "values": {"loss": 0.25}} | each for each in odd]
+        lines += [lines[-1] | {"kind": "log", "line": "odd", "level": ["warning"]}]
+        lines = [line | {"seq": seq} for seq, line in enumerate(lines) if line["kind"] != "end"]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "traincard/latest.json").write_text('{"status": "running"}')
+    for path in (tmp_path / "traincard/segments").iterdir():
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps(content | {"bytes": 0, "events": [{"kind": "log"}]}))
+    odd_run = str(uuid4())
+    _announce(ada, odd_run)
+    answer = _post(ada, _batch_of(tmp_path, odd_run))
+    assert answer.status_code == 200, answer.text
+    job = ada.get(f"/api/jobs/{odd_run}").json()
+    assert (job["status"], job["error_code"]) == ("running", None)
+    (curve,) = ada.get(f"/api/jobs/{odd_run}/metrics").json()["series"]
+    assert curve["value"][0] == 0.5
+    assert ada.get(f"/api/jobs/{odd_run}/logs").status_code == 200
 
 
 def test_a_full_disk_asks_the_sender_to_try_again(

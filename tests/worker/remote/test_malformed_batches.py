@@ -100,11 +100,10 @@ def test_a_job_that_is_being_cancelled_ends_although_its_exit_record_is_malforme
 @pytest.mark.parametrize(
     "line",
     [
-        {"seq": 900_000, "t": 1.0, "kind": "describe", "facts": [1]},
         {"seq": 900_000, "t": 1.0, "kind": "metric", "step": 1, "values": {"lo\0ss": 1.0, "\ud800": 2.0}},
         {"seq": 900_000, "t": 1.0, "kind": "start", "v": 99},
     ],
-    ids=["facts", "names", "version"],
+    ids=["names", "version"],
 )
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"], indirect=True)
 def test_events_that_cannot_be_read_end_the_attempt_and_terminate_the_instance(

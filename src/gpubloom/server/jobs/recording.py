@@ -5,12 +5,14 @@ The worker uses it for the jobs that it follows, the server for runs that are se
 A piece is stored in one transaction with the cursor behind it, so it is stored once, whoever is killed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.errors import CodedError
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.ingest import Batch, store_checkpoints, store_points
@@ -20,6 +22,24 @@ from gpubloom.traincard import Reader, RunEvent, load_latest
 
 # Stored in one transaction: some thousand points, so that the lock is held for a small part of a second.
 PIECE_BYTES = 1 << 17
+
+Result = TypeVar("Result")
+
+
+class UnreadableRun(Exception):
+    """What a run wrote cannot be read or stored. The message says why."""
+
+
+def parse_run(work: Callable[[], Result]) -> Result:
+    """Read the files of a run. Raises UnreadableRun if their form is not valid."""
+    try:
+        return work()
+    except OSError:
+        raise
+    except CodedError as problem:
+        raise UnreadableRun(str(problem).rstrip(".")) from problem
+    except Exception as problem:
+        raise UnreadableRun(f"a line is not as any run writes it ({type(problem).__name__})") from problem
 
 
 @dataclass(frozen=True)

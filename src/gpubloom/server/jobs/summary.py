@@ -420,7 +420,8 @@ def add_warnings(summary: StoredSummary, events: Sequence[RunEvent]) -> None:
     warnings = list(summary.warnings)
     known = {warning.line for warning in warnings}
     for event in events:
-        if event.kind != "log" or event.fields.get("level") not in {"warning", "error"}:
+        level = event.fields.get("level")
+        if event.kind != "log" or (level != "warning" and level != "error"):
             continue
         line = storable(str(event.fields.get("line", "")))[:_LONGEST_WARNING]
         if line in known:
@@ -429,7 +430,7 @@ def add_warnings(summary: StoredSummary, events: Sequence[RunEvent]) -> None:
             summary.warnings_left_out += 1
             continue
         known.add(line)
-        warnings.append(RunWarning(level=event.fields["level"], line=line, attempt=event.attempt))
+        warnings.append(RunWarning(level=level, line=line, attempt=event.attempt))
     summary.warnings = warnings
 
 

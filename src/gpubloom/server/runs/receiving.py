@@ -8,9 +8,10 @@ like that of a job, so every page and every command reads it the same way.
 import asyncio
 import json
 import stat
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 import anyio.to_thread
@@ -21,14 +22,19 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.errors import CodedError
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
 from gpubloom.server.accounts.shares import HOLDS_RUN
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database, WriteSession, database_of
 from gpubloom.server.jobs.events import announce, lock_job
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.recording import read_latest, read_piece, store_piece
+from gpubloom.server.jobs.recording import (
+    UnreadableRun,
+    parse_run,
+    read_latest,
+    read_piece,
+    store_piece,
+)
 from gpubloom.server.jobs.reported_state import reported_state
 from gpubloom.server.jobs.run_watch import RunLook, RunReadings
 from gpubloom.server.jobs.service import record_change
@@ -56,6 +62,8 @@ from gpubloom.traincard.safe_paths import walk_beneath
 from gpubloom.traincard.sync.accepted import SENT_RUN_PATHS, Limits, RefusedEntryError
 from gpubloom.traincard.sync.receive import EarlyBatchError, expected_number, receive
 from gpubloom.traincard.sync.upload_batch import UploadBatch
+
+Result = TypeVar("Result")
 
 router = APIRouter(tags=["runs"])
 log = structlog.get_logger("bloom")
@@ -209,16 +217,19 @@ async def record_run(database: Database, settings: Settings, run_id: UUID, readi
     size = await anyio.to_thread.run_sync(_size_of, run_dir)
     reader = Reader(run_dir, cursor=row.cursor)
     try:
-        while (piece := await anyio.to_thread.run_sync(read_piece, reader, run_dir)) is not None:
+        while (piece := await _in_thread(lambda: read_piece(reader, run_dir))) is not None:
             async with database.write() as session:
                 locked = await lock_job(session, run_id)
                 if locked is None or locked.cursor != piece.before:
                     return
                 await store_piece(session, locked, piece)
-    except (CodedError, DataError, ValueError, TypeError, OverflowError, RecursionError) as problem:
-        await _fail(
-            database, run_id, f"The files of the run cannot be read ({type(problem).__name__}).", size
-        )
+    except UnreadableRun as problem:
+        await _fail(database, run_id, f"The files of the run cannot be read: {problem}.", size)
+        return
+    except (DataError, ValueError, TypeError, OverflowError, RecursionError) as problem:
+        # A name or a number that no database holds.
+        sentence = f"The files of the run cannot be stored ({type(problem).__name__})."
+        await _fail(database, run_id, sentence, size)
         return
     latest = await anyio.to_thread.run_sync(read_latest, run_dir)
     ended = reported_state(latest or {}).status != "running"
@@ -232,11 +243,15 @@ async def record_run(database: Database, settings: Settings, run_id: UUID, readi
             await _measure(session, locked, size)
 
 
+async def _in_thread(work: Callable[[], Result]) -> Result:
+    return await anyio.to_thread.run_sync(lambda: parse_run(work))
+
+
 async def _look(readings: RunReadings, run_dir: Path, *, ended: bool) -> RunLook | None:
     """What diagnosis says; None where the run cannot be read, which another sentence says."""
     try:
-        return await anyio.to_thread.run_sync(lambda: readings.look(run_dir, ended=ended))
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
+        return await _in_thread(lambda: readings.look(run_dir, ended=ended))
+    except (OSError, UnreadableRun):
         return None
 
 
@@ -262,6 +277,9 @@ async def keep_watching(database: Database, settings: Settings, readings: RunRea
             await watch_once(database, settings, readings)
         except SQLAlchemyError as problem:
             log.warning("could not look at sent runs", reason=type(problem).__name__)
+        except Exception as problem:
+            # One run that cannot be looked at must not hide the silence of all others.
+            log.error("looking at sent runs failed", exc_info=problem)
 
 
 async def watch_once(database: Database, settings: Settings, readings: RunReadings) -> None:

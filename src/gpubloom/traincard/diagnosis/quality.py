@@ -16,7 +16,6 @@ from gpubloom.traincard.diagnosis.rules import Limits
 from gpubloom.traincard.findings import OF_DATA, Finding, Severity
 from gpubloom.traincard.reading import LogLine, Point, Reading
 
-_FEW_ROWS = 0.5
 # Of the lowest eval loss: an evaluation is noisy.
 _RISE = 0.02
 _FEWEST_EVALUATIONS_AFTER = 2
@@ -26,7 +25,7 @@ _FEWEST_FOR_NOISE = 8
 def few_rows_used(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
     """Less than half of the training data is trained."""
     used, total = reading.state.facts.get("rows_used"), reading.state.facts.get("rows_total")
-    if not isinstance(used, int) or not isinstance(total, int) or total <= 0 or used / total >= _FEW_ROWS:
+    if not isinstance(used, int) or not isinstance(total, int) or total <= 0 or 2 * used >= total:
         return
     yield Finding(
         "few_rows_used",
