@@ -241,5 +241,31 @@ def test_a_turn_may_end_with_a_special_token_of_its_own(model_copy: Copy) -> Non
     assert codes(folder) == set()
 
 
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        {"dtype": "F32", "shape": [float("inf")], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [1], "data_offsets": [0, float("inf")]},
+        {"dtype": "NEW", "shape": [10**4_000, 10**4_000], "data_offsets": [0, 4]},
+        {"dtype": "NEW", "shape": [2] * 20_000, "data_offsets": [0, 4]},
+    ],
+)
+def test_tensors_of_impossible_sizes_are_a_finding(model_copy: Copy, tensor: dict[str, Any]) -> None:
+    folder = model_copy()
+    text = json.dumps({"model.embed_tokens.weight": tensor}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(4))
+    assert "file_damaged" in codes(folder, "error")
+
+
+@pytest.mark.parametrize(
+    "name", ["vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings"]
+)
+@pytest.mark.parametrize("value", [[1], "x", 10**30, -1])
+def test_sizes_that_no_model_has_are_a_finding(model_copy: Copy, name: str, value: Any) -> None:
+    folder = model_copy()
+    change(folder / "config.json", **{name: value})
+    assert "config_incomplete" in codes(folder, "error")
+
+
 def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     assert codes(tmp_path / "nowhere") == {"folder_missing"}

@@ -111,3 +111,40 @@ def test_a_config_that_would_fill_the_memory_is_refused_before_it_is_read(tmp_pa
         sparse.truncate(8 << 30)
     with raises(ValueError, code="unreadable_file", match="too large"):
         read_decoder(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["llama", "not_in_the_list"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("vocab_size", [211]),
+        ("hidden_size", "48"),
+        ("intermediate_size", -1),
+        ("num_hidden_layers", 2.5),
+        ("num_attention_heads", 0),
+        ("head_dim", 10**30),
+        ("num_key_value_heads", {}),
+        ("max_position_embeddings", "64"),
+    ],
+)
+def test_a_size_that_no_model_has_is_named(tmp_path: Path, family: str, name: str, value: Any) -> None:
+    config = {"model_type": family, **SIZES, name: value}
+    if value == 0:
+        config["head_dim"] = None
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with raises(ValueError, code="model_config_invalid"):
+        read_decoder(tmp_path)
+
+
+def test_null_in_a_config_is_a_missing_value(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "llama", **SIZES, "intermediate_size": None})
+    )
+    with raises(ValueError, code="model_config_invalid", match="intermediate_size"):
+        read_decoder(tmp_path)
+
+
+def test_a_config_with_a_number_of_too_many_digits_is_not_json(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": ' + "9" * 5_000 + "}")
+    with raises(ValueError, code="not_json"):
+        read_decoder(tmp_path)

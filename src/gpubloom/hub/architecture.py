@@ -44,7 +44,7 @@ def check_architecture(folder: Path, config: dict[str, Any], tell: Tell) -> Deco
         return decoder_shape(config, {} if family in FAMILIES else tensor_shapes(folder))
     except KeyError as missing:
         tell("config_incomplete", "error", f"{missing.args[0]} is missing in config.json.")
-    except (TypeError, ValueError, ZeroDivisionError) as problem:
+    except (TypeError, ValueError, LookupError, ZeroDivisionError) as problem:
         tell("config_incomplete", "error", f"config.json does not describe a model: {problem}.")
     return None
 

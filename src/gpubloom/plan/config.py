@@ -573,11 +573,13 @@ def read_json(path: Path) -> dict[str, Any]:
         if path.stat().st_size > _LARGEST_JSON_BYTES:
             raise InputError("unreadable_file", f"{path} is too large to be read as settings.")
         value = json.loads(path.read_text(encoding="utf-8"))
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError("config_not_found", f"The config file {path} does not exist.") from None
     except (OSError, UnicodeDecodeError) as problem:
         raise InputError("unreadable_file", f"{path} cannot be read: {problem}.") from None
-    except json.JSONDecodeError as problem:
+    except ValueError as problem:
         raise InputError("not_json", f"{path} is not JSON: {problem}.") from None
     except RecursionError:
         raise InputError("not_json", f"{path} is nested too deeply.") from None

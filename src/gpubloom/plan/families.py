@@ -12,13 +12,21 @@ from typing import Any
 from gpubloom.errors import InputError
 from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
 from gpubloom.plan.limits import MAX_CONFIG_LAYERS
-from gpubloom.plan.structure import Shapes, shape_by_structure, tensor_shapes
+from gpubloom.plan.structure import Shapes, config_size, shape_by_structure, tensor_shapes
 
 Config = Mapping[str, Any]
 
 # The engine has layers of its own for these: training and decoding them needs no modules of transformers.
 OWN_LAYERS = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 
+# Every number that is read below.
+_SIZES = (
+    *("hidden_size", "n_embd", "vocab_size", "intermediate_size", "ffn_hidden_size", "n_inner"),
+    *("num_hidden_layers", "n_layer", "max_position_embeddings", "n_positions", "sliding_window"),
+    *("num_attention_heads", "num_key_value_heads", "num_kv_heads", "head_dim", "num_ln_in_parallel_attn"),
+    *("num_local_experts", "num_experts", "num_experts_per_tok", "decoder_sparse_step"),
+    *("moe_intermediate_size", "shared_expert_intermediate_size"),
+)
 _LAYER_NORM = {"phi", "falcon", "gpt2", "gpt_neox"}
 
 
@@ -34,7 +42,7 @@ def read_decoder(folder: Path) -> DecoderShape:
         return decoder_shape(config, {} if config.get("model_type") in FAMILIES else tensor_shapes(folder))
     except KeyError as missing:
         raise InputError("model_config_invalid", f"{file} has no value for {missing.args[0]}.") from None
-    except (TypeError, ZeroDivisionError) as problem:
+    except (TypeError, LookupError, ZeroDivisionError) as problem:
         raise InputError("model_config_invalid", f"{file} does not describe a model: {problem}.") from None
 
 
@@ -46,6 +54,10 @@ def decoder_shape(config: Config, tensors: Shapes | None = None) -> DecoderShape
     family = str(config.get("model_type"))
     if family not in FAMILIES:
         return shape_by_structure(config, tensors or {})
+    # Null says as little as nothing.
+    config = {name: value for name, value in config.items() if value is not None}
+    for name in _SIZES:
+        config_size(config, name)
     layer, tied_unless_said = FAMILIES[family]
     hidden, vocabulary = _hidden(config), config["vocab_size"]
     positions = config.get("n_positions" if family == "gpt2" else "max_position_embeddings")

@@ -3,6 +3,8 @@
 MAX_LAYERS = 1_024
 # Of a config.json from anybody: every layer becomes an object.
 MAX_CONFIG_LAYERS = 10_000
+# Of any size in it: widths, heads, experts, rows of a vocabulary, positions.
+MAX_CONFIG_SIZE = 1 << 31
 MAX_HIDDEN_SIZE = 65_536
 MAX_FFN_SIZE = 524_288
 MAX_HEADS = 1_024

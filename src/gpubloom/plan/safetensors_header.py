@@ -14,6 +14,9 @@ from gpubloom.errors import CodedError, InputError
 _LENGTH_BYTES = 8
 # The format allows no longer header.
 _LONGEST_HEADER = 100_000_000
+# Types that are not known here have no length that could be checked.
+_MOST_DIMENSIONS = 64
+_LARGEST_DIMENSION = 1 << 48
 _BITS = {
     "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16,
     "U16": 16, "I8": 8, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4,
@@ -61,11 +64,13 @@ def read_header(path: Path) -> dict[str, HeldTensor]:
             shape = tuple(int(dimension) for dimension in about["shape"])
             begin, stop = (int(offset) for offset in about["data_offsets"])
             bits = _BITS.get(about["dtype"])
+            if len(shape) > _MOST_DIMENSIONS or max(shape, default=0) > _LARGEST_DIMENSION:
+                raise InputError("invalid_safetensors", f"tensor {name} has an impossible shape")
             if min(shape, default=0) < 0 or (bits and stop - begin != math.prod(shape) * bits // 8):
                 raise InputError("invalid_safetensors", f"tensor {name} has invalid offsets")
             tensors[str(name)] = HeldTensor(str(name), str(about["dtype"]), shape, path.name)
             end = max(end, stop)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
         raise InputError("invalid_safetensors", f"its header cannot be read ({problem})") from None
     if _LENGTH_BYTES + length + end > size:
         raise Truncated(f"it has {size:,} bytes instead of {_LENGTH_BYTES + length + end:,}")

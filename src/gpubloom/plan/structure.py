@@ -13,7 +13,7 @@ from typing import Any
 
 from gpubloom.errors import InputError
 from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
-from gpubloom.plan.limits import MAX_CONFIG_LAYERS
+from gpubloom.plan.limits import MAX_CONFIG_LAYERS, MAX_CONFIG_SIZE
 from gpubloom.plan.safetensors_header import read_header
 
 Config = Mapping[str, Any]
@@ -31,6 +31,16 @@ EXPERTS_PER_TOKEN = ("num_experts_per_tok", "moe_top_k", "num_experts_per_token"
 _CAUSAL = ("ForCausalLM", "LMHeadModel", "LMHead")
 _LIST_ITEM = re.compile(r"(?P<path>.*?)\.(?P<index>\d+)\.(?P<rest>.+)")
 _EXPERT = re.compile(r"\.\d+\.")
+
+
+def config_size(config: Config, name: str) -> int | None:
+    """A size that config.json names; None where it names none. The file may come from anybody."""
+    value = config.get(name)
+    if value is not None and (type(value) is not int or not 0 <= value <= MAX_CONFIG_SIZE):
+        raise InputError(
+            "model_config_invalid", f"{name} in config.json is not a size of a model: {value!r:.80}."
+        )
+    return value
 
 
 def must_be_causal(config: Config) -> None:
@@ -198,7 +208,7 @@ def layer_window(config: Config, index: int) -> int | None:
     """How far back a layer sees by `layer_types`, when not to the beginning."""
     kinds = config.get("layer_types")
     if isinstance(kinds, list) and index < len(kinds) and kinds[index] == "sliding_attention":
-        return config.get("sliding_window") or None
+        return config_size(config, "sliding_window") or None
     return None
 
 
@@ -220,7 +230,7 @@ def _ffn_width(config: Config, hidden: int, linears: list[Linear]) -> int:
 
 def _size(config: Config, names: tuple[str, ...], *otherwise: Any) -> Any:
     for name in names:
-        if (value := config.get(name)) is not None:
+        if (value := config_size(config, name)) is not None:
             return value
     if otherwise:
         return otherwise[0]
