@@ -136,6 +136,8 @@ def test_of_a_tree_of_open_assistant_the_best_ranked_conversation_is_trained() -
     assert found.is_sure
     assert found.mapping is not None
     assert contents(to_example(row, found.mapping)) == ["q", "best", "more?", "yes"]
+    odd = {"text": "q", "role": "prompter", "replies": [{"text": "a", "role": "assistant", "replies": 5}]}
+    assert contents(to_example({"prompt": odd}, found.mapping)) == ["q", "a"]
     flat = {"message_id": "1", "parent_id": None, "role": "prompter", "text": "q"}
     assert "trees" in detect([flat]).reason
 

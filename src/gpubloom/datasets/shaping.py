@@ -166,8 +166,12 @@ def _best_path(values: Values[str, Any], mapping: Mapping) -> Example:
     turns: list[Message] = []
     while isinstance(node, dict):
         turns.append(_message({"role": node.get("role"), "content": node.get("text")}, len(turns) + 1))
-        replies = [each for each in node.get("replies") or () if isinstance(each, dict)]
-        kept = [each for each in replies if not each.get("deleted")]
+        replies = node.get("replies")
+        kept = [
+            each
+            for each in (replies if isinstance(replies, list) else ())
+            if isinstance(each, dict) and not each.get("deleted")
+        ]
         node = min(kept, key=_preference, default=None)
     while turns and not turns[-1].trained:
         turns.pop()
