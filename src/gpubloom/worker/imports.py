@@ -33,6 +33,7 @@ from gpubloom.server.datasets.reading import MODULE, inspection_request
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.files import finish_removed_runs
 from gpubloom.server.models import files as model_files
 from gpubloom.server.models import service as models
 from gpubloom.server.models.checks import CheckFailed, check_folder
@@ -359,6 +360,7 @@ async def _remove_strays(database: Database, settings: Settings) -> None:
             known = set(await session.scalars(select(table.id).where(table.id.in_(old))))
         for row_id in old - known:
             await _remove(settings, table, row_id)
+    await asyncio.to_thread(finish_removed_runs, settings)
 
 
 def _old_folders(path: Path) -> set[UUID]:

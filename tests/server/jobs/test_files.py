@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpubloom.server.accounts.tables import User
 from gpubloom.server.jobs.download_routes import TarView
-from gpubloom.server.jobs.files import FoundFile
+from gpubloom.server.jobs.files import FoundFile, remove_run
 from gpubloom.server.jobs.logs import read_output, search_output
+from tests.server.bringing import clear_away
+from tests.server.installation import Installation, Server
+from tests.server.jobs.recorded import add_job
 
 
 def _found(folder: Path, contents: dict[str, bytes]) -> list[FoundFile]:
@@ -82,3 +86,27 @@ def test_search_finds_the_newest_lines_in_both_files(tmp_path: Path) -> None:
 def test_without_output_there_is_nothing(tmp_path: Path) -> None:
     assert read_output(tmp_path, after=None, most_lines=5).lines == []
     assert search_output(tmp_path, "x", most=5) == ([], False)
+
+
+def test_a_deleted_run_that_a_killed_server_left_is_removed_by_a_worker(
+    server: Server, installation: Installation, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    deleted, other = (add_job(installation, member, status="completed") for _ in range(2))
+    folders = [installation.home / "runs" / str(job.id) for job in (deleted, other)]
+    for folder in folders:
+        (folder / "checkpoints/step-00000001").mkdir(parents=True)
+        (folder / "checkpoints/step-00000001/model.safetensors").write_bytes(b"x")
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", killed)
+        with pytest.raises(Killed):
+            remove_run(folders[0])
+    assert not folders[0].exists()
+    assert len(list((installation.home / "runs").iterdir())) == 2
+    clear_away(server.settings)
+    assert list((installation.home / "runs").iterdir()) == [folders[1]]

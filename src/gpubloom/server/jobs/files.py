@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import islice
@@ -22,6 +23,8 @@ from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.safe_paths import is_file_beneath, open_beneath, read_json_beneath, walk_beneath
 
 _MODEL = "model"
+# How the folder of a deleted run is named until all of it is gone.
+_DELETED = ".deleted-"
 
 MOST_ARTIFACTS = 5_000
 # A model of a trillion parameters has some hundreds.
@@ -94,7 +97,24 @@ def has_files(settings: Settings, job_id: UUID) -> bool:
 
 
 def remove_run(run_dir: Path) -> None:
-    """Remove a run's files; what cannot be removed is left for the operator."""
+    """Remove a run's files, from a name that says so: the server may be killed long before the end.
+
+    What cannot be removed is left for the operator.
+    """
+    aside = run_dir.with_name(f"{_DELETED}{run_dir.name}")
+    with suppress(OSError):
+        run_dir.rename(aside)
+        run_dir = aside
+    _remove(run_dir)
+
+
+def finish_removed_runs(settings: Settings) -> None:
+    """Remove what a killed server has left of deleted runs."""
+    for path in (settings.home / "runs").glob(f"{_DELETED}*"):
+        _remove(path)
+
+
+def _remove(run_dir: Path) -> None:
     try:
         shutil.rmtree(run_dir, ignore_errors=True)
     except RecursionError:
