@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from gpubloom.providers.cloud import Fault
+from gpubloom.providers.cloud import Fault, Instance
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.rentals.budgets import limits_of, spent
 from gpubloom.server.rentals.keys import MachineKey
-from gpubloom.server.rentals.tables import Budget
+from gpubloom.server.rentals.metering import meter, note_instance
+from gpubloom.server.rentals.tables import Budget, Rental
 from gpubloom.server.rentals.tables import Installation as InstallationRow
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job
@@ -300,3 +302,12 @@ def test_the_next_offers_follow_the_persons_preference_and_stay_within_the_budge
         move = {"offer": OFFER, "failover": None, "failover_by": {"order": "time"}}
         assert following(ada.post(f"/api/jobs/{job['id']}/move", json=move).json()) == "acb"
         assert following(ada.post(f"/api/jobs/{job['id']}/move", json={"offer": OFFER}).json()) == ""
+
+
+@pytest.mark.parametrize("said", [math.nan, math.inf, -1.0])
+def test_a_price_that_is_no_price_leaves_the_rate_that_was_agreed(said: float) -> None:
+    begun = now()
+    rental = Rental(key="k", provider="toy", hourly=3.0, billing="second", minimum_seconds=0.0)
+    note_instance(rental, Instance("i", "k", "running", billed_from=begun, hourly=said), begun)
+    meter(rental, begun + timedelta(hours=1))
+    assert (rental.hourly, rental.cost) == (3.0, pytest.approx(3.0))

@@ -1,5 +1,6 @@
 """What a rental costs: its billed time, by the service's clock where it has one, times its rate."""
 
+import math
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -35,7 +36,7 @@ def note_instance(rental: Rental, instance: Instance, at: datetime) -> None:
     rental.detail = instance.detail
     rental.page = instance.page or rental.page
     rental.region = instance.region or rental.region
-    if instance.hourly is not None:
+    if instance.hourly is not None and math.isfinite(instance.hourly) and instance.hourly >= 0:
         rental.hourly = instance.hourly
     if instance.billed_from is not None:
         rental.billed_from = min(instance.billed_from, at)
