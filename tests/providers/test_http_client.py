@@ -1,6 +1,7 @@
 """The HTTP client of cloud providers: faults in our terms, rate limits, and no secret in any of them."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from email.utils import format_datetime
 
 import pytest
 
+from gpubloom.providers import http_client
 from gpubloom.providers.cloud import Fault, FaultKind, Launch
 from gpubloom.providers.http_client import RateLimit, ServiceHttp, shared_rate_limit
 from gpubloom.providers.registry import provider_spec
@@ -117,6 +119,35 @@ def test_an_answer_that_is_no_json_is_not_believed(service: Plain) -> None:
     fault = asyncio.run(fault_of(service.url))
     assert fault.kind == "unavailable"
     assert "proxy" in str(fault)
+
+
+@pytest.mark.parametrize("body", [b"[" * 200_000, b"9" * 5_000, b'{"a": "' + b"x" * 2_000 + b'"}'])
+def test_an_answer_that_no_service_sends_is_a_fault(
+    service: Plain, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "_LARGEST_ANSWER_BYTES", 1_000 if body.endswith(b"}") else 1 << 20)
+    service.reply = Reply(200, body)
+    fault = asyncio.run(fault_of(service.url, "POST"))
+    assert (fault.kind, fault.uncertain) == ("unavailable", True)
+
+
+def test_an_answer_that_comes_byte_by_byte_is_given_up() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            while not writer.is_closing():
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+    async def asked() -> Fault:
+        async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            return await fault_of(f"http://127.0.0.1:{port}", "POST", timeout_seconds=0.2)
+
+    fault = asyncio.run(asked())
+    assert (fault.kind, fault.uncertain) == ("timed_out", True)
 
 
 def test_a_firewall_before_the_service_says_nothing_about_the_key(service: Plain) -> None:

@@ -32,6 +32,9 @@ from gpubloom.providers.registry import ProviderSpec
 TIMEOUT_SECONDS = 30.0
 # A launch that is given up may still be carried out, so its answer is waited for longer.
 _LAUNCH_FACTOR = 4
+# The time limit is for each piece of an answer. A whole answer takes no longer than so many of them.
+_WHOLE_FACTOR = 4
+_LARGEST_ANSWER_BYTES = 64 << 20
 # A service that says to come back later than this is asked sooner: its machines may be billed meanwhile.
 _LONGEST_RETRY_AFTER = 3600.0
 _EVENT_SECONDS = 1.5
@@ -160,19 +163,23 @@ class ServiceHttp:
         repeatable = method != "POST"
         seconds = self._timeout_seconds * (_LAUNCH_FACTOR if launch else 1)
         try:
-            response = await self._client.request(method, path, json=body, params=query, timeout=seconds)
+            async with (
+                asyncio.timeout(seconds * _WHOLE_FACTOR),
+                self._client.stream(method, path, json=body, params=query, timeout=seconds) as response,
+            ):
+                content = await _read(response)
         except EgressRefused as refused:
             fault = Fault("refused", f"{self.title} cannot be called: {refused}")
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
             fault = Fault("unavailable", f"{self.title} cannot be reached from this server.")
-        except httpx2.TimeoutException:
+        except (httpx2.TimeoutException, TimeoutError):
             sentence = f"{self.title} did not answer within {seconds:g} seconds."
             fault = Fault("timed_out", sentence, uncertain=not repeatable)
         except httpx2.HTTPError:
             sentence = f"The connection to {self.title} broke before the response arrived."
             fault = Fault("unavailable", sentence, uncertain=not repeatable)
         else:
-            return self._answer(response, (self._key, *hide), repeatable, launch=launch)
+            return self._answer(response, content, (self._key, *hide), repeatable, launch=launch)
         raise fault
 
     async def events(
@@ -191,8 +198,7 @@ class ServiceHttp:
                 self._client.stream("GET", path, params=query, headers=headers, timeout=timeout) as response,
             ):
                 if not response.is_success:
-                    await response.aread()
-                    self._answer(response, (self._key,), repeatable=True)
+                    self._answer(response, await _read(response), (self._key,), repeatable=True)
                 async for line in response.aiter_lines():
                     if line.startswith("data:") and len(found) < _MOST_EVENTS:
                         with suppress(ValueError):
@@ -207,15 +213,22 @@ class ServiceHttp:
         return found
 
     def _answer(
-        self, response: httpx2.Response, secrets: Sequence[str], repeatable: bool, *, launch: bool = False
+        self,
+        response: httpx2.Response,
+        content: bytes | None,
+        secrets: Sequence[str],
+        repeatable: bool,
+        *,
+        launch: bool = False,
     ) -> object:
+        """`content`: None for one that is too long."""
         self._compare_clocks(response)
         found: object = None
-        readable = True
-        if response.content:
+        readable = content is not None
+        if content:
             try:
-                found = response.json()
-            except (json.JSONDecodeError, UnicodeDecodeError):
+                found = json.loads(content)
+            except (ValueError, RecursionError):
                 readable = False
         # A firewall before the service says 403 in words of its own: the service never saw the key.
         if not response.is_success and (readable or response.status_code != HTTPStatus.FORBIDDEN):
@@ -290,6 +303,16 @@ class HttpProviderSpec(ProviderSpec):
         address = os.environ.get(f"BLOOM_{self.name.upper()}_URL") or self.address
         rate_limit = shared_rate_limit(address, key, self.calls_every, self.launches_every)
         return self.connect(ServiceHttp(self.title, address, key, rate_limit, self.explain), given)
+
+
+async def _read(response: httpx2.Response) -> bytes | None:
+    """The whole answer; None when it is longer than any answer of a service."""
+    content = bytearray()
+    async for piece in response.aiter_bytes():
+        content += piece
+        if len(content) > _LARGEST_ANSWER_BYTES:
+            return None
+    return bytes(content)
 
 
 def _http_date(value: str | None) -> datetime | None:
