@@ -17,6 +17,7 @@ FUNCTIONS = {"PydanticCustomError", "OAuthFailed", "fail", "report", "error_line
 BASES = {"CodedError", "InputError", "ProviderError", "StorageError", "MirrorError"}
 # Names that stand for codes where jobs are concluded.
 TABLES = {
+    "cli/__init__.py": "_CODES",
     "providers/cloud.py": "FaultKind",
     "providers/start_report.py": "FailureCode",
     "server/jobs/machines.py": "GONE",

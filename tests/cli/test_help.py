@@ -19,6 +19,7 @@ from gpubloom.cli import app as gathered
 from gpubloom.cli import main
 from gpubloom.cli.plan import plan_lines
 from gpubloom.plan import Hardware, TrainConfig, plan
+from tests.errors import printed
 
 CLI = Path(gathered.__file__).parent
 
@@ -111,6 +112,22 @@ def test_a_refused_value_is_said_without_the_words_of_the_validator() -> None:
     done = CliRunner().invoke(gathered.app, ["models", "export", "model", "--to", "new", "--form", "zip"])
     assert "'zip' is not one of" in done.stderr
     assert "Value error" not in done.stderr
+
+
+@pytest.mark.parametrize("words", ["--version", "models list", "runs config-schema"])
+@pytest.mark.parametrize("buffering", ["", "1"])
+def test_an_output_that_is_full_is_an_error_without_a_traceback(words: str, buffering: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gpubloom.cli", *words.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": buffering},
+            check=False,
+        )
+    assert (done.returncode, printed(done.stderr)) == (1, ["disk_full"])
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

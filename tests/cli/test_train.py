@@ -16,9 +16,11 @@ from gpubloom.cli.train import _conclude
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import ControlFile, Reporter, RunLock
 from tests.errors import printed
+from tests.small_disk import fill, small_disk
 from tests.waiting import wait_until
 
 TEXT = "".join(f"{number} bottles of beer on the wall, {number} bottles of beer.\n" for number in range(200))
+BLOOM = (sys.executable, "-m", "gpubloom.cli")
 SMALL = (
     "--set",
     "model.preset=nano",
@@ -88,6 +90,23 @@ def test_generate_continues_a_prompt(trained: tuple[Path, str]) -> None:
     assert len(done.stdout) > 20
 
 
+@pytest.mark.long
+def test_generate_says_that_its_output_is_full(trained: tuple[Path, str]) -> None:
+    folder, _ = trained
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*BLOOM, "models", "generate", "run", "9 bottles", "--max-tokens", "5"],
+            cwd=folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error[cannot_write]: The output cannot be written: No space left on device.\n"
+
+
 def test_generate_refuses_what_is_no_run(tmp_path: Path) -> None:
     done = bloom("models", "generate", "gone", "x", folder=tmp_path)
     assert done.returncode == 2
@@ -147,12 +166,52 @@ def test_a_run_whose_output_is_closed_saves_and_stops(tmp_path: Path) -> None:
     assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
 
 
+@pytest.mark.long
+def test_a_run_whose_output_cannot_be_written_saves_and_stops(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    with small_disk(tmp_path / "small", "64k") as small, (small / "shown").open("wb") as shown:
+        process = subprocess.Popen(
+            [*BLOOM, "train", "text.txt", *SMALL, "--set", "epochs=500", "--run-dir", "run"],
+            cwd=tmp_path,
+            stdout=shown,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while b"step 1/" not in (small / "shown").read_bytes():
+            assert process.poll() is None
+        fill(small)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert errors == (
+        "The output cannot be written (No space left on device), so the run stopped. "
+        "Continue with: bloom train --resume run\n"
+    )
+    assert RunLock.holder(tmp_path / "run") is None
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
+
+
+def test_an_output_that_is_full_is_named_and_leaves_no_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*BLOOM, "train", "text.txt", *SMALL, "--run-dir", "run"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 130
+    assert done.stderr == "The output cannot be written (No space left on device), so no run was started.\n"
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_output_that_nobody_reads_leaves_no_run_directory(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     read, write_end = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "gpubloom.cli", "train", "text.txt", *SMALL, "--run-dir", "run"],
+        [*BLOOM, "train", "text.txt", *SMALL, "--run-dir", "run"],
         cwd=tmp_path,
         stdout=write_end,
         stderr=subprocess.PIPE,
@@ -160,7 +219,7 @@ def test_an_output_that_nobody_reads_leaves_no_run_directory(tmp_path: Path) -> 
         check=False,
     )
     os.close(write_end)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (done.returncode, done.stderr) == (130, "The output was closed, so no run was started.\n")
     assert not (tmp_path / "run").exists()
 
 

@@ -4,11 +4,27 @@ It may use all of them but never imports torch: training runs in a child process
 """
 
 import atexit
+import errno
 import gc
 import sys
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
+from typing import NoReturn
 
 from gpubloom.cli.plain_characters import in_plain_characters
+
+# What the machine may refuse to any command, and what to do then.
+_CODES = {
+    errno.ENOSPC: "disk_full",
+    errno.EDQUOT: "disk_full",
+    errno.EACCES: "permission_denied",
+    errno.EPERM: "permission_denied",
+    errno.EROFS: "cannot_write",
+}
+_ADVICE = {
+    "disk_full": "Free some disk space, or choose a folder on another disk.",
+    "permission_denied": "Change the permissions, or choose another file or folder.",
+    "cannot_write": "Choose a file or folder on a disk that can be written.",
+}
 
 
 def main() -> None:
@@ -32,4 +48,18 @@ def main() -> None:
     except KeyboardInterrupt:
         # Ctrl-C while the modules load: nothing has begun.
         sys.exit(130)
-    app()
+    try:
+        app()
+    except OSError as problem:
+        if problem.errno not in _CODES:
+            raise
+        _end(problem, _CODES[problem.errno])
+
+
+def _end(problem: OSError, code: str) -> NoReturn:
+    from gpubloom.errors import error_line
+
+    # What could not be written would be tried once more at the end of the interpreter.
+    sys.stdout = StringIO()
+    what = f"{problem.filename}: " if problem.filename else ""
+    sys.exit(error_line(code, f"{what}{problem.strerror}. {_ADVICE[code]}"))

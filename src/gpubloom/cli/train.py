@@ -4,6 +4,7 @@ It never imports torch; it reads the run directory, like any other viewer. The o
 with `bloom finetune` and `bloom models find-lr`.
 """
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -220,12 +221,20 @@ def start(
     try:
         for name, text in run_files(config, expected, __version__).items():
             (run_dir / name).write_text(text, encoding="utf-8")
-        _introduce(config, expected, run_dir, console)
     except OSError as problem:
         _remove_unused(run_dir)
         raise InputError("cannot_write", _unwritable(problem)) from None
     except BaseException:
-        # Ctrl-C, or an output that nobody reads: there is no run yet.
+        # Ctrl-C: there is no run yet.
+        _remove_unused(run_dir)
+        raise
+    try:
+        _introduce(config, expected, run_dir, console)
+    except (SystemExit, OSError) as problem:
+        _remove_unused(run_dir)
+        typer.echo(f"{_lost_output(problem)}, so no run was started.", err=True)
+        raise typer.Exit(STOPPED) from None
+    except BaseException:
         _remove_unused(run_dir)
         raise
     _run(run_dir, [], console, server, on_refusal=lambda: _remove_unused(run_dir), early=early)
@@ -317,18 +326,17 @@ def _follow_child(
             follow(run_dir, child.is_alive, console)
         except (KeyboardInterrupt, Stopped):
             interrupted = True
-            console.print("Saving a checkpoint … (press Ctrl-C again to stop without saving)")
+            # A terminal that was closed cannot show it.
+            with contextlib.suppress(SystemExit, OSError):
+                console.print("Saving a checkpoint … (press Ctrl-C again to stop without saving)")
             child.stop()
-        except SystemExit:
-            # rich ends a command whose output nobody reads any more, as in `bloom train | head -1`.
+        except (SystemExit, OSError) as lost:
             child.stop()
             on_refusal()
+            sentence = f"{_lost_output(lost)}, so the run stopped."
             if run_dir.exists():
-                typed = shlex.quote(str(run_dir))
-                sentence = (
-                    f"The output was closed, so the run stopped. Continue with: bloom train --resume {typed}"
-                )
-                typer.echo(sentence, err=True)
+                sentence += f" Continue with: bloom train --resume {shlex.quote(str(run_dir))}"
+            typer.echo(sentence, err=True)
             raise typer.Exit(STOPPED) from None
     code = child.wait()
     if code == 2:
@@ -336,6 +344,13 @@ def _follow_child(
         on_refusal()
         raise problem
     return code, interrupted
+
+
+def _lost_output(problem: SystemExit | OSError) -> str:
+    if isinstance(problem, OSError):
+        return f"The output cannot be written ({problem.strerror})"
+    # rich ends a command whose output nobody reads any more, as in `bloom train | head -1`.
+    return "The output was closed"
 
 
 def _conclude(run_dir: Path, code: int, console: "Console") -> None:

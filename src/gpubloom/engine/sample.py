@@ -8,6 +8,8 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from io import StringIO
+from itertools import chain
 from pathlib import Path
 
 from gpubloom.engine.data import Tokenizer
@@ -16,7 +18,7 @@ from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.pretrained_text import ON_CPU
 from gpubloom.engine.serving.model_registry import load_text
 from gpubloom.engine.serving.resolved_model import opened_model
-from gpubloom.errors import exit_with
+from gpubloom.errors import error_line, exit_with
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,8 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tokenizer = Tokenizer.load(found.file(TOKENIZER_FILE) or found.folder / TOKENIZER_FILE)
     except ValueError as problem:
         exit_with(problem)
-    sys.stdout.write(options.prompt)
-    for piece in generate(
+    pieces = generate(
         model,
         tokenizer,
         options.prompt,
@@ -47,10 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         temperature=options.temperature,
         top_k=options.top_k or None,
         seed=options.seed,
-    ):
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-    sys.stdout.write("\n")
+    )
+    try:
+        for piece in chain([options.prompt], pieces, ["\n"]):
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+    except OSError as problem:
+        # What could not be written would be tried once more at the end of the interpreter.
+        sys.stdout = StringIO()
+        sys.exit(error_line("cannot_write", f"The output cannot be written: {problem.strerror}."))
 
 
 if __name__ == "__main__":
