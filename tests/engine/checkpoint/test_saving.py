@@ -20,7 +20,7 @@ from gpubloom.plan import TrainConfig
 from gpubloom.traincard import ControlFile
 from tests.engine.runs import Run, read_events, read_losses
 from tests.errors import raises
-from tests.small_disk import small_disk
+from tests.small_disk import remount, small_disk
 
 
 @pytest.fixture
@@ -148,6 +148,24 @@ def test_a_disk_without_room_for_one_checkpoint_is_named_before_the_first_step(
         assert run.events("end")[-1]["status"] == "failed"
         subprocess.run(["mount", "-o", "remount,size=50m", str(tiny)], check=True)
         assert run.train().status == "completed"
+
+
+def test_a_checkpoint_folder_that_cannot_be_written_is_named_before_the_first_step(
+    tmp_path: Path, make_run: Callable[..., Run]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    run = make_run("tiny", max_steps=3, checkpoint={"directory": str(file)})
+    with raises(InputError, code="cannot_write", match="/file: it is not a folder"):
+        run.train()
+    assert run.events("step") == []
+
+    with small_disk(tmp_path / "read-only", "50m") as folder:
+        remount(folder, read_only=True)
+        run = make_run("read-only-run", max_steps=3, checkpoint={"directory": str(folder / "new")})
+        with raises(InputError, code="cannot_write", match="/read-only: nothing can be written there"):
+            run.train()
+        assert run.events("step") == []
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Folders that are complete or absent: written under another name, brought to disk, then renamed."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 from gpubloom.errors import InputError
 
 TEMPORARY = ".writing-"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
@@ -31,17 +33,23 @@ def complete_or_absent(final: Path) -> Iterator[Path]:
     except BaseException as problem:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(problem, OSError):
+            advice = "free disk space" if problem.errno in _FULL else "make the folder writable"
             raise OSError(
                 f"{final} could not be saved: {problem.strerror or problem}. "
-                "Files that were saved earlier are intact: free disk space, then resume."
+                f"Files that were saved earlier are intact: {advice}, then resume."
             ) from problem
         raise
 
 
 def must_have_room(target: Path, needed: int, what: str) -> int:
-    """The free bytes of a new folder's disk; InputError when they are too few."""
+    """The free bytes of a new folder's disk; InputError when they are too few, or nothing can be written."""
     # The folders above a new one may be new as well.
-    existing = next(folder for folder in target.absolute().parents if folder.is_dir())
+    existing = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        why = "nothing can be written there" if existing.is_dir() else "it is not a folder"
+        raise InputError(
+            "cannot_write", f"{what} cannot be saved in {existing}: {why}. Choose another folder."
+        )
     free = shutil.disk_usage(existing).free
     if needed > free:
         raise InputError(
