@@ -140,6 +140,18 @@ def test_what_is_wrong_is_said_in_one_sentence(
         build(tmp_path, **sources)
 
 
+def test_a_wrong_value_that_nobody_typed_names_its_variable(folder: Path) -> None:
+    with raises(ValueError, code="less_than_equal", match=r"set by EPOCHS in \.env"):
+        (folder / ".env").write_text("EPOCHS=1000000000000\n")
+        build(folder)
+    environment = {"EPOCHS": "many"}
+    with raises(ValueError, code="int_parsing", match="set by EPOCHS in the environment"):
+        build(folder, environment=environment)
+    with raises(ValueError, code="int_parsing") as refused:
+        build(folder, environment=environment, flags={"epochs": "few"})
+    assert "set by" not in str(refused.value)
+
+
 def test_dotenv_understands_quotes_comments_and_export(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text('A=1\nexport B="two words" \n\n# C=3\nD=four # a comment\nE=\n')

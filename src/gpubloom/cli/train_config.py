@@ -51,12 +51,16 @@ def build_config(
     Without any data it is the demo, unless `fill_in_data` is False. `defaults` are those of a command.
     """
     said = nested(defaults)
-    for source in (read_dotenv(folder / ".env"), environment):
-        _merge(said, nested({VARIABLES[name]: source[name] for name in VARIABLES if source.get(name)}))
+    heard: dict[str, tuple[str, str]] = {}
+    for where, source in ((".env", read_dotenv(folder / ".env")), ("the environment", environment)):
+        variables = [name for name in VARIABLES if source.get(name)]
+        _merge(said, nested({VARIABLES[name]: source[name] for name in variables}))
+        heard |= {VARIABLES[name]: (source[name], f"set by {name} in {where}") for name in variables}
     if config_file is not None:
         _merge(said, _validated(read_json(config_file)).model_dump(exclude_unset=True))
     _merge(said, nested({name: value for name, value in flags.items() if value is not None}))
     _merge(said, nested(dict(_assignment(text) for text in assignments)))
+    origins = {name: where for name, (value, where) in heard.items() if _value(said, name) == value}
     fields = _with_data(said, folder) if fill_in_data else said
     if not fields.get("name") and (name := _data_name(fields.get("data"))):
         fields["name"] = name
@@ -68,7 +72,7 @@ def build_config(
     _make_absolute(fields.get("checkpoint"), "directory", folder)
     _make_absolute(fields.get("model"), "path", folder)
     _fit_positions(fields.get("model"))
-    return _validated(fields)
+    return _validated(fields, origins)
 
 
 def _fit_positions(model: Fields | None) -> None:
@@ -110,6 +114,12 @@ def nested(fields: Mapping[str, Any]) -> Fields:
         *parents, last = name.split(".")
         _merge(result, _wrap(parents, {last: value}))
     return result
+
+
+def _value(fields: object, name: str) -> object:
+    for part in name.split("."):
+        fields = fields.get(part) if isinstance(fields, dict) else None
+    return fields
 
 
 def _with_data(said: Fields, folder: Path) -> Fields:
@@ -172,8 +182,8 @@ def _make_absolute(part: object, name: str, folder: Path) -> None:
         part[name] = os.path.normpath(folder / Path(part[name]).expanduser())
 
 
-def _validated(fields: Fields) -> TrainConfig:
+def _validated(fields: Fields, origins: Mapping[str, str] | None = None) -> TrainConfig:
     try:
         return TrainConfig.model_validate(fields)
     except ValidationError as problem:
-        raise InvalidConfig(problem, TrainConfig) from None
+        raise InvalidConfig(problem, TrainConfig, origins) from None

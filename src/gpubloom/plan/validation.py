@@ -71,10 +71,20 @@ class FieldProblem(NamedTuple):
 
 
 class InvalidConfig(InputError):
-    """A config with problems. The code is that of the only one, or invalid_config for several."""
+    """A config with problems. The code is that of the only one, or invalid_config for several.
 
-    def __init__(self, error: ValidationError, model: type[BaseModel]) -> None:
-        self.problems = problems(error, model)
+    `origins`: where the values of fields come from, if the person did not type them.
+    """
+
+    def __init__(
+        self, error: ValidationError, model: type[BaseModel], origins: Mapping[str, str] | None = None
+    ) -> None:
+        self.problems = [
+            problem._replace(sentence=f"{problem.sentence} ({origins[problem.field]})")
+            if origins and problem.field in origins
+            else problem
+            for problem in problems(error, model)
+        ]
         several = len(self.problems) > 1
         super().__init__("invalid_config" if several else self.problems[0].code, _joined(self.problems))
 
