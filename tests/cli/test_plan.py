@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from gpubloom.cli import plan as plan_command
 from gpubloom.cli.app import app
-from gpubloom.plan import Plan
+from gpubloom.plan import Plan, detect_hardware
 from tests.errors import printed
 
 H200 = ("--machine", "H200, 125 GiB host")
@@ -139,3 +140,23 @@ def test_measuring_replaces_what_is_assumed_here_and_in_later_plans(
     assert not any("CPU cores" in assumption for assumption in found.assumptions)
     # Once is enough.
     assert json.loads(bloom_plan(*asked).stdout)["plan"] == json.loads(done.stdout)["plan"]
+
+
+def test_measured_figures_that_cannot_be_kept_are_used_and_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_command, "measured_now", detect_hardware)
+    (folder / "file").touch()
+    monkeypatch.setenv("BLOOM_HOME", str(folder / "file" / "home"))
+    done = bloom_plan("--shape", "7b", "--set", "device=cpu", "--measure")
+    assert "not kept for later plans" in done.stderr
+    assert "Set BLOOM_HOME" in done.stderr
+
+
+def test_a_plan_on_a_cpu_that_was_not_measured_calls_its_times_rough(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BLOOM_HOME", str(folder / "home"))
+    (folder / "text.txt").write_text("words " * 1_000)
+    done = bloom_plan("--set", "data.train_path=text.txt", "--set", "device=cpu")
+    assert "all times are rough" in " ".join(done.stdout.split())

@@ -4,7 +4,6 @@ The plan shows memory by kind, the phases of a step, the placement of tensors, a
 It never imports torch; `--measure` starts a child process.
 """
 
-import contextlib
 import json
 import os
 import subprocess
@@ -134,9 +133,14 @@ def _machine(described: str | None, *, measure: bool) -> "Hardware":
     if not measure:
         return measured_hardware(default_home())
     found = measured_now()
-    # What cannot be kept is measured again next time.
-    with contextlib.suppress(OSError):
+    try:
         store_measured(default_home(), found)
+    except OSError as problem:
+        typer.echo(
+            f"warning: The measured speed is not kept for later plans, because {default_home()} "
+            f"cannot be written: {problem.strerror}. Set BLOOM_HOME to another folder.",
+            err=True,
+        )
     return found
 
 

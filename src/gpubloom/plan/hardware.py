@@ -317,7 +317,10 @@ def rates_of(
     if gpu is None:
         fast = precision == "bf16" and hardware.cpu_bf16
         flops = hardware.assumed_cpu_flops * (costs.CPU_BF16_OVER_FP32 if fast else 1.0)
-        speed = f"{flops / 1e9:.0f} GFLOP/s for {cores} CPU cores (to measure, run: bloom plan --measure)"
+        speed = (
+            f"{flops / 1e9:.0f} GFLOP/s for {cores} CPU cores, which were not measured: all times are rough "
+            "(to measure, run: bloom plan --measure)"
+        )
         layer, value = costs.CPU_LAYER_SECONDS, costs.CPU_VALUE_SECONDS
         if cores > 1:
             layer, value = layer * costs.CPU_LAYER_WITH_THREADS, value * costs.CPU_VALUE_WITH_THREADS
