@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 from typer.models import ArgumentInfo, ParameterInfo
 
 import gpubloom
@@ -212,18 +212,29 @@ auth_commands.command("logout")(auth.logout)
 auth_commands.add_typer(invitations.app, name="invitations")
 
 
+# Flags have no type: also those that typer adds to every command, such as --help.
+_type_of_option = TyperOption.display_type_rich
+
+
+def _type_unless_flag(self: TyperOption, ctx: Any) -> str | None:
+    return None if self.is_flag else _type_of_option(self, ctx)
+
+
+TyperOption.display_type_rich = _type_unless_flag  # type: ignore[method-assign]
+
+
 def _finish_help(group: typer.Typer, done: set[int]) -> None:
     """What --help shows of every command, for all in the same way.
 
     What stands in brackets, such as [default: 10]: typer takes it for rich's markup. Paragraphs without the
-    line breaks of the source. Arguments in capitals, as in the documentation. Flags without a type.
+    line breaks of the source. Arguments in capitals, as in the documentation.
     """
     for command in group.registered_commands:
         if command.callback is None:
             continue
         text = command.help or inspect.getdoc(command.callback) or ""
         command.help = escape("\n\n".join(" ".join(part.split()) for part in text.split("\n\n")))
-        for name, annotation, option in _parameters(command.callback):
+        for name, option in _parameters(command.callback):
             # Several commands share an option.
             if id(option) in done:
                 continue
@@ -232,19 +243,16 @@ def _finish_help(group: typer.Typer, done: set[int]) -> None:
                 option.help = escape(option.help)
             if option.metavar is None and isinstance(option, ArgumentInfo):
                 option.metavar = name.upper()
-            elif option.metavar is None and annotation is bool:
-                option.metavar = ""
     for inner in group.registered_groups:
         if inner.typer_instance is not None:
             _finish_help(inner.typer_instance, done)
 
 
-def _parameters(callback: Callable[..., Any]) -> Iterator[tuple[str, Any, ParameterInfo]]:
+def _parameters(callback: Callable[..., Any]) -> Iterator[tuple[str, ParameterInfo]]:
     for name, parameter in inspect.signature(callback).parameters.items():
-        annotation = getattr(parameter.annotation, "__origin__", parameter.annotation)
         for found in (parameter.default, *getattr(parameter.annotation, "__metadata__", ())):
             if isinstance(found, ParameterInfo):
-                yield name, annotation, found
+                yield name, found
 
 
 _finish_help(app, set())
