@@ -145,3 +145,16 @@ def test_without_a_folder_and_a_sign_in_the_runs_here_are_listed(
     code, text = _bloom("list")
     assert code == 0, text
     assert text.splitlines()[-1] == "3 of 3 runs"
+
+    monkeypatch.chdir(folder / "deep")
+    code, text = _bloom("list")
+    assert (code, printed(text)) == (2, ["run_not_found"])
+
+
+def test_columns_that_no_run_has_are_named(folder: Path) -> None:
+    asked = ("--columns", "lr,eval/los", "--sort", "-nothing", "--group", "seeds,optimiser")
+    code, text = _bloom(str(folder), *asked)
+    assert code == 0, text
+    for name in ("eval/los. Did you mean eval/loss", "nothing.", "optimiser."):
+        assert f"warning: No run has a column {name}" in text
+    assert "warning" not in _bloom(str(folder), "--columns", "lr,cost", "--sort", "-lr")[1]

@@ -60,8 +60,14 @@ def list_runs(
     names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else DEFAULT_COLUMNS
     groups = tuple(name.strip() for name in group.split(",") if name.strip())
     view = View(query, names, groups, sort)
-    if folder is None and not load_credentials().token and Path("runs").is_dir():
+    if folder is None and not load_credentials().token:
         folder = Path("runs")
+        if not folder.is_dir():
+            sentence = (
+                "There is no folder runs here. Name a folder with runs, or sign in to list the runs of a "
+                "server: bloom auth login"
+            )
+            fail("run_not_found", sentence, status=WRONG_INPUT)
     answer = _of_server(view, limit) if folder is None else _of_folder(folder, view, limit)
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
@@ -72,13 +78,18 @@ def list_runs(
 def _of_folder(folder: Path, view: "View", limit: int) -> dict[str, Any]:
     from gpubloom.runs.folder import RunFolder
     from gpubloom.runs.schemas import run_list
-    from gpubloom.runs.table import tabulate
+    from gpubloom.runs.table import DEFAULT_COLUMNS, SEEDS, tabulate
 
     try:
         runs = RunFolder(folder).runs()
-        return run_list(tabulate(runs, view, limit=limit), runs).model_dump(mode="json")
+        table = tabulate(runs, view, limit=limit)
     except ValueError as problem:
         refuse(problem)
+    named = {*view.columns, *view.group, view.sort.removeprefix("-")} - {*DEFAULT_COLUMNS, SEEDS, ""}
+    for name in sorted(named):
+        if table.columns.find(name) is None:
+            typer.echo(f"warning: {table.columns.missing(name)}", err=True)
+    return run_list(table, runs).model_dump(mode="json")
 
 
 def _of_server(view: "View", limit: int) -> dict[str, Any]:

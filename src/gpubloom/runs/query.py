@@ -60,11 +60,11 @@ class Field:
 
 
 class Resolver(Protocol):
-    """Finds the column that a name in a filter means; None: there is none."""
+    """Finds the column that a name in a filter means; None: there is none, and `missing` says so."""
 
     def find(self, name: str) -> Field | None: ...
 
-    def similar(self, name: str) -> list[str]: ...
+    def missing(self, name: str) -> str: ...
 
 
 Test = Callable[[Any], bool]
@@ -190,9 +190,7 @@ class _Parser:
     def _field(self, token: _Token) -> Field:
         field = self._columns.find(token.text)
         if field is None:
-            similar = self._columns.similar(token.text)
-            hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
-            raise QueryError("unknown_column", f"No run has a column {token.text}.{hint}", token.position)
+            raise QueryError("unknown_column", self._columns.missing(token.text), token.position)
         return field
 
     def _member(self, field: Field) -> Test:

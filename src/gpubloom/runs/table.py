@@ -184,6 +184,12 @@ class Columns:
         known = [*_BUILT_IN, *_ALIASES, *self.config, *self.metrics]
         return ends[:3] or difflib.get_close_matches(name, known, n=2)
 
+    def missing(self, name: str) -> str:
+        """A sentence for a column that no run has."""
+        similar = self.similar(name)
+        hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
+        return f"No run has a column {name}.{hint}"
+
 
 @dataclass(frozen=True)
 class Row:
