@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubloom.offers import Constraints, Need, Offer, Offers, PriceRow, local_rows, offers, shipped_prices
+from gpubloom.offers import (
+    Constraints,
+    Need,
+    Offer,
+    Offers,
+    PriceRow,
+    is_named,
+    local_rows,
+    offers,
+    shipped_prices,
+)
 from gpubloom.plan import Hardware
 from gpubloom.plan.hardware import GPU_KINDS
 from gpubloom.scripts import detect
@@ -283,3 +293,19 @@ def test_all_offers_take_a_fraction_of_200_ms() -> None:
 
     answer()
     assert calls_of(answer) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("gpu", "written", "same"),
+    [
+        ("A100 80GB", "A100", True),
+        ("A100 80GB", "a100 80gb", True),
+        ("A100 80GB", "A100 40GB", False),
+        ("A10", "NVIDIA A10", True),
+        ("A100 40GB", "A10", False),
+        ("H100 PCIe", "H100", False),
+        ("RTX 6000 Ada", "RTX 6000", False),
+    ],
+)
+def test_a_gpu_is_found_by_the_names_that_people_write(gpu: str, written: str, same: bool) -> None:
+    assert is_named(gpu, written) is same

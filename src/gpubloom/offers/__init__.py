@@ -16,7 +16,7 @@ from gpubloom.offers.budget import (
 )
 from gpubloom.offers.choosing import archetype_of, choose
 from gpubloom.offers.need import Need
-from gpubloom.offers.offer import Choice, Constraints, Cost, Excluded, Offer, Offers
+from gpubloom.offers.offer import Choice, Constraints, Cost, Excluded, Offer, Offers, is_named
 from gpubloom.offers.offering import local_rows, offers
 from gpubloom.offers.prices import (
     PriceRow,
@@ -54,6 +54,7 @@ __all__ = [
     "decide",
     "default_limits",
     "in_force",
+    "is_named",
     "load_prices",
     "local_rows",
     "merge",

@@ -4,6 +4,7 @@ Costs are compute, storage, network and start-up. What is not offered says why.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -123,6 +124,12 @@ def _relaunches(hours: float, longest: float | None) -> float:
 
 def _three(span: Span) -> tuple[float, float, float]:
     return span.low, span.likely, span.high
+
+
+def is_named(gpu: str, written: str) -> bool:
+    """Whether this name means that GPU of the price table: in any case, also without maker or memory."""
+    plain = written.casefold().removeprefix("nvidia").strip()
+    return re.fullmatch(rf"{re.escape(plain)}( \d+gb)?", gpu.casefold()) is not None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from gpubloom.offers.offer import (
     Offers,
     estimate,
     hours_on,
+    is_named,
 )
 from gpubloom.offers.prices import Availability, PriceRow, PriceTable, ProviderFacts, in_force
 from gpubloom.plan import Hardware
@@ -125,7 +126,7 @@ def _not_asked_for(row: PriceRow, facts: ProviderFacts, asked: Constraints) -> s
     if facts.through is not None and facts.through not in asked.engines:
         engine = _ENGINES.get(facts.through, facts.through)
         return f"{facts.title} is available through {engine}, which is not set up."
-    if asked.gpus and row.gpu not in asked.gpus:
+    if asked.gpus and not any(is_named(row.gpu, name) for name in asked.gpus):
         return f"{row.gpu} is not one of the GPUs you selected."
     if row.kind == "spot" and not asked.spot:
         return "Spot instances are excluded, because they can be interrupted at any time."

@@ -325,6 +325,14 @@ def test_a_gpu_of_this_machine_is_taken_where_one_is_large_enough(
     assert job is not None
     assert (job.target, job.gpus) == ("local", 1)
     assert any("at no cost" in reason for reason in started["reasons"])
+    # A GPU that was named is this one, or the job does not run here.
+    assert submit(ada, code=script, provider=None, constraints={"gpus": ["a10"]})["provider"] == "local"
+    for code in (script, "print('no GPU')"):
+        other = refused(ada, 422, code=code, provider=None, constraints={"gpus": ["RTX 4090"]})
+        assert other["errors"][0]["code"] == "not_connected"
+    unknown = refused(ada, 422, code=script, provider=None, constraints={"gpus": ["RTX 9999"]})
+    assert unknown["errors"][0]["code"] == "no_offer"
+    assert "Known GPUs: A10, A100 40GB" in unknown["errors"][0]["message"]
     started = submit(ada, code=script, requirements={"gpu_memory_gb": 80})
     job = installation.get(TrainingJob, UUID(started["job_id"]))
     assert job is not None

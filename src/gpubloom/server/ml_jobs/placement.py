@@ -10,8 +10,9 @@ import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.errors import code_of
-from gpubloom.offers import Constraints, Need, Offer, PriceTable, Span, offers
-from gpubloom.plan import Hardware
+from gpubloom.offers import Constraints, Need, Offer, PriceTable, Span, is_named, offers
+from gpubloom.plan import Gpu, Hardware
+from gpubloom.providers.gpu_names import our_gpu_name
 from gpubloom.providers.registry import provider_names, provider_spec
 from gpubloom.scripts import Detected, Requirements
 from gpubloom.server.accounts.principal import Principal
@@ -85,7 +86,8 @@ async def decide(session: AsyncSession, request: PlacementRequest) -> Placement:
             f"Unknown provider {body.provider!r}. Known providers: {known}.",
             code="unknown_provider",
         )
-    if body.provider is None and (request.found.gpus.value == 0 or _machine_for(request) is not None):
+    needs_gpu = request.found.gpus.value > 0 or body.constraints.gpus
+    if body.provider is None and (not needs_gpu or _machine_for(request) is not None):
         here = _here(request)
         return replace(here, reasons=("The server's machine can run this job at no cost.", *here.reasons))
     return await _best(session, request)
@@ -139,9 +141,15 @@ def _machine_for(request: PlacementRequest) -> Hardware | None:
     able = [
         machine
         for machine in request.machines
-        if any(gpu.memory_bytes >= 0.9 * memory for gpu in machine.gpus)
+        if any(gpu.memory_bytes >= 0.9 * memory and _is_wanted(gpu, request) for gpu in machine.gpus)
     ]
     return able[0] if able else None
+
+
+def _is_wanted(gpu: Gpu, request: PlacementRequest) -> bool:
+    names = request.body.constraints.gpus if request.body.provider is None else []
+    ours = our_gpu_name(gpu.name)
+    return not names or any(is_named(ours, name) for name in names)
 
 
 async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
@@ -150,12 +158,7 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
     made = await anyio.to_thread.run_sync(_offers, request, request.body.provider, stated)
     able = [offer for offer in made if offer.unattended]
     if not able:
-        where = f"{request.body.provider} has" if request.body.provider else "There is"
-        raise InvalidInput.for_field(
-            "provider",
-            f"{where} no offer that can run this job unattended. The list of offers shows the reasons.",
-            code="no_offer",
-        )
+        raise InvalidInput.for_field("provider", _without_offer(request), code="no_offer")
     refusals: dict[str, InvalidInput] = {}
     without_store: Placement | None = None
     for offer in able:
@@ -185,6 +188,18 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
         "provider",
         f"{first.detail} Connect a provider under Providers, or choose the provider `local`.",
         code=first.errors[0].code if first.errors else first.code,
+    )
+
+
+def _without_offer(request: PlacementRequest) -> str:
+    names = request.body.constraints.gpus
+    known = sorted({row.gpu for row in request.prices.rows})
+    if names and not any(is_named(gpu, name) for gpu in known for name in names):
+        return f"No provider offers {' or '.join(names)}. Known GPUs: {', '.join(known)}."
+    where = f"{request.body.provider} has" if request.body.provider else "There is"
+    return (
+        f"{where} no offer that can run this job unattended. "
+        "The list of offers (bloom providers offers) shows the reasons."
     )
 
 
