@@ -116,6 +116,12 @@ def test_a_refused_value_is_said_without_the_words_of_the_validator() -> None:
     assert "Value error" not in done.stderr
 
 
+def test_a_name_in_place_of_an_id_is_refused_with_the_command_that_lists_ids() -> None:
+    done = CliRunner().invoke(gathered.app, ["jobs", "show", "my-job"])
+    assert (done.exit_code, printed(done.stderr)) == (2, ["usage"])
+    assert "not an id. Job id from `bloom jobs list`." in done.stderr
+
+
 @pytest.mark.parametrize("words", ["--version", "models list", "runs config-schema"])
 @pytest.mark.parametrize("buffering", ["", "1"])
 def test_an_output_that_is_full_is_an_error_without_a_traceback(words: str, buffering: str) -> None:

@@ -72,7 +72,11 @@ def _usage_errors() -> Iterator[None]:
         if problem.ctx is not None:
             typer.echo(problem.ctx.get_usage(), err=True)
         # Pydantic, which reads the values, puts this before what its validators say.
-        fail("usage", problem.format_message().replace(": Value error, ", ": "), status=problem.exit_code)
+        sentence = problem.format_message().replace(": Value error, ", ": ")
+        before, no_id, _ = sentence.partition("Input should be a valid UUID")
+        if no_id:
+            sentence = f"{before}not an id. {problem.param.help}"
+        fail("usage", sentence, status=problem.exit_code)
 
 
 class _Commands(TyperGroup):
