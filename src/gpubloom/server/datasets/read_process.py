@@ -265,7 +265,10 @@ def main() -> None:
     path = Path(request["path"])
     _confine(request)
     try:
-        _ACTIONS[request["action"]](Source.open(path, encoding=request["encoding"]), request)
+        source = Source.open(path, encoding=request["encoding"])
+        if next(source.rows(), None) is None:
+            raise NotADataset("data_empty", f"{path.name} has no rows: there is nothing to train on.")
+        _ACTIONS[request["action"]](source, request)
     except ValueError as problem:
         # People know the file by another name, and paths of this machine are nobody's business.
         sentence = str(problem)

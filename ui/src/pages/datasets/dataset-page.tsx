@@ -99,7 +99,7 @@ function Inspected({ dataset, report }: { dataset: Dataset; report: DatasetRepor
           {report.duplicates && report.duplicates.repeated > 0 && <DuplicatesCard duplicates={report.duplicates} />}
         </div>
         <div className={`grid min-w-0 gap-3.5 ${unclear ? "lg:col-span-5" : "lg:col-span-8"}`}>
-          {unclear && <ColumnsCard report={report} />}
+          {unclear && report.columns.length > 0 && <ColumnsCard report={report} />}
           {!unclear && <PreviewCard dataset={dataset} report={report} />}
           {!unclear && <ProblemsCard dataset={dataset} report={report} />}
         </div>

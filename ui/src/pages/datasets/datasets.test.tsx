@@ -6,7 +6,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { queryClient } from "@/api/client";
 import type { Dataset, DatasetReport } from "@/api/types";
 import { serveFrom } from "@/test-server";
-import { mappingBody, MappingForm, mappingMistakes, startingMapping, withFormat } from "./format-card";
+import { FormatCard, mappingBody, MappingForm, mappingMistakes, startingMapping, withFormat } from "./format-card";
 import { beginning, RowText, visibleSpace } from "./preview-card";
 import { LengthsCard } from "./report-cards";
 
@@ -106,6 +106,14 @@ describe("the form for it", () => {
     expect((await screen.findByRole("alert")).textContent).toBe("There is no column antwort.");
     expect((screen.getByRole("combobox", { name: /^Text column/ }) as HTMLSelectElement).value).toBe("antwort");
   });
+});
+
+it("asks for no columns where no row could be read, only for another encoding", () => {
+  const unreadable = { ...report, columns: [], detection: { mapping: null, confidence: 0, reason: "No row could be read." } };
+  render(<FormatCard dataset={dataset} report={unreadable} />);
+  expect(screen.getByText("No row could be read.")).toBeDefined();
+  expect(screen.queryByRole("form", { name: "Column mapping" })).toBeNull();
+  expect(screen.getByRole("form", { name: "Encoding" })).toBeDefined();
 });
 
 describe("what the model sees", () => {

@@ -57,6 +57,8 @@ export function FormatCard({ dataset, report }: { dataset: Dataset; report: Data
   const byHand = dataset.format !== null;
   const made = dataset.source === "documents" || dataset.source === "questions";
   const unclear = mapping === null;
+  // Without a column there is nothing to assign.
+  const unreadable = unclear && report.columns.length === 0;
   return (
     <Card aria-label="Format">
       <CardHeader title="Format">
@@ -78,13 +80,20 @@ export function FormatCard({ dataset, report }: { dataset: Dataset; report: Data
           </p>
         </>
       )}
-      {unclear && (
+      {unreadable && (
+        <p className="text-dim">
+          <span className="font-[560] text-text">{sentence(detection.reason)}</span> The preview shows the reason for each row.
+        </p>
+      )}
+      {unclear && !unreadable && (
         <p className="mb-3.5 text-dim">
           <span className="font-[560] text-text">Assign the columns.</span> {sentence(detection.reason)} You can train on this dataset after you assign the columns.
         </p>
       )}
       {unclear && detection.mapping && isPreference(report) && <TrainOnChosen dataset={dataset} mapping={detection.mapping} />}
-      {unclear || editing ? (
+      {unreadable ? (
+        report.encoding !== null && <EncodingForm dataset={dataset} />
+      ) : unclear || editing ? (
         <MappingForm dataset={dataset} report={report} onDone={() => setEditing(false)} />
       ) : (
         <Facts facts={columnFacts(mapping)} />
