@@ -146,6 +146,41 @@ def test_what_is_not_filled_in_is_said_and_gets_the_focus(new_page: NewPage, ser
 
 
 @pytest.mark.long
+def test_back_and_a_reload_bring_a_half_filled_form_back(new_page: NewPage, server: LiveServer) -> None:
+    page = new_page()
+    set_up(page, server)
+    model = page.get_by_label("Model", exact=True)
+    epochs = page.get_by_label("Epochs", exact=True)
+
+    def filled_in() -> None:
+        expect(epochs).to_have_value("7")
+        expect(model.locator("option:checked")).to_contain_text("SmolLM2-135M-Instruct")
+
+    page.goto("/finetune")
+    choice = model.get_by_role("option", name=re.compile("SmolLM2-135M-Instruct"))
+    model.select_option(str(choice.get_attribute("value")))
+    epochs.fill("7")
+    page.get_by_role("link", name="Datasets").first.click()
+    page.wait_for_url("**/datasets")
+    page.go_back()
+    filled_in()
+    page.reload()
+    filled_in()
+    page.get_by_role("tab", name="JSON").click()
+    page.get_by_label("Training config").fill('{"epochs": ')
+    page.reload()
+    expect(page.get_by_label("Training config")).to_have_value('{"epochs": ')
+    # A link opens a new form.
+    page.get_by_role("link", name="Datasets").first.click()
+    page.get_by_role("link", name="Fine-tune").first.click()
+    expect(epochs).to_have_value("")
+    # Nobody finds it after the person who typed it.
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url(re.compile("/auth|/$"))
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+@pytest.mark.long
 def test_the_catalogue_is_narrowed_to_what_fits(new_page: NewPage, live_app: LiveServer) -> None:
     page = new_page()
     set_up(page, live_app)

@@ -51,15 +51,17 @@ function Finetune({ like }: { like?: Job }) {
     },
   });
   const { model, dataset } = find(job.values);
+  const restored = job.draft !== null;
   const { setValue, getFieldState, resetField } = job.form;
 
   // Values that were chosen before the lists were there.
   useEffect(() => {
+    if (restored) return;
     if (search.model) resetField("model_id", { defaultValue: search.model });
     if (search.dataset) resetField("dataset_id", { defaultValue: search.dataset });
-  }, [search.model, search.dataset, resetField]);
+  }, [restored, search.model, search.dataset, resetField]);
 
-  useOwnProject(search.project === undefined, (id) => !getFieldState("project").isDirty && setValue("project", id));
+  useOwnProject(search.project === undefined && !restored, (id) => !getFieldState("project").isDirty && setValue("project", id));
 
   const complete = job.missing === null && job.mistake === null;
   return (

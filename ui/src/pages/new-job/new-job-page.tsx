@@ -1,7 +1,7 @@
 /** The form for training from scratch. */
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { useEffect } from "react";
+import { useEffect, useRef } from "react";
 import { serverQuery } from "@/api/account";
 import { queryClient } from "@/api/client";
 import { TrainConfig } from "@/api/config-fields";
@@ -53,7 +53,7 @@ function NewJob({ project, like }: { project?: Project; like?: Job }) {
   const chosen = job.values.project;
   const other = useQuery({ ...projectQuery(chosen), enabled: !project && chosen !== NEW_PROJECT });
   const of = project ?? other.data;
-  useProjectModel(project ? undefined : other.data, job.change);
+  useProjectModel(project ? undefined : other.data, job.draft?.values.project, job.change);
   return (
     <JobFrame
       title="New training job"
@@ -86,10 +86,13 @@ function startOf(project?: Project, like?: Job): ReturnType<typeof likeJob> {
   return { ...start, config: withValue(start.config, "model.preset", preset) };
 }
 
-/** The model of a project that is chosen in the form. */
-function useProjectModel(project: Project | undefined, change: (changes: Json) => void) {
+/** The model of a project that is chosen in the form. `restored`: a project whose model has been looked at before. */
+function useProjectModel(project: Project | undefined, restored: string | undefined, change: (changes: Json) => void) {
   const preset = project?.modelPreset?.name;
+  const known = useRef(restored);
   useEffect(() => {
+    if (project !== undefined && project.id === known.current) return;
+    known.current = undefined;
     if (preset !== undefined) change({ "model.preset": preset });
     // Only when another project is chosen: later it is the person's choice.
     // oxlint-disable-next-line react/exhaustive-deps

@@ -1,14 +1,17 @@
 import { zodResolver } from "@hookform/resolvers/zod";
-import { useNavigate } from "@tanstack/react-router";
-import { useState } from "react";
+import { useNavigate, useRouter } from "@tanstack/react-router";
+import { useEffect, useRef, useState } from "react";
 import { useForm, useWatch } from "react-hook-form";
+import { isSignedIn } from "@/api/auth";
 import { createJob } from "@/api/jobs";
 import type { NearestFit, PlanRequest, RequestedConfig } from "@/api/types";
 import { toast } from "@/components/toasts";
+import { forgetJobDraft, type JobDraft, loadJobDraft, saveJobDraft } from "@/forms/job-draft";
 import { type Json, missingIn } from "@/forms/job-fields";
 import { configOf, gpuTypeOf, idsOf, jobFailure, type JobFormValues, NEW_PROJECT, newJobBody, OTHER_GPU, parseConfig, valuesOf, withValue } from "@/forms/job-form";
 import { parseNumber } from "@/forms/rules";
 import type { z } from "@/forms/zod";
+import { useCurrentUser } from "@/shell/session";
 import { usePlan } from "./plan-card";
 import type { RentalChoice } from "./where-card";
 
@@ -28,19 +31,23 @@ type JobFormStart = {
 /** One job in the making, seen as a form or as JSON; switching between them keeps everything. */
 export function useJobForm(begin: JobFormStart) {
   const navigate = useNavigate();
-  const [mode, setMode] = useState<Mode>("form");
-  const [base, setBase] = useState(begin.config);
-  const [json, setJson] = useState("");
+  const { draft, keep, forget } = useDraft();
+  const [mode, setMode] = useState<Mode>(draft !== null && draft.json !== null ? "json" : "form");
+  const [first] = useState(draft?.config ?? begin.config);
+  const [base, setBase] = useState(first);
+  const [json, setJson] = useState(draft?.json ?? "");
   const [failures, setFailures] = useState<string[]>([]);
   const [rental, setRental] = useState<RentalChoice | null>(null);
   const form = useForm<JobFormValues>({
     resolver: zodResolver(begin.rules as never) as never,
-    defaultValues: begin.values,
+    defaultValues: draft?.values ?? begin.values,
     mode: "onTouched",
   });
   const values = useWatch({ control: form.control }) as JobFormValues;
   // As JSON it is taken at its word; the form leaves out what does not apply.
   const config = mode === "json" ? base : configOf(values.config, base);
+  const isChanged = form.formState.isDirty || base !== first || mode === "json";
+  useEffect(() => keep({ values, config: base, json: mode === "json" ? json : null }, isChanged));
   const missing = begin.missing?.(values) ?? (mode === "form" ? (missingIn(values.config)[0]?.sentence ?? null) : null);
   const mistake = mode === "json" ? parseConfig(json).mistake : null;
 
@@ -99,6 +106,7 @@ export function useJobForm(begin: JobFormStart) {
       try {
         const job = await createJob({ ...bodyOf(checked), ...rental });
         toast(`Job “${job.name}” is queued.`);
+        forget();
         await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.project_id, jobId: job.id } });
       } catch (error) {
         show(jobFailure(error, checked.gpu));
@@ -125,5 +133,32 @@ export function useJobForm(begin: JobFormStart) {
     );
   }
 
-  return { form, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, change, setRental, start, bodyOf, show };
+  return { form, draft, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, change, setRental, start, bodyOf, show };
+}
+
+/** What was typed before, and ways to keep what is typed now and to forget it. */
+function useDraft() {
+  const { history } = useRouter();
+  const { id: owner } = useCurrentUser();
+  const [entry] = useState(() => {
+    const { __TSR_key: key = "" } = history.location.state;
+    return key;
+  });
+  const [draft] = useState(() => loadJobDraft(entry, owner));
+  const isKept = useRef(draft !== null);
+  const isDone = useRef(false);
+
+  /** A form that nobody changed is not kept: it may still be filled in from elsewhere. */
+  function keep(now: JobDraft, isChanged: boolean) {
+    isKept.current ||= isChanged;
+    // The page outlives its job and its person by a moment.
+    if (isKept.current && !isDone.current && isSignedIn(owner)) saveJobDraft(entry, owner, now);
+  }
+
+  function forget() {
+    isDone.current = true;
+    forgetJobDraft(entry);
+  }
+
+  return { draft, keep, forget };
 }
