@@ -146,6 +146,22 @@ def test_what_is_not_filled_in_is_said_and_gets_the_focus(new_page: NewPage, ser
 
 
 @pytest.mark.long
+def test_a_wrong_budget_starts_no_job(new_page: NewPage, live_app: LiveServer) -> None:
+    page = new_page()
+    set_up(page, live_app)
+    page.goto("/jobs/new")
+    page.get_by_label("New project name").fill("Anything")
+    open_section(page, "Rent an instance")
+    budget = page.get_by_label("Budget, in US dollars")
+    budget.fill("5 dollars")
+    page.get_by_role("button", name="Start training").first.click()
+    expect(page.get_by_role("alert").filter(has_text="Rent an instance")).to_be_visible()
+    budget.fill("5")
+    page.get_by_role("button", name="Start training").first.click()
+    page.wait_for_url(re.compile(r"/projects/[0-9a-f-]{36}/jobs/[0-9a-f-]{36}$"))
+
+
+@pytest.mark.long
 def test_back_and_a_reload_bring_a_half_filled_form_back(new_page: NewPage, server: LiveServer) -> None:
     page = new_page()
     set_up(page, server)

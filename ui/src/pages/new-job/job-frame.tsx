@@ -69,10 +69,10 @@ export function JobFrame({ title, crumbs, projectId, job, byId = false, lead, as
 }
 
 /** The start button, in reach from anywhere in the form, and in a few words whether the job can start. */
-function StartBar({ job: { form, missing, mistake, planned } }: { job: JobForm }) {
+function StartBar({ job: { form, missing, mistake, rentalMistake, planned } }: { job: JobForm }) {
   return (
     <div className="sticky bottom-0 z-20 -mx-1 mt-3.5 flex items-center lg:mr-[calc(24rem+0.875rem)] justify-between gap-4 rounded-t-card border border-b-0 border-line-strong bg-raised px-4 py-2.5 shadow-[0_-8px_20px_rgb(0_0_0/0.25)]">
-      <p className="min-w-0 text-sm wrap-anywhere text-dim">{missing ?? (mistake === null ? readiness(planned.answer.data, planned.behind) : "Correct the JSON config.")}</p>
+      <p className="min-w-0 text-sm wrap-anywhere text-dim">{missing ?? rentalMistake ?? (mistake === null ? readiness(planned.answer.data, planned.behind) : "Correct the JSON config.")}</p>
       <Button type="submit" variant="primary" size="large" pending={form.formState.isSubmitting}>
         Start training
       </Button>

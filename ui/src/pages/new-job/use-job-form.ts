@@ -50,6 +50,7 @@ export function useJobForm(begin: JobFormStart) {
   useEffect(() => keep({ values, config: base, json: mode === "json" ? json : null }, isChanged));
   const missing = begin.missing?.(values) ?? (mode === "form" ? (missingIn(values.config)[0]?.sentence ?? null) : null);
   const mistake = mode === "json" ? parseConfig(json).mistake : null;
+  const rentalMistake = rental === "wrong" ? "Correct the values under “Rent an instance”." : null;
 
   const request: PlanRequest = {
     config: config as RequestedConfig,
@@ -100,9 +101,9 @@ export function useJobForm(begin: JobFormStart) {
   const start = form.handleSubmit(
     async (checked) => {
       if (mistake !== null) return;
-      const lacking = begin.missing?.(checked);
+      const lacking = begin.missing?.(checked) ?? rentalMistake;
       setFailures(lacking ? [lacking] : []);
-      if (lacking) return;
+      if (lacking || rental === "wrong") return;
       try {
         const job = await createJob({ ...bodyOf(checked), ...rental });
         toast(`Job “${job.name}” is queued.`);
@@ -133,7 +134,7 @@ export function useJobForm(begin: JobFormStart) {
     );
   }
 
-  return { form, draft, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, change, setRental, start, bodyOf, show };
+  return { form, draft, values, config, request, mode, switchTo, json, typeJson, mistake, rentalMistake, failures, planned, missing, take, change, setRental, start, bodyOf, show };
 }
 
 /** What was typed before, and ways to keep what is typed now and to forget it. */

@@ -53,7 +53,8 @@ export function WhereCard(rent: WhereCardProps) {
   );
 }
 
-export type RentalChoice = RentalForm["choice"];
+/** Wrong: somebody wants to rent, but a limit or a need is no number. Such a job must not start anywhere. */
+export type RentalChoice = RentalForm["choice"] | "wrong";
 
 const GIB = 2 ** 30;
 /** For every parameter and token: two forward, four back. */
@@ -92,7 +93,7 @@ export function RentAccordion(props: RentAccordionProps) {
 
 function Rent({ answer, onTake, wanted }: RentAccordionProps & { wanted: boolean }) {
   const rental = useRentalForm(plannedNeeds(answer), { preferLocal: true });
-  const choice = rental.wrong || !wanted ? null : JSON.stringify(rental.choice);
+  const choice = wanted ? JSON.stringify(rental.wrong ? "wrong" : rental.choice) : null;
   useEffect(() => {
     onTake(choice === null ? null : (JSON.parse(choice) as RentalChoice));
     return () => onTake(null);
