@@ -1,4 +1,4 @@
-"""A page of an earlier version of the web app asks to be reloaded."""
+"""Pages whose server has changed or is out of reach."""
 
 import pytest
 from playwright.sync_api import Route, expect
@@ -29,3 +29,18 @@ def test_a_page_of_another_build_asks_to_be_reloaded(new_page: NewPage, server: 
     page.get_by_role("button", name="Reload").click()
     expect(page.get_by_role("heading", name="Projects")).to_be_visible()
     expect(notice).to_be_hidden()
+
+
+@pytest.mark.long
+def test_a_link_without_a_connection_leaves_the_app_on_the_screen(
+    new_page: NewPage, server: LiveServer
+) -> None:
+    page = new_page()
+    set_up(page, server)
+    page.context.set_offline(True)
+    page.get_by_role("link", name="Providers").first.click()
+    expect(page.get_by_text("A part of this page could not be loaded.")).to_be_visible()
+    expect(page.get_by_role("link", name="Projects").first).to_be_visible()
+    page.context.set_offline(False)
+    page.get_by_role("button", name="Reload the page").click()
+    expect(page.get_by_role("heading", name="Providers", level=1)).to_be_visible()

@@ -7,7 +7,7 @@ import { jobQuery } from "./api/jobs";
 import { Toasts } from "./components/toasts";
 import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, runsOfJobs, runsSearch, scriptSearch, settingsSearch } from "./shell/address";
 import { BarePagePending, PageOutlet, PagePending } from "./shell/page";
-import { BarePageError, NotFound, PageError } from "./shell/page-error";
+import { BarePageError, NotFound, PageError, reachablePart } from "./shell/page-error";
 
 function Root() {
   return (
@@ -23,51 +23,51 @@ const root = createRootRouteWithContext<{ queryClient: QueryClient }>()({ compon
 const landing = createRoute({
   getParentRoute: () => root,
   path: "/",
-  component: lazyRouteComponent(() => import("./pages/landing/landing-page"), "LandingPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/landing/landing-page")), "LandingPage"),
 });
 
 const auth = createRoute({
   getParentRoute: () => root,
   path: "/auth",
   validateSearch: authSearch,
-  component: lazyRouteComponent(() => import("./pages/auth/auth-page"), "AuthPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/auth/auth-page")), "AuthPage"),
 });
 
 const verify = createRoute({
   getParentRoute: () => root,
   path: "/auth/verify",
-  component: lazyRouteComponent(() => import("./pages/auth/email-link-pages"), "VerifyPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/auth/email-link-pages")), "VerifyPage"),
 });
 
 const forgot = createRoute({
   getParentRoute: () => root,
   path: "/auth/forgot",
-  component: lazyRouteComponent(() => import("./pages/auth/email-link-pages"), "ForgotPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/auth/email-link-pages")), "ForgotPage"),
 });
 
 const reset = createRoute({
   getParentRoute: () => root,
   path: "/auth/reset",
-  component: lazyRouteComponent(() => import("./pages/auth/email-link-pages"), "ResetPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/auth/email-link-pages")), "ResetPage"),
 });
 
 const secondFactor = createRoute({
   getParentRoute: () => root,
   path: "/auth/second-factor",
   validateSearch: authSearch,
-  component: lazyRouteComponent(() => import("./pages/auth/second-factor-page"), "SecondFactorPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/auth/second-factor-page")), "SecondFactorPage"),
 });
 
 const setup = createRoute({
   getParentRoute: () => root,
   path: "/setup",
-  component: lazyRouteComponent(() => import("./pages/auth/setup-page"), "SetupPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/auth/setup-page")), "SetupPage"),
 });
 
 const shared = createRoute({
   getParentRoute: () => root,
   path: "/shared",
-  component: lazyRouteComponent(() => import("./pages/shared/shared-page"), "SharedPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/shared/shared-page")), "SharedPage"),
 });
 
 /** The pages that there are over a folder of runs. */
@@ -82,7 +82,7 @@ const app = createRoute({
     if (state.user === null) throw redirect({ to: "/auth", search: { next: location.href } });
     if (state.folder !== null && !OF_FOLDER.test(location.pathname)) throw redirect({ to: "/runs", replace: true });
   },
-  component: lazyRouteComponent(() => import("./shell/app-layout"), "AppLayout"),
+  component: lazyRouteComponent(() => reachablePart(import("./shell/app-layout")), "AppLayout"),
 });
 
 /** Every page of the app fails and loads inside its frame. */
@@ -91,41 +91,41 @@ const appPage = { getParentRoute: () => app, errorComponent: PageError, pendingC
 const dashboard = createRoute({
   ...appPage,
   path: "/dashboard",
-  component: lazyRouteComponent(() => import("./pages/dashboard/dashboard-page"), "DashboardPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/dashboard/dashboard-page")), "DashboardPage"),
 });
 
 const projects = createRoute({
   ...appPage,
   path: "/projects",
   validateSearch: projectsSearch,
-  component: lazyRouteComponent(() => import("./pages/projects/projects-page"), "ProjectsPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/projects/projects-page")), "ProjectsPage"),
 });
 
 const project = createRoute({
   ...appPage,
   path: "/projects/$projectId",
-  component: lazyRouteComponent(() => import("./pages/projects/project-page"), "ProjectPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/projects/project-page")), "ProjectPage"),
 });
 
 const newJobInProject = createRoute({
   ...appPage,
   path: "/projects/$projectId/jobs/new",
   validateSearch: newJobSearch,
-  component: lazyRouteComponent(() => import("./pages/new-job/new-job-page"), "NewJobInProjectPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/new-job/new-job-page")), "NewJobInProjectPage"),
 });
 
 const job = createRoute({
   ...appPage,
   path: "/projects/$projectId/jobs/$jobId",
   validateSearch: jobSearch,
-  component: lazyRouteComponent(() => import("./pages/job/job-page"), "JobPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/job/job-page")), "JobPage"),
 });
 
 const runs = createRoute({
   ...appPage,
   path: "/runs",
   validateSearch: runsSearch,
-  component: lazyRouteComponent(() => import("./pages/runs/runs-page"), "RunsPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/runs/runs-page")), "RunsPage"),
 });
 
 /** The addresses of the two pages that the run list replaced. */
@@ -141,7 +141,7 @@ const jobs = createRoute({
 const newJob = createRoute({
   ...appPage,
   path: "/jobs/new",
-  component: lazyRouteComponent(() => import("./pages/new-job/new-job-page"), "NewJobPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/new-job/new-job-page")), "NewJobPage"),
 });
 
 /** A short address for emails and scripts, which know a job but not its project. */
@@ -159,40 +159,40 @@ const datasets = createRoute({
   ...appPage,
   path: "/datasets",
   validateSearch: projectsSearch,
-  component: lazyRouteComponent(() => import("./pages/datasets/datasets-page"), "DatasetsPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/datasets/datasets-page")), "DatasetsPage"),
 });
 
 const dataset = createRoute({
   ...appPage,
   path: "/datasets/$datasetId",
-  component: lazyRouteComponent(() => import("./pages/datasets/dataset-page"), "DatasetPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/datasets/dataset-page")), "DatasetPage"),
 });
 
 const models = createRoute({
   ...appPage,
   path: "/models",
-  component: lazyRouteComponent(() => import("./pages/models/models-page"), "ModelsPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/models/models-page")), "ModelsPage"),
 });
 
 const finetune = createRoute({
   ...appPage,
   path: "/finetune",
   validateSearch: finetuneSearch,
-  component: lazyRouteComponent(() => import("./pages/finetune/finetune-page"), "FinetunePage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/finetune/finetune-page")), "FinetunePage"),
 });
 
 const script = createRoute({
   ...appPage,
   path: "/script",
   validateSearch: scriptSearch,
-  component: lazyRouteComponent(() => import("./pages/script/script-page"), "ScriptPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/script/script-page")), "ScriptPage"),
 });
 
 const checkpoints = createRoute({
   ...appPage,
   path: "/checkpoints",
   validateSearch: checkpointsSearch,
-  component: lazyRouteComponent(() => import("./pages/checkpoints/checkpoints-page"), "CheckpointsPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/checkpoints/checkpoints-page")), "CheckpointsPage"),
 });
 
 const compare = createRoute({
@@ -208,21 +208,21 @@ const playground = createRoute({
   ...appPage,
   path: "/playground",
   validateSearch: playgroundSearch,
-  component: lazyRouteComponent(() => import("./pages/playground/playground-page"), "PlaygroundPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/playground/playground-page")), "PlaygroundPage"),
 });
 
 const providers = createRoute({
   ...appPage,
   path: "/providers",
   validateSearch: providersSearch,
-  component: lazyRouteComponent(() => import("./pages/providers/providers-page"), "ProvidersPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/providers/providers-page")), "ProvidersPage"),
 });
 
 const settings = createRoute({
   ...appPage,
   path: "/settings",
   validateSearch: settingsSearch,
-  component: lazyRouteComponent(() => import("./pages/settings/settings-page"), "SettingsPage"),
+  component: lazyRouteComponent(() => reachablePart(import("./pages/settings/settings-page")), "SettingsPage"),
 });
 
 const routeTree = root.addChildren([

@@ -12,6 +12,21 @@ import { BarePage, usePageTitle } from "./page";
 // The three engines word the failure of a dynamic import differently.
 const MISSING_PART = /dynamically imported module|importing a module script|module script failed/i;
 
+/**
+ * A part of the app that is loaded when it is first needed. The router answers a missing part with a reload, which brings
+ * the parts of a new version; without a connection a reload would only replace the app by the browser's error page.
+ */
+export async function reachablePart<T>(part: Promise<T>): Promise<T> {
+  try {
+    return await part;
+  } catch (error) {
+    if (await isReachable()) throw error;
+    throw new Error("A dynamically imported module is out of reach.", { cause: error });
+  }
+}
+
+const isReachable = () => fetch("/api/health", { cache: "no-store" }).then(({ ok }) => ok, () => false);
+
 /** Stands in for one page of the app that failed; the rest goes on working around it. */
 export function PageError({ error, reset }: ErrorComponentProps) {
   const router = useRouter();
