@@ -110,6 +110,7 @@ def test_a_job_that_is_changed_and_started_again_keeps_what_was_typed_and_nothin
     assert _used(page) == (1e-3, 10, 4)
 
     page.get_by_role("button", name="Cancel", exact=True).first.click()
+    expect(page.get_by_role("alertdialog").get_by_role("button")).to_have_text(["Keep job", "Cancel job"])
     page.get_by_role("button", name="Cancel job").click()
     choose_action(page, "Duplicate and edit")
     expect(page.get_by_label("Batch size", exact=True)).to_have_value("4")

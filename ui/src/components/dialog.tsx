@@ -73,11 +73,13 @@ type ConfirmDialogProps = {
   children: ReactNode;
   /** What the button does, worded like the title: "Delete project". */
   action: string;
+  /** The answer that changes nothing, where the action is itself to cancel something. */
+  dismiss?: string;
   onConfirm: () => Promise<void>;
 };
 
 /** Asks once before something that cannot be undone. The answer that changes nothing has the focus. */
-export function ConfirmDialog({ open, onOpenChange, title, children, action, onConfirm }: ConfirmDialogProps) {
+export function ConfirmDialog({ open, onOpenChange, title, children, action, dismiss = "Cancel", onConfirm }: ConfirmDialogProps) {
   const [pending, setPending] = useState(false);
   const [failure, setFailure] = useState<string | null>(null);
   const returnedFocus = useReturnedFocus();
@@ -116,7 +118,7 @@ export function ConfirmDialog({ open, onOpenChange, title, children, action, onC
           )}
           <div className="mt-5 flex justify-end gap-2">
             <AlertDialog.Cancel asChild>
-              <Button>Cancel</Button>
+              <Button>{dismiss}</Button>
             </AlertDialog.Cancel>
             <Button variant="danger" pending={pending} onClick={() => void confirm()}>
               {action}

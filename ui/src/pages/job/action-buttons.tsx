@@ -215,6 +215,7 @@ function CancelDialog({ job, onClose }: { job: Job; onClose: () => void }) {
       onOpenChange={(open) => !open && onClose()}
       title={`Cancel “${job.name}”?`}
       action="Cancel job"
+      dismiss="Keep job"
       onConfirm={async () => {
         await cancelJob(job.id);
         toast("The job is being cancelled.");
