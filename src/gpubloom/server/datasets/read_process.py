@@ -31,7 +31,7 @@ from gpubloom.datasets import (
     to_example,
 )
 from gpubloom.datasets.parquet import count_rows
-from gpubloom.datasets.problems import TemplateLimit
+from gpubloom.datasets.problems import NotADataset, TemplateLimit
 from gpubloom.sandbox.landlock import Limits, confine_reader, with_links
 from gpubloom.server.storage.children import TEMPLATE_CPU_SECONDS
 from gpubloom.traincard.number_encoding import encode_number
