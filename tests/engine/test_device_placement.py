@@ -1,12 +1,13 @@
 """From config and model to an executor: what is compiled, and what is refused."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
-from gpubloom.engine import Model
-from gpubloom.engine.device_placement import move_to_devices
+from gpubloom.engine import Model, calibrate
+from gpubloom.engine.device_placement import _with_speeds, move_to_devices
 from gpubloom.engine.hardware import visible
 from gpubloom.engine.host_memory import PinningRefused
 from gpubloom.plan import Gpu, Hardware, TrainConfig
@@ -27,6 +28,30 @@ def test_a_plan_is_made_for_the_gpus_that_torch_sees(
 
 def gpu(name: str) -> Gpu:
     return Hardware.parse(f"{name}, 64 GB host").gpus[0]
+
+
+@pytest.mark.parametrize(("gpu_budget_gb", "measured"), [(None, False), (1.0, True)])
+def test_a_new_machine_is_measured_only_for_a_model_that_is_not_whole_on_its_gpu(
+    make_config: Callable[..., TrainConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    gpu_budget_gb: float | None,
+    measured: bool,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "H200")
+    rates = {"host_adam_bytes_per_s": 5e10, "matrix_flops": 5e14}
+    monkeypatch.setattr(calibrate, "measure", lambda *_, **__: rates)
+    config = make_config(
+        model={"preset": "350m"}, device="cuda", precision="bf16", memory={"gpu_budget_gb": gpu_budget_gb}
+    )
+    model = Model.open(config, vocab_size=257)
+    device = torch.device("cuda")
+    first = _with_speeds(config, MACHINE, model, device, 15)
+    assert (first.calibration.matrix_flops is not None) == measured
+    # What was measured before is always used.
+    calibrate.calibrated(MACHINE, device, threads=15)
+    assert _with_speeds(config, MACHINE, model, device, 15).calibration.matrix_flops == 5e14
 
 
 @pytest.mark.parametrize("method", ["lora", "qlora"])

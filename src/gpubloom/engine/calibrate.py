@@ -40,16 +40,23 @@ _CPU = torch.device("cpu")
 
 def calibrated(hardware: Hardware, device: torch.device, *, threads: int, fresh: bool = False) -> Hardware:
     """The machine with what was measured on it; measures when there is nothing in the cache."""
-    kept = _cache_file(hardware, device, threads)
-    if kept is not None and not fresh:
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            return _with(hardware, json.loads(kept.read_text(encoding="utf-8")))
-    measured = measure(device, threads=threads)
-    if kept is not None:
+    found = None if fresh else kept(hardware, device, threads=threads)
+    if found is not None:
+        return found
+    measured, file = measure(device, threads=threads), _cache_file(hardware, device, threads)
+    if file is not None:
         # A cache that cannot be written costs a second at the next start, nothing else.
         with contextlib.suppress(OSError):
-            write_whole(kept, json.dumps(measured) + "\n")
+            write_whole(file, json.dumps(measured) + "\n")
     return _with(hardware, measured)
+
+
+def kept(hardware: Hardware, device: torch.device, *, threads: int) -> Hardware | None:
+    """The machine with what was measured on it before."""
+    file = _cache_file(hardware, device, threads)
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return None if file is None else _with(hardware, json.loads(file.read_text(encoding="utf-8")))
+    return None
 
 
 def measure(device: torch.device, *, threads: int) -> dict[str, float]:

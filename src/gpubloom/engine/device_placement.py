@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from gpubloom.engine.calibrate import calibrated
+from gpubloom.engine.calibrate import calibrated, kept
 from gpubloom.engine.compile_cache import note_kept_programs, use_compile_cache
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
@@ -28,11 +28,13 @@ from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.engine.run_plan import plan_run, programs_of
 from gpubloom.errors import InputError, code_of
 from gpubloom.plan import (
+    DoesNotFit,
     Hardware,
     Plan,
     TrainConfig,
     choose_precision,
     detect_hardware,
+    plan,
     share_of,
 )
 
@@ -148,7 +150,7 @@ def move_to_devices(
         # One core launches kernels; all others may update weights.
         threads = max(1, len(os.sched_getaffinity(0)) // group.local_size - 1)
         _prepare_gpu(config, compute.device)
-        hardware = calibrated(hardware, compute.device, threads=threads)
+        hardware = _with_speeds(config, hardware, model, compute.device, threads)
     can_compile, notes = _compiles(config, compute)
     must_compile = can_compile and config.compile == "on"
     hardware = share_of(hardware, group.local_size)
@@ -184,6 +186,26 @@ def move_to_devices(
         flops_per_token=(6 if config.method == "full" else 4) * model.shape.parameters,
         notes=(*notes, *_slow_packing(config, compute.device)),
     )
+
+
+def _with_speeds(
+    config: TrainConfig, hardware: Hardware, model: Model, device: torch.device, threads: int
+) -> Hardware:
+    """The machine with the speeds that its plan depends on. Measuring takes seconds on a new machine."""
+    found = kept(hardware, device, threads=threads)
+    if found is None and _is_whole_on_gpu(config, hardware, model):
+        return hardware
+    return found or calibrated(hardware, device, threads=threads)
+
+
+def _is_whole_on_gpu(config: TrainConfig, hardware: Hardware, model: Model) -> bool:
+    """Such a model is placed alike at any speed of the machine."""
+    try:
+        placement = plan(config, hardware, shape=model.shape).placement
+    except DoesNotFit:
+        return False
+    assert placement is not None
+    return all((block.state, block.weights) == ("device", "device") for block in placement.blocks())
 
 
 def _own_device(config: TrainConfig, group: Group) -> str:
