@@ -54,13 +54,11 @@ def _read() -> dict[str, str]:
 
 def store_credentials(server: str, token: str) -> Path:
     """Store a token for later commands."""
+    from gpubloom.traincard.atomic_write import replace_file
+
     path = credentials_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)
-    temporary.touch(mode=0o600)
-    temporary.write_text(json.dumps({"server": server.rstrip("/"), "token": token}))
-    temporary.replace(path)
+    replace_file(path, json.dumps({"server": server.rstrip("/"), "token": token}), mode=0o600)
     return path
 
 

@@ -23,6 +23,7 @@ from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.plan import Calibration, Hardware, ModelShape, OptimizerConfig, costs, detect_hardware
 from gpubloom.plan.optimizer_config import OptimizerState
 from gpubloom.plan.placement import resident
+from gpubloom.traincard.atomic_write import replace_file
 
 # Another way of measuring makes old figures worthless.
 _VERSION = 8
@@ -47,7 +48,7 @@ def calibrated(hardware: Hardware, device: torch.device, *, threads: int, fresh:
     if file is not None:
         # A cache that cannot be written costs a second at the next start, nothing else.
         with contextlib.suppress(OSError):
-            write_whole(file, json.dumps(measured) + "\n")
+            replace_file(file, json.dumps(measured) + "\n")
     return _with(hardware, measured)
 
 
@@ -353,12 +354,6 @@ def cache_folder() -> Path | None:
     except OSError:
         return None
     return folder
-
-
-def write_whole(file: Path, text: str) -> None:
-    temporary = file.with_suffix(f".{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(file)
 
 
 def main() -> None:

@@ -16,11 +16,17 @@ from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untruste
 LARGEST_JSON_BYTES = 32 << 20
 
 
-def replace_file(path: Path, text: str, *, durable: bool = False, modified_ns: int | None = None) -> None:
-    """Replaces a file's text in one step; `durable` makes it survive a power cut as well."""
+def replace_file(
+    path: Path, text: str, *, durable: bool = False, modified_ns: int | None = None, mode: int = 0o666
+) -> None:
+    """Replaces a file's text in one step; `durable` makes it survive a power cut as well.
+
+    `mode`: 0o600 for what nobody else may read, not even for a moment.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             if durable:
                 file.flush()

@@ -22,6 +22,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.children import ChildFailed, ChildTookTooLong, KeptChild
 from gpubloom.server.storage.service import room_left
+from gpubloom.traincard.atomic_write import replace_file
 
 _MODULE = "gpubloom.server.datasets.parse_process"
 # Longer than the limit of CPU time: on a busy machine a document waits for the CPU.
@@ -205,6 +206,4 @@ def _nothing_found(found: list[dict[str, Any]]) -> str:
 def _keep(path: Path, found: list[dict[str, Any]]) -> None:
     """Documents with a problem first: they are what a person can mend."""
     ordered = sorted(found, key=lambda one: one["problem"] is None)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text("".join(json.dumps(one) + "\n" for one in ordered), encoding="utf-8")
-    partial.replace(path)
+    replace_file(path, "".join(json.dumps(one) + "\n" for one in ordered))

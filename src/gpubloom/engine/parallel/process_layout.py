@@ -18,11 +18,12 @@ from pathlib import Path
 
 import torch
 
-from gpubloom.engine.calibrate import cache_folder, write_whole
+from gpubloom.engine.calibrate import cache_folder
 from gpubloom.engine.hardware import uses_gpu
 from gpubloom.engine.parallel.launcher import local_members
 from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig, detect_hardware, processes_on, shape_of
+from gpubloom.traincard.atomic_write import replace_file
 
 # Another way of measuring makes old figures worthless.
 _VERSION = 1
@@ -75,7 +76,7 @@ def fastest(config: TrainConfig, *, threads: int) -> TrialResult:
     if kept is not None:
         # A cache that cannot be written costs a measurement at the next start, nothing else.
         with contextlib.suppress(OSError):
-            write_whole(kept, json.dumps(asdict(found)) + "\n")
+            replace_file(kept, json.dumps(asdict(found)) + "\n")
     return found
 
 

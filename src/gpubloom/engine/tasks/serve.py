@@ -5,7 +5,6 @@ answered.
 """
 
 import json
-import os
 import secrets
 import threading
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from gpubloom.engine.serving.service import Counts, Service
 from gpubloom.engine.tasks.session import Stopped, TaskSession
 from gpubloom.errors import InputError
 from gpubloom.plan.tasks import ServeTask
+from gpubloom.traincard.atomic_write import replace_file
 
 SERVE_FILE = "serve.json"
 
@@ -85,7 +85,6 @@ def _wait(task: ServeTask, session: TaskSession, service: Service) -> None:
 
 
 def _write_serve_file(file: Path, port: int, token: str, service: Service) -> None:
-    """Whole or absent, and never readable by others, not even for a moment."""
     content = {
         "v": 1,
         "port": port,
@@ -94,8 +93,4 @@ def _write_serve_file(file: Path, port: int, token: str, service: Service) -> No
         "context_length": service.registry.context_length,
         "chat_template": service.formatter.template is not None,
     }
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        opened.write(json.dumps(content) + "\n")
-    temporary.replace(file)
+    replace_file(file, json.dumps(content) + "\n", mode=0o600)

@@ -6,7 +6,6 @@ it is made once, serves the plan and the start, and goes with the dataset.
 
 import hashlib
 import json
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from gpubloom.server.jobs.inputs import Inputs
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage import children
+from gpubloom.traincard.atomic_write import read_json_object, replace_file
 
 MODULE = "gpubloom.server.datasets.preflight_process"
 _SECONDS = 300
@@ -92,17 +92,14 @@ def _read(path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return read_json_object(path)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _keep(path: Path, found: dict[str, Any]) -> None:
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    partial = path.with_name(f".{secrets.token_hex(8)}.partial")
-    partial.write_text(json.dumps(found), encoding="utf-8")
-    partial.replace(path)
+    replace_file(path, json.dumps(found))
     kept = sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
     for old in kept[:-_KEPT]:
         old.unlink(missing_ok=True)
