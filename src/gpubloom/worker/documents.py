@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gpubloom.datasets.documents.archive import MOST_FILES
 from gpubloom.server.datasets.files import dataset_file, documents_file, text_file, upload_file
 from gpubloom.server.datasets.parse_process import CPU_SECONDS
+from gpubloom.server.datasets.service import failed
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import Database
 from gpubloom.server.settings import Settings
@@ -70,7 +71,7 @@ async def parse_documents(
     assert dataset.documents is not None
     path = upload_file(settings, dataset)
     if not path.is_file():
-        return _failed("The documents are no longer on the server's disk. Upload them again.")
+        return failed("The documents are no longer on the server's disk. Upload them again.")
     rows, text = path.with_name(".rows.partial"), path.with_name(".text.partial")
     async with database.read() as session:
         # What an earlier cut of the same documents takes is not in its way.
@@ -95,7 +96,7 @@ async def parse_documents(
         await parsing.end()
     if isinstance(found, str):
         await asyncio.to_thread(_remove, rows, text)
-        return _failed(found)
+        return failed(found)
     summary = {
         **{name: dataset.documents[name] for name in ("filename", "size", "passage_characters")},
         "files": len(found),
@@ -105,7 +106,7 @@ async def parse_documents(
     await asyncio.to_thread(_keep, documents_file(settings, dataset.id), found)
     if not summary["passages"]:
         await asyncio.to_thread(_remove, rows, text)
-        return _failed(_nothing_found(found)) | {"documents": summary}
+        return failed(_nothing_found(found)) | {"documents": summary}
     await asyncio.to_thread(text.replace, text_file(settings, dataset))
     data = dataset_file(settings, dataset)
     await asyncio.to_thread(rows.replace, data)
@@ -182,10 +183,6 @@ def _checked(kind: type[Checked], said: dict[str, Any]) -> Checked:
         return kind.model_validate(said)
     except ValidationError:
         raise ChildFailed("The process sent an unreadable answer.") from None
-
-
-def _failed(sentence: str) -> dict[str, Any]:
-    return {"status": "failed", "problem": sentence[:2_000], "progress": None, "report": None}
 
 
 def _remove(*partial: Path) -> None:

@@ -262,7 +262,7 @@ async def inspect_dataset(
 ) -> dict[str, Any]:
     """Inspect a dataset. Returns the new columns of its row; `seen` holds the progress."""
     if not dataset_file(settings, dataset).is_file():
-        return _inspection_failed("The file is no longer on the server's disk. Upload it again.")
+        return datasets.failed("The file is no longer on the server's disk. Upload it again.")
     seconds = _LEAST_SECONDS + dataset.size / _SLOWEST_BYTES_PER_SECOND
     request = inspection_request(settings, dataset, problems_file(settings, dataset.id), seconds)
     last: dict[str, Any] = {}
@@ -273,14 +273,10 @@ async def inspect_dataset(
                     seen["progress"] = said["progress"]
                 last = said
     except children.ChildFailed as failure:
-        return _inspection_failed(f"The inspection did not finish. {failure}")
+        return datasets.failed(f"The inspection did not finish. {failure}")
     if "report" not in last:
-        return _inspection_failed(str(last.get("refused", "The inspection process sent no report.")))
+        return datasets.failed(str(last.get("refused", "The inspection process sent no report.")))
     return {"status": "ready", "report": last["report"], "problem": None, "progress": None}
-
-
-def _inspection_failed(sentence: str) -> dict[str, Any]:
-    return {"status": "failed", "problem": sentence, "progress": None, "report": None}
 
 
 async def sweep(database: Database, settings: Settings) -> None:

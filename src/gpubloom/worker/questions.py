@@ -20,6 +20,7 @@ from sqlalchemy import select
 from gpubloom.datasets.documents.questions import parse, prompt, request_tokens
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.datasets.files import dataset_file, dataset_folder, rejected_file
+from gpubloom.server.datasets.service import failed
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import Database
 from gpubloom.server.secrets.service import SecretUnavailable, open_own
@@ -55,7 +56,7 @@ async def generate_questions(
     try:
         passages = await asyncio.to_thread(_passages, settings, folder, order)
     except FileNotFoundError:
-        return _failed("The dataset with the passages was deleted. Order the questions again from another.")
+        return failed("The dataset with the passages was deleted. Order the questions again from another.")
 
     async def why_stop(size: int) -> str | None:
         async with database.read() as session:
@@ -76,10 +77,6 @@ async def generate_questions(
         except SecretUnavailable as problem:
             asking.end_reason = str(problem)
     return await asyncio.to_thread(asking.finish, settings, dataset)
-
-
-def _failed(sentence: str) -> dict[str, Any]:
-    return {"status": "failed", "problem": sentence[:2_000], "progress": None, "report": None}
 
 
 class _Lines:
@@ -286,7 +283,7 @@ class _Asking:
         if not summary["pairs_kept"]:
             first = next(self._rejected_rows(), None)
             why = self.end_reason or (first["reason"] if first else "")
-            return _failed(f"The model wrote no usable pair. {why}".strip()) | {"questions": summary}
+            return failed(f"The model wrote no usable pair. {why}".strip()) | {"questions": summary}
         _write(data, self._rows())
         data.with_name(f"{data.name}.rows").unlink(missing_ok=True)
         size = sum(path.stat().st_size for path in data.parent.iterdir() if path.is_file())

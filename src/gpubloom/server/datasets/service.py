@@ -1,6 +1,7 @@
 """Operations on datasets. Every query filters by the owner."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import Select, case, delete, select, update
@@ -169,6 +170,11 @@ def restart(dataset: Dataset, status: Status) -> None:
     dataset.progress = dataset.problem = dataset.report = None
     dataset.attempt = 0
     dataset.lease_token = dataset.lease_expires = dataset.worker = None
+
+
+def failed(sentence: str) -> dict[str, Any]:
+    """The new columns of a dataset that could not be made or read."""
+    return {"status": "failed", "problem": sentence[:2_000], "progress": None, "report": None}
 
 
 async def note_received(session: AsyncSession, dataset_id: UUID, received: int) -> None:
