@@ -17,7 +17,14 @@ from gpubloom.datasets import ChatTemplate, RowTokenizer
 from gpubloom.datasets.template import PLAIN_NOTE
 from gpubloom.hub.architecture import Severity, Tell, check_architecture
 from gpubloom.hub.catalogue import memory_by_method
-from gpubloom.hub.weight_index import UnsafeModelError, check_model_folder, read_weight_index
+from gpubloom.hub.weight_index import (
+    ADAPTER_CONFIG,
+    INDEX_FILE,
+    SINGLE_FILE,
+    UnsafeModelError,
+    check_model_folder,
+    read_weight_index,
+)
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import FAMILIES
 from gpubloom.plan.safetensors_header import HeldTensor, Truncated, read_header
@@ -25,8 +32,6 @@ from gpubloom.plan.safetensors_header import HeldTensor, Truncated, read_header
 TRAINABLE_TYPES = {"F64", "F32", "F16", "BF16"}
 _OTHER_TOKENIZERS = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _CONVERSATION = ({"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"})
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 # A broken model has many errors of the same kind; the first ones are enough.
@@ -392,7 +397,7 @@ def _read_config(folder: Path, tell: Tell) -> dict[str, Any] | None:
         return None
     file = folder / "config.json"
     if not file.is_file():
-        if (folder / "adapter_config.json").is_file():
+        if (folder / ADAPTER_CONFIG).is_file():
             tell(
                 "adapter_only",
                 "error",

@@ -12,6 +12,8 @@ from typing import Any
 from gpubloom.errors import InputError
 
 ADAPTER_CONFIG = "adapter_config.json"
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
 _LARGEST_INDEX_BYTES = 256 << 20
 _IMPLEMENTATIONS = frozenset(
     {"attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from gpubloom.errors import CodedError, InputError
 
-_LENGTH_BYTES = 8
+LENGTH_BYTES = 8
 # The format allows no longer header.
-_LONGEST_HEADER = 100_000_000
+LONGEST_HEADER = 100_000_000
 # Types that are not known here have no length that could be checked.
 _MOST_DIMENSIONS = 64
 _LARGEST_DIMENSION = 1 << 48
@@ -47,13 +47,13 @@ def read_header(path: Path) -> dict[str, HeldTensor]:
     """The tensors of a file by name. Raises Truncated when bytes are missing, InputError when damaged."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        first = file.read(_LENGTH_BYTES)
+        first = file.read(LENGTH_BYTES)
         length = int.from_bytes(first, "little")
-        if len(first) < _LENGTH_BYTES:
+        if len(first) < LENGTH_BYTES:
             raise Truncated("it ends within its header")
-        if length > _LONGEST_HEADER:
+        if length > LONGEST_HEADER:
             raise InputError("invalid_safetensors", "it does not begin with a safetensors header")
-        if length > size - _LENGTH_BYTES:
+        if length > size - LENGTH_BYTES:
             raise Truncated("it ends within its header")
         text = file.read(length)
     try:
@@ -72,6 +72,6 @@ def read_header(path: Path) -> dict[str, HeldTensor]:
             end = max(end, stop)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
         raise InputError("invalid_safetensors", f"its header cannot be read ({problem})") from None
-    if _LENGTH_BYTES + length + end > size:
-        raise Truncated(f"it has {size:,} bytes instead of {_LENGTH_BYTES + length + end:,}")
+    if LENGTH_BYTES + length + end > size:
+        raise Truncated(f"it has {size:,} bytes instead of {LENGTH_BYTES + length + end:,}")
     return tensors

@@ -19,6 +19,11 @@ from gpubloom.plan.validation import InvalidConfig, Part
 TASK_FILE = "task.json"
 TASK_SCRIPT = "task.py"
 RESULT_FILE = "result.json"
+# Whoever starts the task may leave a token here for it; it is gone before anything else happens.
+TOKEN_FILE = "hub-token"  # noqa: S105 - a name, not a token
+# Where a model that is served listens, and the socket itself.
+SERVE_FILE = "serve.json"
+SOCKET_FILE = "serve.sock"
 
 Prompts = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=limits.MAX_PROMPT_CHARACTERS)], ...],

@@ -23,7 +23,15 @@ from gpubloom.agent.progress.files import Saved, find_saved
 from gpubloom.agent.spec import JobSpec
 from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.plan.backends import interpreter_for
-from gpubloom.plan.tasks import RESULT_FILE, TASK_SCRIPT, task_files, task_from
+from gpubloom.plan.tasks import (
+    RESULT_FILE,
+    SERVE_FILE,
+    SOCKET_FILE,
+    TASK_SCRIPT,
+    TOKEN_FILE,
+    task_files,
+    task_from,
+)
 from gpubloom.providers.base import ProviderError, Reservation
 from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
 from gpubloom.server.jobs.files import folder_files, read_brought, was_brought
@@ -31,7 +39,6 @@ from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.states import Kind
 from gpubloom.server.jobs.summary import storable
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.playground.endpoint import SERVE_FILE, SOCKET_FILE
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.number_encoding import finite_or_none, plain
@@ -49,7 +56,6 @@ from gpubloom.worker.inputs import Fetching, bring_datasets, bring_inputs, remov
 # Lines that the agent itself adds to the output.
 _AGENT_NOTE = "[bloom-agent]"
 LARGEST_RESULT_BYTES = 4 << 20
-_TOKEN_FILE = "hub-token"  # noqa: S105 - a file's name
 
 
 @dataclass(frozen=True)
@@ -214,7 +220,7 @@ def prepare_task(run_dir: Path, config: dict[str, Any], hub_token: str | None) -
     for name, text in task_files(task_from(config), gpubloom.__version__).items():
         replace_file(run_dir / name, text, durable=True)
     if hub_token is not None:
-        _write_secret(run_dir / _TOKEN_FILE, hub_token)
+        _write_secret(run_dir / TOKEN_FILE, hub_token)
     control = ControlFile(run_dir)
     if control.read().want != "run":
         control.want("run")
@@ -229,7 +235,7 @@ def _write_secret(path: Path, secret: str) -> None:
 def remove_secrets(run_dir: Path) -> None:
     """Called while nothing of the task lives: what only a living process needs must not lie around."""
     for path in (
-        run_dir / _TOKEN_FILE,
+        run_dir / TOKEN_FILE,
         run_dir / SERVE_FILE,
         run_dir / SOCKET_FILE,
         AgentFiles(run_dir).secrets,

@@ -15,10 +15,8 @@ from torch import Tensor
 
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, Weights
 from gpubloom.errors import InputError
-from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
+from gpubloom.hub.weight_index import INDEX_FILE, SINGLE_FILE, UnsafeModelError, read_weight_index
 
-_SINGLE_FILE = "model.safetensors"
-_INDEX_FILE = "model.safetensors.index.json"
 _OTHER_FORMATS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 
 
@@ -139,7 +137,7 @@ class PretrainedWeights:
             )
 
     def _find_files(self) -> dict[str, Path]:
-        single, index = self._folder / _SINGLE_FILE, self._folder / _INDEX_FILE
+        single, index = self._folder / SINGLE_FILE, self._folder / INDEX_FILE
         if index.is_file():
             return self._files_of_index(index)
         if single.is_file():
@@ -151,9 +149,7 @@ class PretrainedWeights:
                 f"{self._folder} contains {others[0]} and no safetensors: save the model as safetensors "
                 "first.",
             )
-        raise InputError(
-            "no_safetensors", f"{self._folder} contains neither {_SINGLE_FILE} nor {_INDEX_FILE}."
-        )
+        raise InputError("no_safetensors", f"{self._folder} contains neither {SINGLE_FILE} nor {INDEX_FILE}.")
 
     def _files_of_index(self, index: Path) -> dict[str, Path]:
         try:

@@ -31,9 +31,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gpubloom.engine.serving.openai_protocol import Rejected, Shape, usage
 from gpubloom.engine.serving.service import ParsedRequest, Service
+from gpubloom.plan.tasks import SOCKET_FILE
 from gpubloom.traincard.untrusted_json import UntrustedJsonError, parse_untrusted
-
-SOCKET_FILE = "serve.sock"
 
 _MAX_BODY_BYTES = 8 << 20
 _KEEP_ALIVE_SECONDS = 60

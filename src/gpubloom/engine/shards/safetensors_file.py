@@ -17,12 +17,10 @@ from typing import Any
 from torch import Tensor
 
 from gpubloom.errors import InputError
+from gpubloom.plan.safetensors_header import LENGTH_BYTES, LONGEST_HEADER
 
-_LENGTH_BYTES = 8
 _FLOAT_BYTES = 4
 _TYPE = "F32"
-# No reader of the format accepts a longer one.
-_LONGEST_HEADER = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -128,9 +126,9 @@ class TensorFileReader:
             self._hashed.result()
 
     def _read_header(self, file_bytes: int) -> list[Entry]:
-        first = self._file.read(_LENGTH_BYTES)
+        first = self._file.read(LENGTH_BYTES)
         length = int.from_bytes(first, "little")
-        if len(first) < _LENGTH_BYTES or length > min(_LONGEST_HEADER, file_bytes - _LENGTH_BYTES):
+        if len(first) < LENGTH_BYTES or length > min(LONGEST_HEADER, file_bytes - LENGTH_BYTES):
             raise InputError("invalid_safetensors", "the file ends within its header")
         header = self._file.read(length)
         self._sha256.update(first + header)
@@ -147,10 +145,10 @@ class TensorFileReader:
                     "invalid_safetensors", f"the header has invalid offsets for tensor {entry.name}"
                 )
             end = entry.end
-        if _LENGTH_BYTES + length + end != file_bytes:
+        if LENGTH_BYTES + length + end != file_bytes:
             raise InputError(
                 "invalid_safetensors",
-                f"the file has {file_bytes:,} bytes instead of {_LENGTH_BYTES + length + end:,}",
+                f"the file has {file_bytes:,} bytes instead of {LENGTH_BYTES + length + end:,}",
             )
         return found
 
@@ -165,8 +163,8 @@ def _header(contents: Sequence[Entry], type_name: str) -> bytes:
         }
     text = json.dumps(described, separators=(",", ":")).encode()
     # Readers map the file; tensors then begin where any element may begin.
-    text += b" " * (-len(text) % _LENGTH_BYTES)
-    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+    text += b" " * (-len(text) % LENGTH_BYTES)
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
 def _parsed(described: dict[str, Any]) -> Iterator[Entry]:

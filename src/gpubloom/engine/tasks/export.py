@@ -47,13 +47,11 @@ from gpubloom.engine.shards.atomic_folder import complete_or_absent, sync_files
 from gpubloom.engine.tasks.session import TaskSession
 from gpubloom.errors import InputError
 from gpubloom.plan.gguf_support import CONVERTER_VARIABLE, find_converter, why_no_gguf
-from gpubloom.plan.tasks import ExportTask, Task
+from gpubloom.plan.tasks import TOKEN_FILE, ExportTask, Task
 
 _OUT_TYPES: dict[Precision, str] = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"}
 _LAST_WORDS = 400
 
-# Whoever starts the task may leave a token here for it; it is gone before anything else happens.
-TOKEN_FILE = "hub-token"  # noqa: S105 - a name, not a token
 _GGUF_FILE = "model.gguf"
 _WEIGHTS_FOLDER = "weights"
 _QLORA_NOTE = (

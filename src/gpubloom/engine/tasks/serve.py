@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.engine.hardware import choose_compute
-from gpubloom.engine.serving.http_server import SOCKET_FILE, serving
+from gpubloom.engine.serving.http_server import serving
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import opened_model
 from gpubloom.engine.serving.service import Counts, Service
 from gpubloom.engine.tasks.session import Stopped, TaskSession
 from gpubloom.errors import InputError
-from gpubloom.plan.tasks import ServeTask
+from gpubloom.plan.tasks import SERVE_FILE, SOCKET_FILE, ServeTask
 from gpubloom.traincard.atomic_write import replace_file
-
-SERVE_FILE = "serve.json"
 
 _POLL_SECONDS = 0.2
 _HEARTBEAT_POLLS = 50

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpubloom.plan.tasks import SERVE_FILE
 from gpubloom.server.problems import NotFound
 from gpubloom.traincard.safe_paths import look_beneath, open_beneath, read_json_beneath
 
-SERVE_FILE = "serve.json"
-SOCKET_FILE = "serve.sock"
 _LARGEST_SERVE_FILE = 1 << 20
 _USED_FILE = "used"
 

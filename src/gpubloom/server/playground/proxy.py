@@ -22,7 +22,8 @@ from starlette.types import Receive, Scope, Send
 
 from gpubloom.egress.clients import AnswerRefused, read_bounded
 from gpubloom.errors import is_code
-from gpubloom.server.playground.endpoint import SOCKET_FILE, Endpoint, note_use
+from gpubloom.plan.tasks import SOCKET_FILE
+from gpubloom.server.playground.endpoint import Endpoint, note_use
 from gpubloom.server.problems import (
     InvalidInput,
     MalformedRequest,
