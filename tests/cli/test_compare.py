@@ -117,7 +117,7 @@ def test_a_job_of_a_server_whose_final_loss_is_no_number_is_compared(
     outcome = {**job, "final": {"train/loss": "NaN"}, **figures}
     answer = {"outcomes": [outcome], "differences": [], "fact_differences": []}
     monkeypatch.setattr(
-        "gpubloom.cli.api_client.call", lambda *_, query=None: {"series": []} if query else answer
+        "gpubloom.cli.compare.call", lambda *_, query=None: {"series": []} if query else answer
     )
     (run,) = compare_jobs(["1"], "train/loss").runs
     assert short(run.figures["final train loss"] or 0.0) == "NaN"

@@ -33,9 +33,10 @@ def _bloom(*arguments: str) -> list[str]:
 def _answer(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
     """Has the server give these answers, the last one again and again."""
     left = list(answers)
-    monkeypatch.setattr(
-        "gpubloom.cli.api_client.call", lambda *_, **__: left.pop(0) if len(left) > 1 else left[0]
-    )
+    for commands in ("compare", "datasets", "jobs", "projects", "providers"):
+        monkeypatch.setattr(
+            f"gpubloom.cli.{commands}.call", lambda *_, **__: left.pop(0) if len(left) > 1 else left[0]
+        )
 
 
 def _job() -> Answers:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import typer
 
+from gpubloom.cli.api_client import call, signed_in
 from gpubloom.cli.output import WRONG_INPUT, fail, refuse
 from gpubloom.cli.providers import Password, ask_code, ask_password
 from gpubloom.cli.tables import print_table
@@ -25,8 +26,6 @@ def list_channels(
     rules: Annotated[bool, typer.Option("--rules", help="List the rules instead of the channels.")] = False,
 ) -> None:
     """List your alert channels on the server, or the rules that there are."""
-    from gpubloom.cli.api_client import call
-
     found: dict[str, Any] = call("GET", "/alert-channels", query={"all": "true"})
     chosen = found["rules"] if rules else found["items"]
     if as_json:
@@ -74,8 +73,6 @@ def add_channel(
     The address of a webhook is typed without echo, or read from standard input. It needs your password: an
     API token cannot send your runs somewhere else.
     """
-    from gpubloom.cli.api_client import call, signed_in
-
     body: dict[str, Any] = {"kind": kind, "name": name or kind}
     if kind != "email":
         if sys.stdin.isatty():
@@ -103,8 +100,6 @@ def change_channel(
     enabled: Annotated[bool | None, typer.Option("--enable/--disable", help="Turn it on or off.")] = None,
 ) -> None:
     """Change the rules of a channel, or turn it on or off."""
-    from gpubloom.cli.api_client import call
-
     change: dict[str, Any] = {"rules": on} if on else {}
     if enabled is not None:
         change["enabled"] = enabled
@@ -116,8 +111,6 @@ def change_channel(
 @app.command("remove")
 def remove_channel(channel: Channel) -> None:
     """Delete an alert channel."""
-    from gpubloom.cli.api_client import call
-
     call("DELETE", f"/alert-channels/{channel}")
     typer.echo("Deleted the channel.")
 
@@ -130,8 +123,6 @@ def send_test(
 ) -> None:
     """Send a test message to a channel, or to BLOOM_ALERT_WEBHOOK."""
     if channel is not None:
-        from gpubloom.cli.api_client import call
-
         problem = call("POST", f"/alert-channels/{channel}/test")["problem"]
     else:
         problem = _send_to_webhook()

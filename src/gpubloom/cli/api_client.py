@@ -8,17 +8,24 @@ to change whose account at a provider pays.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import uuid4
-
-import httpx2
 
 from gpubloom.cli.auth import Credentials, load_credentials
 from gpubloom.cli.output import FAILED, WRONG_INPUT, fail, fail_each
 from gpubloom.errors import UNKNOWN
 
+# The HTTP client is imported where it is used, so that `bloom --help` does not wait for it.
+if TYPE_CHECKING:
+    import httpx2
+
 TIMEOUT_SECONDS = 30
-_UNREACHABLE = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError)
+
+
+def _unreachable() -> tuple[type[Exception], ...]:
+    import httpx2
+
+    return httpx2.HTTPError, httpx2.InvalidURL, UnicodeError
 
 
 def call(
@@ -33,6 +40,8 @@ def call(
 
     A request whose response was lost is sent again; the Idempotency-Key keeps it from acting twice.
     """
+    import httpx2
+
     credentials = credentials or load_credentials()
     headers = {**_headers(credentials), "Idempotency-Key": uuid4().hex}
 
@@ -47,7 +56,7 @@ def call(
             response = send()
         except (httpx2.ReadError, httpx2.RemoteProtocolError):
             response = send()
-    except _UNREACHABLE as error:
+    except _unreachable() as error:
         _fail_unreachable(credentials, error)
     _refuse_errors(response)
     if not response.content:
@@ -60,6 +69,8 @@ def call(
 
 def save_file(path: str, target: Path) -> None:
     """Download one file; it gets its final name when it is complete."""
+    import httpx2
+
     credentials = load_credentials()
     partial = target.with_name(f"{target.name}.part")
     try:
@@ -79,7 +90,7 @@ def save_file(path: str, target: Path) -> None:
             for piece in response.iter_bytes():
                 file.write(piece)
         partial.replace(target)
-    except _UNREACHABLE as error:
+    except _unreachable() as error:
         _fail_unreachable(credentials, error)
     except OSError as error:
         fail("cannot_write", f"Cannot write {target}: {error.strerror}.", status=WRONG_INPUT)
@@ -91,12 +102,14 @@ class PieceLost(Exception):
 
 def received_bytes(path: str) -> int:
     """How many bytes of an upload the server has."""
+    import httpx2
+
     credentials = load_credentials()
     try:
         response = httpx2.head(
             f"{credentials.server}/api{path}", headers=_headers(credentials), timeout=TIMEOUT_SECONDS
         )
-    except _UNREACHABLE as error:
+    except _unreachable() as error:
         _fail_unreachable(credentials, error)
     _refuse_errors(response)
     return int(response.headers["Upload-Offset"])
@@ -104,13 +117,15 @@ def received_bytes(path: str) -> int:
 
 def send_piece(path: str, content: bytes, offset: int) -> int:
     """Send bytes at an offset; returns how many bytes the server then has."""
+    import httpx2
+
     credentials = load_credentials()
     headers = {**_headers(credentials), "Upload-Offset": str(offset)}
     try:
         response = httpx2.patch(
             f"{credentials.server}/api{path}", content=content, headers=headers, timeout=10 * TIMEOUT_SECONDS
         )
-    except _UNREACHABLE as error:
+    except _unreachable() as error:
         raise PieceLost(f"The connection to {credentials.server} was lost ({error}).") from error
     if response.status_code in {408, 409, 502, 503}:
         raise PieceLost(problems_of(response)[0][1])
@@ -133,7 +148,7 @@ def _headers(credentials: Credentials) -> dict[str, str]:
     return {"Authorization": f"Bearer {token_of(credentials)}"}
 
 
-def _refuse_errors(response: httpx2.Response) -> None:
+def _refuse_errors(response: "httpx2.Response") -> None:
     if response.is_error:
         wrong = response.status_code in {400, 404, 409, 413, 422}
         fail_each(problems_of(response), status=WRONG_INPUT if wrong else FAILED)
@@ -147,7 +162,7 @@ def _fail_unreachable(credentials: Credentials, error: Exception) -> NoReturn:
     )
 
 
-def problems_of(response: httpx2.Response) -> list[tuple[str, str]]:
+def problems_of(response: "httpx2.Response") -> list[tuple[str, str]]:
     """The codes and messages of an error response, one pair for each invalid field."""
     try:
         problem = response.json()
@@ -165,6 +180,8 @@ Call = Callable[..., Any]
 def signed_in(password: Callable[[str], str], code: Callable[[], str]) -> Iterator[Call]:
     """Within it, the given function calls the API as the user who owns the stored token. `password` returns
     the password of an email address, `code` a code of the second factor."""
+    import httpx2
+
     email = call("GET", "/me")["email"]
     server = load_credentials().server
     with httpx2.Client(base_url=f"{server}/api", timeout=TIMEOUT_SECONDS) as client:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import typer
 
+from gpubloom.cli.api_client import call
 from gpubloom.cli.output import WRONG_INPUT, fail, refuse
 
 if TYPE_CHECKING:
@@ -119,7 +120,6 @@ def compare_directories(folders: list[Path], series: str) -> Comparison:
 
 def compare_jobs(job_ids: list[str], series: str) -> Comparison:
     """Runs of the server that `bloom auth login` stored."""
-    from gpubloom.cli.api_client import call
     from gpubloom.cli.chart import Line
 
     answer = call("GET", "/runs/compare?" + urlencode([("run", job_id) for job_id in job_ids]))

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import typer
 
+from gpubloom.cli.api_client import PieceLost, call, received_bytes, send_piece
 from gpubloom.cli.output import WRONG_INPUT, fail
 from gpubloom.cli.tables import print_table
 
@@ -16,13 +17,6 @@ _PIECE = 8 << 20
 # A connection that stays broken for longer does not heal without the user.
 _TRIES = 8
 _LOOK_SECONDS = 1.0
-
-
-def call(method: str, path: str, **arguments: Any) -> Any:
-    # Loaded here, so that `bloom --help` does not wait for an HTTP client.
-    from gpubloom.cli.api_client import call as send
-
-    return send(method, path, **arguments)
 
 
 def list_datasets(
@@ -101,8 +95,6 @@ def _row(dataset: dict[str, Any]) -> tuple[str, str, str, str]:
 def send_file(file: Path, dataset_id: str, size: int, again: str) -> None:
     """Send the bytes that the server does not have; `again` says what to do when the connection is lost."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
-
-    from gpubloom.cli.api_client import PieceLost, received_bytes, send_piece
 
     path = f"/datasets/{dataset_id}/content"
     offset, lost = received_bytes(path), 0

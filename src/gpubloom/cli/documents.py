@@ -9,7 +9,8 @@ from uuid import UUID
 
 import typer
 
-from gpubloom.cli.datasets import AsJson, call, send_file, show_dataset
+from gpubloom.cli.api_client import call
+from gpubloom.cli.datasets import AsJson, send_file, show_dataset
 from gpubloom.cli.output import WRONG_INPUT, fail
 
 _LOOK_SECONDS = 1.0

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gpubloom.cli.api_client import call, signed_in
 from gpubloom.cli.output import WRONG_INPUT, fail
 from gpubloom.cli.providers import Password, ask_code, ask_password
 from gpubloom.cli.tables import print_table
@@ -48,8 +49,6 @@ def create(
 
     Asks for your password. An earlier invitation of the same address ends.
     """
-    from gpubloom.cli.api_client import signed_in
-
     with signed_in(lambda own_email: password or ask_password(own_email), ask_code) as ask:
         made = ask("POST", "/invitations", {"email": email, "role": "admin" if admin else "member"})
     typer.echo(f"Send this link to {made['email']}. It works once, until {made['expires_at'][:10]}.")
@@ -59,8 +58,6 @@ def create(
 @app.command()
 def revoke(email: Email) -> None:
     """Revoke the invitation of a person. Its link stops working at once."""
-    from gpubloom.cli.api_client import call
-
     found = next((item for item in _open_invitations() if item["email"] == email.lower()), None)
     if found is None:
         fail(
@@ -73,7 +70,5 @@ def revoke(email: Email) -> None:
 
 
 def _open_invitations() -> list[dict[str, Any]]:
-    from gpubloom.cli.api_client import call
-
     items: list[dict[str, Any]] = call("GET", "/invitations")["items"]
     return items

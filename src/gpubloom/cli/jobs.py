@@ -7,6 +7,7 @@ from uuid import UUID
 
 import typer
 
+from gpubloom.cli.api_client import call, save_file
 from gpubloom.cli.output import WRONG_INPUT, fail
 
 if TYPE_CHECKING:
@@ -16,13 +17,6 @@ app = typer.Typer(no_args_is_help=True, help="Start, watch, control and download
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JobId = Annotated[UUID, typer.Argument(help="Job id from `bloom jobs list`.")]
-
-
-def _call(method: str, path: str, **arguments: Any) -> Any:
-    # Loaded here, so that `bloom --help` does not wait for an HTTP client.
-    from gpubloom.cli.api_client import call
-
-    return call(method, path, **arguments)
 
 
 def _list_item(job: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +152,7 @@ def list_jobs(
         query["kind"] = kind
     if project is not None:
         query["project_id"] = str(project)
-    page = _call("GET", "/jobs", query=query)
+    page = call("GET", "/jobs", query=query)
     if as_json:
         typer.echo(json.dumps(page["items"], indent=2))
         return
@@ -201,16 +195,16 @@ def start(
         "dataset_id": None if dataset is None else str(dataset),
         "model_id": None if model is None else str(model),
     }
-    _show(_call("POST", "/jobs", body=body), as_json)
+    _show(call("POST", "/jobs", body=body), as_json)
 
 
 @app.command()
 def show(job_id: JobId, as_json: AsJson = False) -> None:
     """Show one job."""
-    job = _call("GET", f"/jobs/{job_id}")
+    job = call("GET", f"/jobs/{job_id}")
     _show(job, as_json)
     if not as_json and job["kind"] in {"train", "script"}:
-        improvement = _call("GET", f"/jobs/{job_id}/improvement")["improvement"]
+        improvement = call("GET", f"/jobs/{job_id}/improvement")["improvement"]
         if improvement is not None:
             _echo(improvement["line"], indent="  ")
 
@@ -220,7 +214,7 @@ def checkpoints(job_id: JobId, as_json: AsJson = False) -> None:
     """List the checkpoints of a job: training time, trained parameters and optimizations of each."""
     from gpubloom.cli.checkpoints import print_checkpoints
 
-    found = _call("GET", f"/jobs/{job_id}/checkpoints")["items"]
+    found = call("GET", f"/jobs/{job_id}/checkpoints")["items"]
     print_checkpoints(found, details="details", as_json=as_json)
 
 
@@ -229,7 +223,7 @@ def machines(job_id: JobId, as_json: AsJson = False) -> None:
     """List the rented machines of a job in the order of its attempts, and what each cost."""
     from gpubloom.cli.tables import print_table
 
-    found = _call("GET", "/rentals", query={"job_id": str(job_id), "limit": 100})["items"][::-1]
+    found = call("GET", "/rentals", query={"job_id": str(job_id), "limit": 100})["items"][::-1]
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -263,7 +257,7 @@ def machines(job_id: JobId, as_json: AsJson = False) -> None:
 @app.command()
 def pause(job_id: JobId) -> None:
     """Pause a job: save a checkpoint, stop and free the GPU."""
-    _show(_call("POST", f"/jobs/{job_id}/pause"), as_json=False)
+    _show(call("POST", f"/jobs/{job_id}/pause"), as_json=False)
 
 
 Step = Annotated[int, typer.Argument(help="Step of the checkpoint, from `bloom jobs checkpoints`.")]
@@ -271,7 +265,7 @@ Step = Annotated[int, typer.Argument(help="Step of the checkpoint, from `bloom j
 
 def _checkpoint(job_id: object, step: int) -> str:
     """The address of the checkpoint of a step."""
-    found = _call("GET", f"/jobs/{job_id}/checkpoints")["items"]
+    found = call("GET", f"/jobs/{job_id}/checkpoints")["items"]
     chosen = next((checkpoint for checkpoint in found if checkpoint["step"] == step), None)
     if chosen is not None:
         return f"/jobs/{job_id}/checkpoints/{chosen['id']}"
@@ -289,7 +283,7 @@ def resume(
 ) -> None:
     """Resume a job from its newest checkpoint, or from an older one."""
     address = f"/jobs/{job_id}" if step is None else _checkpoint(job_id, step)
-    _show(_call("POST", f"{address}/resume"), as_json=False)
+    _show(call("POST", f"{address}/resume"), as_json=False)
 
 
 @app.command()
@@ -312,13 +306,13 @@ def branch(
         "max_steps": max_steps,
     }
     body = {field: value for field, value in asked.items() if value is not None}
-    _show(_call("POST", f"{_checkpoint(job_id, step)}/branch", body=body), as_json)
+    _show(call("POST", f"{_checkpoint(job_id, step)}/branch", body=body), as_json)
 
 
 @app.command("delete-checkpoint")
 def delete_checkpoint(job_id: JobId, step: Step) -> None:
     """Delete one checkpoint of a job that does not run."""
-    _call("DELETE", _checkpoint(job_id, step))
+    call("DELETE", _checkpoint(job_id, step))
     typer.echo(f"Deleted the checkpoint of step {step}.")
 
 
@@ -329,8 +323,6 @@ def download_checkpoint(
     into: Annotated[Path, typer.Argument(help="Archive to write, such as step-100.tar.", dir_okay=False)],
 ) -> None:
     """Download one checkpoint as a tar archive."""
-    from gpubloom.cli.api_client import save_file
-
     save_file(f"{_checkpoint(job_id, step)}/archive", into)
     typer.echo(str(into))
 
@@ -338,7 +330,7 @@ def download_checkpoint(
 @app.command()
 def cancel(job_id: JobId) -> None:
     """Cancel a job. Its checkpoints are kept."""
-    _show(_call("POST", f"/jobs/{job_id}/cancel"), as_json=False)
+    _show(call("POST", f"/jobs/{job_id}/cancel"), as_json=False)
 
 
 @app.command()
@@ -346,7 +338,7 @@ def logs(
     job_id: JobId, lines: Annotated[int, typer.Option(help="Number of lines.", min=1, max=2000)] = 100
 ) -> None:
     """Print the last lines of a job's output."""
-    for line in _call("GET", f"/jobs/{job_id}/logs", query={"limit": lines})["lines"]:
+    for line in call("GET", f"/jobs/{job_id}/logs", query={"limit": lines})["lines"]:
         _echo(line)
 
 
@@ -355,7 +347,7 @@ def what_ran(job_id: JobId, as_json: AsJson = False) -> None:
     """Show what ran: commit and changes, command line, packages, machine, configs and datasets."""
     from gpubloom.cli.what_ran import print_what_ran
 
-    print_what_ran(_call("GET", f"/jobs/{job_id}/what-ran"), as_json=as_json)
+    print_what_ran(call("GET", f"/jobs/{job_id}/what-ran"), as_json=as_json)
 
 
 @app.command()
@@ -363,7 +355,7 @@ def samples(job_id: JobId, as_json: AsJson = False) -> None:
     """Show what the model answers to the sample prompts of its run, step by step."""
     from gpubloom.cli.samples import print_samples
 
-    print_samples(_call("GET", f"/jobs/{job_id}/samples")["items"], as_json=as_json)
+    print_samples(call("GET", f"/jobs/{job_id}/samples")["items"], as_json=as_json)
 
 
 @app.command()
@@ -372,11 +364,9 @@ def download(
     into: Annotated[Path, typer.Argument(help="Folder to write to.", file_okay=False)],
 ) -> None:
     """Download the model of a job, in Hugging Face format, or the files that a script wrote."""
-    from gpubloom.cli.api_client import save_file
-
-    kind = _call("GET", f"/jobs/{job_id}")["kind"]
+    kind = call("GET", f"/jobs/{job_id}")["kind"]
     source = f"/jobs/{job_id}/{'artifacts' if kind == 'script' else 'model'}"
-    for file in _call("GET", source)["items"]:
+    for file in call("GET", source)["items"]:
         target = into / file["path"]
         save_file(f"{source}/files/{file['path']}", target)
         typer.echo(f"{target}  {file['size']:,} bytes")
@@ -385,7 +375,7 @@ def download(
 @app.command()
 def stored(job_id: JobId, as_json: AsJson = False) -> None:
     """List the files of a rented job that are kept in the bucket, and until when."""
-    items = _call("GET", f"/jobs/{job_id}/stored-artifacts")["items"]
+    items = call("GET", f"/jobs/{job_id}/stored-artifacts")["items"]
     if as_json:
         typer.echo(json.dumps(items, indent=2))
         return
@@ -407,11 +397,11 @@ def link(
     hours: Annotated[float, typer.Option(help="How long the address works.", min=1 / 60, max=168)] = 1.0,
 ) -> None:
     """Print an address of a stored file that works without signing in until it expires."""
-    items = _call("GET", f"/jobs/{job_id}/stored-artifacts")["items"]
+    items = call("GET", f"/jobs/{job_id}/stored-artifacts")["items"]
     found = next((item for item in items if item["path"] == path), None)
     if found is None:
         fail("file_not_found", f"No file {path} of this job is kept in the bucket.", status=WRONG_INPUT)
-    created = _call(
+    created = call(
         "POST",
         f"/jobs/{job_id}/stored-artifacts/{found['id']}/address",
         body={"life_seconds": round(hours * 3600)},

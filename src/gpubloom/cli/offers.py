@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from gpubloom.cli.api_client import call
 from gpubloom.cli.output import refuse
 from gpubloom.errors import InputError
 
@@ -157,8 +158,6 @@ def _credits(given: list[str]) -> dict[str, float]:
 
 
 def _stated_credits() -> dict[str, float]:
-    from gpubloom.cli.api_client import call
-
     return {item["provider"]: item["remaining"] for item in call("GET", "/credits")["items"]}
 
 

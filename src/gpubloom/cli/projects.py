@@ -6,6 +6,7 @@ from uuid import UUID
 
 import typer
 
+from gpubloom.cli.api_client import call
 from gpubloom.cli.tables import print_table
 
 app = typer.Typer(no_args_is_help=True, help="List, create, edit and delete projects on a server.")
@@ -14,13 +15,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ProjectId = Annotated[UUID, typer.Argument(help="Project id from `bloom projects list`.")]
 Description = Annotated[str | None, typer.Option(help="Description of the project.")]
 DataPath = Annotated[str | None, typer.Option(help="Path of the training data on the server, or s3://….")]
-
-
-def _call(method: str, path: str, **arguments: Any) -> Any:
-    # Loaded here, so that `bloom --help` does not wait for an HTTP client.
-    from gpubloom.cli.api_client import call
-
-    return call(method, path, **arguments)
 
 
 def _show(project: dict[str, Any], as_json: bool) -> None:
@@ -51,7 +45,7 @@ def list_projects(
     as_json: AsJson = False,
 ) -> None:
     """List your projects, last changed first."""
-    page = _call("GET", "/projects", query={"search": search, "limit": 200})
+    page = call("GET", "/projects", query={"search": search, "limit": 200})
     if as_json:
         typer.echo(json.dumps(page["items"], indent=2))
         return
@@ -69,7 +63,7 @@ def list_projects(
 @app.command()
 def show(project_id: ProjectId, as_json: AsJson = False) -> None:
     """Show one project."""
-    _show(_call("GET", f"/projects/{project_id}"), as_json)
+    _show(call("GET", f"/projects/{project_id}"), as_json)
 
 
 @app.command()
@@ -91,7 +85,7 @@ def create(
         "description": description,
         "trainingDataPath": data,
     }
-    _show(_call("POST", "/projects", body=body), as_json)
+    _show(call("POST", "/projects", body=body), as_json)
 
 
 @app.command()
@@ -110,7 +104,7 @@ def edit(
 
     Fields without an option stay unchanged. An empty text removes the description or the data path.
     """
-    project = _call("GET", f"/projects/{project_id}")
+    project = call("GET", f"/projects/{project_id}")
     changes = {
         "name": name,
         "modelSize": size,
@@ -119,7 +113,7 @@ def edit(
         "trainingDataPath": data,
     }
     body = {field: project[field] if value is None else value for field, value in changes.items()}
-    _show(_call("PUT", f"/projects/{project_id}", body=body), as_json)
+    _show(call("PUT", f"/projects/{project_id}", body=body), as_json)
 
 
 @app.command()
@@ -128,8 +122,8 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete a project and everything in it."""
-    project = _call("GET", f"/projects/{project_id}")
+    project = call("GET", f"/projects/{project_id}")
     if not yes:
         typer.confirm(f"Delete {project['name']!r} and everything in it?", abort=True)
-    _call("DELETE", f"/projects/{project_id}")
+    call("DELETE", f"/projects/{project_id}")
     typer.echo(f"Deleted {project['name']}.")

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import typer
 
+from gpubloom.cli.api_client import call, signed_in
 from gpubloom.cli.output import WRONG_INPUT, fail
 from gpubloom.cli.tables import new_console, print_table
 
@@ -22,8 +23,6 @@ Password = Annotated[str | None, typer.Option(envvar="BLOOM_PASSWORD", hidden=Tr
 @app.command("list")
 def list_providers(as_json: AsJson = False) -> None:
     """List the providers and their connection status."""
-    from gpubloom.cli.api_client import call
-
     found = call("GET", "/providers")
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -56,8 +55,6 @@ def connect(
 
     The server checks the credentials, encrypts them, and never shows them again.
     """
-    from gpubloom.cli.api_client import signed_in
-
     item = _find(name)
     if not item["available"]:
         fail("provider_unavailable", item["reason"], status=WRONG_INPUT)
@@ -70,8 +67,6 @@ def connect(
 @app.command()
 def check(name: Name) -> None:
     """Check whether the stored credentials of a provider are still valid."""
-    from gpubloom.cli.api_client import call
-
     item = call("POST", f"/providers/{name}/check")
     typer.echo(f"{item['title']}: {_state(item)}")
     if item["problem"]:
@@ -81,8 +76,6 @@ def check(name: Name) -> None:
 @app.command()
 def disconnect(name: Name, password: Password = None) -> None:
     """Delete the stored credentials of a provider."""
-    from gpubloom.cli.api_client import signed_in
-
     with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         ask("DELETE", f"/providers/{name}/credentials")
     typer.echo(f"Disconnected {name}. Its credentials were deleted.")
@@ -94,8 +87,6 @@ def list_credits(as_json: AsJson = False) -> None:
 
     The cost of your jobs since you stated an amount is subtracted from it.
     """
-    from gpubloom.cli.api_client import call
-
     found = call("GET", "/credits")
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -131,8 +122,6 @@ def set_credit(
     ] = None,
 ) -> None:
     """State the credit that is left at a provider. Offers there count as paid until it is used up."""
-    from gpubloom.cli.api_client import call
-
     body = {"amount": dollars, "as_of": None if as_of is None else as_of.date().isoformat()}
     item = call("PUT", f"/credits/{quote(name, safe='')}", body=body)
     typer.echo(f"{item['title']}: ${item['remaining']:.2f} of credit left.")
@@ -141,8 +130,6 @@ def set_credit(
 @app.command("remove-credit")
 def remove_credit(name: Annotated[str, typer.Argument(help="Provider name.")]) -> None:
     """Forget the credit that you stated for a provider."""
-    from gpubloom.cli.api_client import call
-
     call("DELETE", f"/credits/{quote(name, safe='')}")
     typer.echo(f"Removed the credit at {name}.")
 
@@ -171,8 +158,6 @@ def replicate_model(
 
 
 def _find(name: str) -> dict[str, Any]:
-    from gpubloom.cli.api_client import call
-
     items: list[dict[str, Any]] = call("GET", "/providers")["items"]
     found = next((item for item in items if item["name"] == name), None)
     if found is None:

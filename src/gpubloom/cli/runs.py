@@ -10,6 +10,7 @@ from uuid import UUID
 import typer
 from typer.core import TyperGroup
 
+from gpubloom.cli.api_client import call, token_of
 from gpubloom.cli.output import WRONG_INPUT, fail, refuse
 
 if TYPE_CHECKING:
@@ -93,8 +94,6 @@ def _of_folder(folder: Path, view: "View", limit: int) -> dict[str, Any]:
 
 
 def _of_server(view: "View", limit: int) -> dict[str, Any]:
-    from gpubloom.cli.api_client import call
-
     query = [("query", view.query), ("sort", view.sort), ("limit", str(limit))]
     query += [("column", name) for name in view.columns] + [("group", name) for name in view.group or ("",)]
     answer: dict[str, Any] = call("GET", f"/runs?{urlencode(query)}")
@@ -183,8 +182,6 @@ def _changed(before: list[str], added: list[str] | None, removed: list[str] | No
 def _label_on_server(
     run: str, tags: list[str] | None, removed: list[str] | None, notes: str | None
 ) -> dict[str, Any]:
-    from gpubloom.cli.api_client import call
-
     try:
         run_id = UUID(run)
     except ValueError:
@@ -204,7 +201,6 @@ def send(
     project: Annotated[str, typer.Option(help="Project on the server. A new one is created.")],
 ) -> None:
     """Send a run directory to the server: all of it, or what is missing there."""
-    from gpubloom.cli.api_client import token_of
     from gpubloom.cli.auth import load_credentials
     from gpubloom.cli.run_view import must_be_run
     from gpubloom.traincard.sender import SendRefusedError, send_run

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from gpubloom.cli.api_client import call
 from gpubloom.cli.output import WRONG_INPUT, fail, refuse
 from gpubloom.errors import InputError
 
@@ -109,8 +110,6 @@ def run_script(
 
     The job runs on the machine of the server or on a rented GPU.
     """
-    from gpubloom.cli.api_client import call
-
     try:
         files, left_out, found_entry = collect(path, entry)
     except ValueError as problem:
@@ -252,8 +251,6 @@ def _write_notebook(
 
 
 def _watch(job_id: str) -> None:
-    from gpubloom.cli.api_client import call
-
     position: int | None = None
     told = ""
     while True:

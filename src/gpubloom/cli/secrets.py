@@ -7,6 +7,7 @@ from uuid import UUID
 
 import typer
 
+from gpubloom.cli.api_client import call, signed_in
 from gpubloom.cli.output import WRONG_INPUT, fail
 from gpubloom.cli.providers import Password, ask_code, ask_password
 from gpubloom.cli.tables import print_table
@@ -25,8 +26,6 @@ def _path(name: str, project: UUID | None) -> str:
 @app.command("list")
 def list_secrets(as_json: AsJson = False) -> None:
     """List the names of your secrets. Values are never shown."""
-    from gpubloom.cli.api_client import call
-
     items: list[dict[str, Any]] = call("GET", "/secrets", query={"all": "true"})["items"]
     if as_json:
         typer.echo(json.dumps(items, indent=2))
@@ -46,8 +45,6 @@ def set_secret(name: Name, project: Project = None, password: Password = None) -
 
     The value is typed without echo, or read from standard input.
     """
-    from gpubloom.cli.api_client import signed_in
-
     if sys.stdin.isatty():
         value = str(typer.prompt(f"Value of {name}", hide_input=True))
     else:
@@ -62,8 +59,6 @@ def set_secret(name: Name, project: Project = None, password: Password = None) -
 @app.command("delete")
 def delete_secret(name: Name, project: Project = None, password: Password = None) -> None:
     """Delete a secret. Jobs that need it and have not started yet fail."""
-    from gpubloom.cli.api_client import signed_in
-
     with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         ask("DELETE", _path(name, project))
     typer.echo(f"Deleted {name}.")

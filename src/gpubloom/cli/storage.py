@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from gpubloom.cli.api_client import call, signed_in
 from gpubloom.cli.output import fail
 from gpubloom.cli.providers import ask_code, ask_password
 
@@ -19,8 +20,6 @@ _MARKS = {True: "ok", False: "failed", None: "not tried"}
 @app.command()
 def show(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show the storage bucket, and whether this server itself can be the store."""
-    from gpubloom.cli.api_client import call
-
     found = call("GET", "/storage-bucket")
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -57,8 +56,6 @@ def set_bucket(
     bloom asks for the secret key, or reads it from BLOOM_BUCKET_SECRET. The server encrypts the secret key
     and never shows it again. Nothing is saved unless every step of the test succeeds.
     """
-    from gpubloom.cli.api_client import signed_in
-
     secret = secret_key or typer.prompt("Secret key", hide_input=True)
     body = {
         "kind": kind,
@@ -78,16 +75,12 @@ def set_bucket(
 @app.command()
 def check() -> None:
     """Test the bucket in use: write, list, upload through a presigned address, delete."""
-    from gpubloom.cli.api_client import call
-
     _print(call("POST", "/storage-bucket/check"))
 
 
 @app.command()
 def remove(password: Password = None) -> None:
     """Forget the bucket. Nothing is deleted in the bucket."""
-    from gpubloom.cli.api_client import signed_in
-
     with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         ask("DELETE", "/storage-bucket")
     typer.echo("The storage bucket is no longer used.")
