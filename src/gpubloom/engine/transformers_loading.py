@@ -31,6 +31,11 @@ def load_causal_model(folder: Path, **options: Any) -> Any:
         )
     except (OSError, KeyError) as problem:
         raise InputError("unreadable_file", f"{folder} cannot be read: {problem}") from None
+    except AssertionError as problem:
+        # torch says by it that a padding token is not an id of the vocabulary.
+        raise InputError(
+            "model_config_invalid", f"{folder}/config.json does not describe a model: {problem}."
+        ) from None
     except SafetensorError as problem:
         raise InputError(
             "unreadable_file",

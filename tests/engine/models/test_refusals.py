@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from gpubloom.engine.models.hugging_face import HuggingFaceBlocks, open_model
+from gpubloom.engine.transformers_loading import load_causal_model
 from tests.engine.models.families import config_of
 from tests.errors import raises
+from tests.tiny_models import make_tiny_model
 
 
 def _config(family: str, **settings: Any) -> Any:
@@ -46,6 +48,16 @@ def test_what_is_no_plain_decoder_is_refused(family: str, name: str) -> None:
 def test_falcon_with_alibi_is_refused_by_the_name_of_what_it_gives_its_layers() -> None:
     with raises(ValueError, code="unsupported_architecture"):
         HuggingFaceBlocks(config_of("falcon", alibi=True))
+
+
+def test_a_padding_token_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    with raises(ValueError, code="model_config_invalid", match="Padding_idx"):
+        HuggingFaceBlocks(config_of("llama", pad_token_id=97))
+    folder = make_tiny_model(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "pad_token_id": config["vocab_size"]}))
+    with raises(ValueError, code="model_config_invalid", match="Padding_idx"):
+        load_causal_model(folder)
 
 
 def test_attention_to_later_positions_is_refused() -> None:

@@ -111,6 +111,11 @@ def build(config: Any) -> tuple[Any, str]:
             "unsupported_architecture",
             f"transformers cannot build a causal language model for {family}: {reason}",
         ) from None
+    except AssertionError as problem:
+        # torch says by it that a padding token is not an id of the vocabulary.
+        raise InputError(
+            "model_config_invalid", f"config.json does not describe a {family} model: {problem}."
+        ) from None
     return model.eval(), implementation
 
 
