@@ -92,6 +92,33 @@ def test_ends_come_from_every_file_that_names_one_and_from_what_closes_a_turn(tm
     assert formatter.turn_ends == ()
 
 
+def test_a_space_before_the_end_of_a_turn_ends_no_answer(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "model")
+    # As Llama 2's: a lone space is a token, which is decoded to nothing.
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    tokenizer["decoder"] = {"type": "Sequence", "decoders": [tokenizer["decoder"], strip]}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "chat_template.jinja").write_text(
+        "{% for message in messages %}{{ message.content + ' <|im_end|>' }}{% endfor %}"
+    )
+    formatter = PromptFormatter.of(find_model(folder))
+    (space,) = formatter.tokenizer.encode(" ")
+    assert formatter.tokenizer.decode([int(space)]) == ""
+    assert formatter.ends == {int(formatter.tokenizer.encode("<|im_end|>")[0])}
+
+
+def test_a_mark_that_also_stands_in_answers_ends_none(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "model")
+    # As gpt-oss: what ends earlier turns also ends the thoughts before an answer.
+    (folder / "chat_template.jinja").write_text(
+        "{% for message in messages %}{{ message.content }}"
+        "{% if loop.last %}<|im_end|>{% else %}<|im_start|>{% endif %}{% endfor %}"
+    )
+    formatter = PromptFormatter.of(find_model(folder))
+    assert formatter.ends == {int(formatter.tokenizer.encode("<|im_end|>")[0])}
+
+
 def test_a_question_is_rendered_and_tokenized_as_examples_are_in_training(
     base: Path, formatter: PromptFormatter
 ) -> None:

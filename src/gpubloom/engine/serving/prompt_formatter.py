@@ -155,17 +155,18 @@ def _turn_end(
 ) -> tuple[int | None, str | None]:
     """What a template writes behind an answer: a token of its own, or else the text before the next turn.
 
-    A base model's own end of text is often another than the one that its turns are trained to end with.
+    A base model's own end of text is often another than the one that its turns are trained to end with. The
+    last turn counts more than those before it, which gpt-oss ends with a token that also stands in answers.
     """
     turns = [{"role": "user", "content": "."}, {"role": "assistant", "content": _WORD}]
     question = {"role": "user", "content": f"next{_WORD}"}
     try:
-        whole = template.render([*turns, question])
+        last, whole = template.render(turns), template.render([*turns, question])
     except RowProblem:
         return None, None
     closing = whole.partition(_WORD)[2].partition(question["content"])[0]
-    for token in _tokens(closing, rows):
-        if tokenizer.decode([token]) == "":
+    for token in _tokens(last.partition(_WORD)[2], rows) + _tokens(closing, rows):
+        if tokenizer.is_special(token):
             return token, None
     return None, closing if closing.strip() else None
 
