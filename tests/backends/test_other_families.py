@@ -12,6 +12,7 @@ from gpubloom.hub.checking import check_model
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.families import FAMILIES
 from tests.backends.runs import Run, write_examples
+from tests.engine.exporting.tasks import export
 from tests.errors import raises
 from tests.tiny_models import make_tiny_model
 
@@ -111,3 +112,24 @@ def test_a_model_whose_documents_would_see_each_other_is_not_trained_on_packed_r
     config = config_of(make_tiny_model(tmp_path / "model", family=family), backend="trl")
     with raises(ValueError, code="packing_not_supported", match=family):
         Run(tmp_path / "run", config).train()
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_what_trl_has_trained_is_exported_as_one_model(tmp_path: Path, method: str) -> None:
+    import peft
+    import transformers
+
+    base = make_tiny_model(tmp_path / "model", family="opt")
+    run = Run(tmp_path / "run", without_packing(config_of(base, backend="trl", method=method)))
+    assert run.train() == "completed"
+    export(tmp_path / "export", model=str(run.folder), dtype="fp32", prompts=["What is 3?"])
+    loading: Any = transformers.AutoModelForCausalLM
+    exported = loading.from_pretrained(tmp_path / "export" / "model", dtype=torch.float32)
+    trained = loading.from_pretrained(base if method == "lora" else run.folder / "model", dtype=torch.float32)
+    if method == "lora":
+        trained = peft.PeftModel.from_pretrained(trained, str(run.folder / "model"))
+    tokens = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        expected = trained(tokens).logits
+        assert not torch.equal(expected, loading.from_pretrained(base, dtype=torch.float32)(tokens).logits)
+        torch.testing.assert_close(exported(tokens).logits, expected, rtol=1e-4, atol=1e-4)

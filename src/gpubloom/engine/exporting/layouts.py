@@ -23,12 +23,14 @@ from gpubloom.engine.adapter_folder import read_adapter
 from gpubloom.engine.llama_folder import CONFIG_FILE, WEIGHTS_STEM
 from gpubloom.engine.model import open_blocks
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, WeightSource
-from gpubloom.engine.models.lora import LoraBlocks, LoraWeights, with_lora
+from gpubloom.engine.models.lora import LoraBlocks, LoraWeights, is_transposed, with_lora
 from gpubloom.engine.models.weight_sources import PretrainedWeights
+from gpubloom.engine.pretrained_text import attach
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.engine.shards.atomic_folder import must_have_room
 from gpubloom.engine.shards.safetensors_file import TensorFileWriter, entries
 from gpubloom.engine.shards.shard_files import SHARD_BYTES
+from gpubloom.engine.transformers_loading import load_causal_model
 from gpubloom.errors import InputError
 from gpubloom.plan.data_files import TOKENIZER_FILES
 from gpubloom.plan.rope import scaling_beside
@@ -99,10 +101,17 @@ def write_merged(
     keep_going: Callable[[], None] = lambda: None,
     shard_bytes: int = SHARD_BYTES,
 ) -> dict[str, str]:
-    """Writes a model folder; sha256 by file of weights. `keep_going` may raise between tensors."""
-    weights = ExportWeights.of(found)
-    weights.must_fit_on_disk(folder, precision)
-    checksums = _write_weights(folder, weights, precision, keep_going, shard_bytes)
+    """Writes a model folder; sha256 by file where known. `keep_going` may raise between tensors."""
+    try:
+        weights = ExportWeights.of(found)
+    except InputError as refused:
+        if refused.code != "unsupported_architecture":
+            raise
+        _write_by_transformers(folder, found, precision, shard_bytes)
+        checksums = {}
+    else:
+        weights.must_fit_on_disk(folder, precision)
+        checksums = _write_weights(folder, weights, precision, keep_going, shard_bytes)
     (folder / CONFIG_FILE).write_text(
         json.dumps(merged_config(found, precision), indent=2) + "\n", encoding="utf-8"
     )
@@ -197,6 +206,31 @@ def _write_weights(
             json.dumps(index, indent=2) + "\n", encoding="utf-8"
         )
     return checksums
+
+
+@torch.no_grad()
+def _write_by_transformers(
+    folder: Path, found: ResolvedModel, precision: Precision, shard_bytes: int
+) -> None:
+    """The weights of a model that the engine cannot split, which another backend trained: in memory as a
+    whole."""
+    from transformers import GenerationConfig
+
+    home = found.base if found.is_adapter and found.base is not None else found.folder
+    changes = scaling_beside(found.folder) if found.is_adapter else {}
+    model = load_causal_model(home, dtype=torch.float32, **changes)
+    if found.is_adapter:
+        for path, term in attach(model, adapter_folder.read_adapter(found.folder), torch.float32).items():
+            module = model.get_submodule(path)
+            change = term.scale * term.b @ term.a
+            module.weight += change.T if is_transposed(module) else change
+    dtype = DTYPES[precision]
+    values = sum(parameter.numel() for parameter in model.parameters())
+    must_have_room(folder, values * dtype.itemsize, "The export")
+    # The folder's own is copied; here it would be refused where sampling is off and has a temperature.
+    model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
+    model.to(dtype).save_pretrained(folder, max_shard_size=shard_bytes)
+    (folder / "generation_config.json").unlink(missing_ok=True)
 
 
 def _shards(shapes: Sequence[Named], item_bytes: int, limit: int) -> Iterator[list[Named]]:
