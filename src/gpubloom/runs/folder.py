@@ -167,7 +167,7 @@ def read_summary(path: Path) -> dict[str, Any]:
         "facts": facts,
         "stats": dict(_stats(reading)),
     }
-    read: dict[str, Any] = plain(summary)
+    read: dict[str, Any] = plain(summary, text=_readable)
     return read
 
 
@@ -188,10 +188,11 @@ def _stats(reading: Reading) -> Iterator[tuple[str, list[Any]]]:
 def _run(folder: Path, path: Path, summary: Mapping[str, Any]) -> Run:
     relative = path.relative_to(folder)
     labels = _labels(path)
+    tags = labels.get("tags")
     started, ended = summary["started"], summary["ended"]
     return Run(
         id=relative.as_posix(),
-        name=str(labels.get("name") or path.name),
+        name=_readable(str(labels.get("name") or path.name)),
         status=summary["status"],
         created=started if started is not None else path.stat().st_mtime,
         project=relative.parent.as_posix() if relative.parent != Path() else folder.name,
@@ -205,12 +206,17 @@ def _run(folder: Path, path: Path, summary: Mapping[str, Any]) -> Run:
         eta_seconds=summary["eta_seconds"],
         attempt=summary["attempt"],
         error=summary["error"],
-        tags=[str(tag) for tag in labels.get("tags", [])],
-        notes=str(labels.get("notes", "")),
+        tags=[_readable(str(tag)) for tag in tags] if isinstance(tags, list) else [],
+        notes=_readable(str(labels.get("notes", ""))),
         config=summary["config"],
         facts=summary["facts"],
         stats=summary["stats"],
     )
+
+
+def _readable(text: str) -> str:
+    """Without halves of characters, which no answer and no terminal can hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _labels(path: Path) -> dict[str, Any]:

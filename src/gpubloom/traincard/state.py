@@ -10,6 +10,7 @@ from typing import Any
 
 from gpubloom.traincard.layout import PROTOCOL_VERSION
 from gpubloom.traincard.names import series_name
+from gpubloom.traincard.number_encoding import decode_number
 
 # Speed is judged over the last minutes: long enough to average evaluations in, short enough to follow a
 # change.
@@ -64,7 +65,9 @@ class RunState:
             if record.get("kind") != "metric" or not values or (not tags and seen.issuperset(values)):
                 continue
             for name, value in values.items():
-                newest.setdefault(series_name(name, tags), {"step": record.get("step"), "value": value})
+                # A script may report anything; what is no number has no newest value.
+                if isinstance(decode_number(value), (int, float)):
+                    newest.setdefault(series_name(name, tags), {"step": record.get("step"), "value": value})
             if not tags:
                 seen.update(values)
         self.values.update(newest)

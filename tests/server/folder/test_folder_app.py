@@ -230,3 +230,30 @@ def test_a_page_that_follows_a_run_is_told_to_load_it_again(
     assert "event: reset" in told
     after = browser.get(f"/api/jobs/{row['id']}").json()
     assert (after["status"], after["position"] > position) == ("completed", True)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("traincard/events.jsonl", {"kind": "metric", "step": 1, "values": {"note": "text", "x": {"a": 1}}}),
+        ("traincard/events.jsonl", {"kind": "metric", "step": 1, "values": {"train/loss": None}}),
+        ("config.json", {"name": "\ud800", "learning_rate": {}}),
+        ("labels.json", {"name": ["x"], "tags": 5, "notes": None}),
+        ("labels.json", {"tags": ["\ud800"], "notes": "\udcff"}),
+    ],
+)
+def test_a_run_that_holds_what_no_reporter_writes_hides_no_other(
+    browser: TestClient, folder: Path, file: str, content: dict[str, Any]
+) -> None:
+    start = {"seq": 0, "t": 1.0, "kind": "start", "v": 1, "attempt": 1, "rank": 0, "segment": 1}
+    (folder / "odd/traincard").mkdir(parents=True)
+    (folder / "odd/traincard/events.jsonl").write_text(json.dumps(start) + "\n")
+    with (folder / "odd" / file).open("a") as out:
+        out.write(json.dumps({"seq": 1, "t": 2.0, **content}) + "\n")
+    rows = _rows(browser, group="")
+    assert len(rows) == 5
+    ids = [row["id"] for row in rows]
+    assert browser.get("/api/runs/compare", params={"run": ids}).status_code == 200
+    for run_id in ids:
+        assert browser.get(f"/api/jobs/{run_id}").status_code == 200
+        assert browser.get(f"/api/jobs/{run_id}/metrics").status_code == 200
