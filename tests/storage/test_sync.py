@@ -1,5 +1,6 @@
 """Whatever happens to a run directory, and whoever is killed in between: the other side becomes the same."""
 
+import json
 import os
 import random
 from pathlib import Path
@@ -192,3 +193,13 @@ def announced(here: Path, there: Path) -> None:
     if index.exists():
         named = [part.split('"')[0] for part in index.read_text().split('"path": "')[1:]]
         assert all((here / name).is_dir() or not (there / name).is_dir() for name in named)
+
+
+@pytest.mark.parametrize("path", ["checkpoints/" + "x" * 1_000, "checkpoints/\0", "x" * 10_000, 5, ["x"]])
+def test_an_index_that_names_impossible_folders_is_sent_all_the_same(tmp_path: Path, path: object) -> None:
+    (tmp_path / "traincard").mkdir()
+    (tmp_path / "traincard/checkpoints.json").write_text(json.dumps({"checkpoints": [{"path": path}]}))
+    builder = DeltaBuilder(tmp_path, 1 << 20)
+    news = builder.pack(DeltaBuilder.first_state(tmp_path, {}), large=True, final=True)
+    assert news is not None
+    assert [entry["path"] for entry in news[0]] == ["traincard/checkpoints.json"]

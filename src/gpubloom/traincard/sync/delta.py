@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpubloom.traincard.safe_paths import is_folder_beneath
 from gpubloom.traincard.sync.files import (
     CHECKPOINT_INDEX,
     CONTROL,
@@ -181,9 +182,9 @@ class DeltaBuilder:
         waits = any(
             (name in files and state["sent"].get(name) != files[name].as_list())
             or (
-                (self._run_dir / name).is_dir()
-                and is_checkpoint_folder(name)
+                is_checkpoint_folder(name)
                 and name not in state["folders"]
+                and is_folder_beneath(self._run_dir, name)
             )
             for name in named
         )
