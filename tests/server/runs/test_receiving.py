@@ -27,6 +27,7 @@ from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_training
 from tests.waiting import wait_until
 
+NAN = float("nan")
 KIND = {"Content-Type": "application/octet-stream"}
 
 
@@ -87,6 +88,19 @@ def test_the_config_of_a_sent_training_counts_with_its_defaults(ada: Browser) ->
     listed = ada.get("/api/runs", params={"column": ["learning_rate"]}).json()
     (row,) = listed["sections"][0]["rows"]
     assert row["cells"] == {"learning_rate": config.peak_learning_rate}
+
+
+def test_a_config_that_no_database_holds_as_it_is_does_not_refuse_the_run(ada: Browser) -> None:
+    run_id = str(uuid4())
+    for _ in range(2):
+        body = json.dumps(
+            {"id": run_id, "project": "Sweep", "name": "odd", "config": {"a": "\ud800\0", "b": NAN}}
+        )
+        answer = ada.put("/api/sent-runs", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 200, answer.text
+    listed = ada.get("/api/runs", params={"column": ["a", "b"]}).json()
+    (row,) = listed["sections"][0]["rows"]
+    assert row["cells"] == {"a": "?", "b": "NaN"}
 
 
 def test_a_failed_run_says_why_and_a_gap_is_asked_for(ada: Browser, tmp_path: Path) -> None:

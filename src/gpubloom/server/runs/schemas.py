@@ -1,13 +1,15 @@
 """The JSON of the run list that only the server has: views, tags and notes."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 
 from gpubloom.runs.table import DEFAULT_COLUMNS, SEEDS
+from gpubloom.server.jobs.summary import storable
 from gpubloom.server.schema import Line, Schema, Text
+from gpubloom.traincard.number_encoding import plain
 
 MOST_VIEWS = 100
 Tag = Annotated[Line, Field(min_length=1, max_length=60)]
@@ -29,6 +31,11 @@ class RunLabels(Schema):
     notes: str
 
 
+def _as_stored(config: dict[str, JsonValue] | None) -> Any:
+    """As a database holds it. The run is not refused because of a character or a NaN in its config."""
+    return plain(config, text=storable)
+
+
 class SentRunIn(Schema):
     """A run that a Reporter sends. The sender chooses the id, so that asking twice is asking once."""
 
@@ -38,7 +45,9 @@ class SentRunIn(Schema):
     ]
     name: Annotated[Line, Field(min_length=1, max_length=200)]
     host: Annotated[Line, Field(max_length=120, description="The machine that sends the run.")] = ""
-    config: dict[str, JsonValue] | None = Field(None, description="The config of the run, if it has one.")
+    config: Annotated[dict[str, JsonValue] | None, AfterValidator(_as_stored)] = Field(
+        None, description="The config of the run, if it has one."
+    )
 
 
 class SentRun(Schema):
