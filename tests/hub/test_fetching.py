@@ -11,7 +11,7 @@ from gpubloom.hub.problems import HubProblem
 from gpubloom.hub.pushing import push_folder
 from gpubloom.hub.repositories import ANONYMOUS
 from tests.errors import raises
-from tests.hub.fake_hub import TOKEN, FakeHub
+from tests.hub.fake_hub import TOKEN, FakeHub, Repo
 
 # The hub's library uploads in a way that its HTTP library deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=")
@@ -274,3 +274,14 @@ def test_the_token_stays_with_the_hub_when_content_lies_on_another_host(
 )
 def test_globs_of_datasets_name_files(pattern: str, path: str, is_named: bool) -> None:
     assert _matches(pattern, path) == is_named
+
+
+@pytest.mark.parametrize("commit", ["../../../../outside", "/etc", "", "a/b", "None\n"])
+def test_a_commit_that_is_a_path_names_no_folder(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit: str
+) -> None:
+    hub.add("ada/tiny", {"config.json": b"{}", "model.safetensors": b"x"})
+    monkeypatch.setattr(Repo, "revision", lambda self, number=-1: commit)
+    with raises(HubProblem, code="damaged"):
+        fetch_model("ada/tiny", tmp_path / "home" / "model", token=TOKEN)
+    assert list(tmp_path.iterdir()) == []

@@ -2,12 +2,15 @@
 
 import io
 import json
+from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from gpubloom.datasets import Source
-from gpubloom.hub.fetching import fetch_dataset
+from gpubloom.hub.fetching import fetch_dataset, find_layout
 from gpubloom.hub.problems import HubProblem
-from gpubloom.hub.repositories import ANONYMOUS
+from gpubloom.hub.repositories import ANONYMOUS, RemoteFile
 from tests.errors import raises
 from tests.hub.fake_hub import FakeHub
 
@@ -129,3 +132,29 @@ def test_a_dataset_made_by_a_script_is_refused(hub: FakeHub, tmp_path: Path) -> 
     with raises(HubProblem, code="no_data") as caught:
         fetch_dataset("org/data", tmp_path / "d", token=ANONYMOUS)
     assert caught.value.code == "no_data"
+
+
+_REPEATED = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefghijkl")
+)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "configs",
+    [
+        "configs: [{data_files: [{split: train, path: 5}, {split: 2, path: [1, null]}]}]",
+        "configs: [{config_name: [x], data_dir: {}, data_files: 7}]",
+        "configs: [{data_files: {train: {}}}, 5, null]",
+        _REPEATED + "configs: [{config_name: *l, data_dir: *l, data_files: [{split: *l, path: *l}]}]",
+        "configs: &a [{config_name: *a}]",
+        "a: 2024-99-99",
+        "? {a: b}\n: c",
+        "[" * 5_000,
+    ],
+)
+def test_a_readme_that_nobody_can_read_breaks_nothing(configs: str) -> None:
+    files = [RemoteFile(f"data/{name}.jsonl", 1, None, None) for name in ("train", "test")]
+    by_name = {"default": {"train": [files[0]], "test": [files[1]]}}
+    # What a README describes counts, also when no file is among it.
+    assert find_layout(files, f"---\n{configs}\n---\n") in ({}, by_name)

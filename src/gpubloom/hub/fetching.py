@@ -270,16 +270,22 @@ def _described(readme: str) -> dict[str, dict[str, Any]]:
 
     try:
         content = yaml.safe_load(match[1])
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
+        # Of a date that no calendar has, or of lists in lists without end.
         return {}
     entries = content.get("configs") if isinstance(content, dict) else None
     if not isinstance(entries, list):
         return {}
-    return {str(entry.get("config_name", DEFAULT)): entry for entry in entries if isinstance(entry, dict)}
+    return {_word(entry.get("config_name"), DEFAULT): entry for entry in entries if isinstance(entry, dict)}
+
+
+def _word(value: object, otherwise: str) -> str:
+    """A name in a README. Other people's lists may repeat each other and have no end as a text."""
+    return otherwise if value is None or isinstance(value, dict | list | set) else str(value)
 
 
 def _splits(data: Sequence[RemoteFile], entry: dict[str, Any]) -> dict[str, list[RemoteFile]]:
-    folder = str(entry.get("data_dir") or "").strip("/")
+    folder = _word(entry.get("data_dir"), "").strip("/")
     inside = [file for file in data if not folder or file.path.startswith(f"{folder}/")]
     patterns = entry.get("data_files")
     if patterns is None:
@@ -291,9 +297,11 @@ def _splits(data: Sequence[RemoteFile], entry: dict[str, Any]) -> dict[str, list
     found: dict[str, list[RemoteFile]] = {}
     for pattern in patterns if isinstance(patterns, list) else []:
         split, paths = ("train", pattern) if isinstance(pattern, str) else _split_and_paths(pattern)
-        for path in [paths] if isinstance(paths, str) else paths:
-            wanted = f"{folder}/{path}" if folder else str(path)
+        for path in paths if isinstance(paths, list) else [paths]:
+            if not isinstance(path, str):
+                continue
             held = found.setdefault(split, [])
+            wanted = f"{folder}/{path}" if folder else path
             held += [file for file in data if _matches(wanted, file.path) and file not in held]
     return {split: files for split, files in found.items() if files}
 
@@ -301,7 +309,7 @@ def _splits(data: Sequence[RemoteFile], entry: dict[str, Any]) -> dict[str, list
 def _split_and_paths(pattern: Any) -> tuple[str, Any]:
     if not isinstance(pattern, dict):
         return "train", []
-    return str(pattern.get("split", "train")), pattern.get("path") or []
+    return _word(pattern.get("split"), "train"), pattern.get("path")
 
 
 def _by_name(data: Iterable[RemoteFile]) -> dict[str, list[RemoteFile]]:

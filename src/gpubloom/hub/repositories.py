@@ -8,6 +8,7 @@ resume in the next process and arrive with the hash that the hub names.
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,6 +24,8 @@ ANONYMOUS = ""
 _DEFAULT_ENDPOINT = "https://huggingface.co"
 _ASKING_SECONDS = 30.0
 _PIECE = 1 << 20
+# Folders are named after it.
+_COMMIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,12 @@ class RemoteRepository:
             found: Any = hub_api(known, downloads=True).repo_info(
                 repository, repo_type=kind, revision=revision, files_metadata=True, timeout=_ASKING_SECONDS
             )
+        commit = str(found.sha)
+        if not _COMMIT.fullmatch(commit):
+            raise HubProblem("damaged", f"{endpoint} names no usable commit of {repository}.")
         files = tuple(_file(entry) for entry in found.siblings or () if _is_inside(entry.rfilename))
         headers = build_hf_headers(token=known or False)
-        return cls(repository, kind, str(found.sha), files, endpoint, headers)
+        return cls(repository, kind, commit, files, endpoint, headers)
 
     def file(self, path: str) -> RemoteFile | None:
         return next((file for file in self.files if file.path == path), None)
