@@ -63,7 +63,7 @@ def test_a_file_is_uploaded_inspected_listed_and_shown(
     assert "200,000" in listed.stdout
     shown = _bloom(server.address, token, tmp_path, "show", dataset["id"])
     assert "prompt_completion: 200,000 examples" in shown.stdout
-    assert "199,999 duplicate rows" in shown.stdout
+    assert "Duplicate rows: 199,999" in shown.stdout
 
 
 @pytest.mark.long

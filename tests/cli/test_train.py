@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpubloom.cli.train import _conclude
-from gpubloom.plan import TrainConfig
+from gpubloom.cli.train import _conclude, _introduce
+from gpubloom.plan import Hardware, TrainConfig, plan
 from gpubloom.traincard import ControlFile, Reporter, RunLock
 from tests.errors import printed
 from tests.small_disk import fill, small_disk
@@ -369,6 +369,20 @@ def test_a_run_that_cannot_be_resumed_is_left_as_it_is(trained: tuple[Path, str]
     config["model"]["layers"] = 3
     (run / "config.json").write_text(json.dumps(config))
     assert "belongs to another architecture: num_hidden_layers 2 instead of 3" in refusal()
+
+
+def test_rows_of_examples_that_are_read_as_text_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    hardware = Hardware(name="box", host_memory_bytes=16 * 10**9, cpu_cores=4)
+
+    def introduced(path: str) -> str:
+        config = TrainConfig.model_validate({"max_steps": 1, "data": {"train_path": path}})
+        _introduce(config, plan(config, hardware), Path("run"), Console(width=300))
+        return capsys.readouterr().out
+
+    assert "bloom finetune MODEL '/my data/chats.jsonl'" in introduced("/my data/chats.jsonl")
+    text = introduced("/my data/text.txt")
+    assert "warning" not in text
+    assert "1 step of" in text
 
 
 def test_the_schema_of_the_config_is_printed(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def show_dataset(dataset: dict[str, Any], as_json: bool) -> None:
     for note in report["notes"]:
         typer.echo(f"  {note}")
     if report["duplicates"] and report["duplicates"]["repeated"]:
-        typer.echo(f"  {report['duplicates']['repeated']:,} duplicate rows")
+        typer.echo(f"  Duplicate rows: {report['duplicates']['repeated']:,}")
     for problem in report["problems"]["first"]:
         where = f"line {problem['line']}" if problem["line"] else f"row {problem['row']}"
         typer.echo(f"  {where} {problem['reason']}")

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from gpubloom.cli.serve_metrics import MetricsServer
     from gpubloom.plan import Plan, TrainConfig
 
+# Files whose rows are usually examples.
+_EXAMPLES = (".jsonl", ".json", ".csv", ".tsv")
+
 # The panel of `--help` that shows settings.
 SETTINGS = "Settings"
 
@@ -429,8 +432,16 @@ def _introduce(config: "TrainConfig", expected: "Plan", run_dir: Path, console: 
     path = config.data.train_path
     what = "the demo: the source code of Python" if path == demo_fields()["data"]["train_path"] else path
     console.print(f"Training on {what}", soft_wrap=True)
+    if config.data.kind == "text" and path is not None and path.lower().endswith(_EXAMPLES):
+        console.print(
+            f"warning: {Path(path).name} is read as plain text, brackets and commas included. To train "
+            f"on its rows as examples, run: bloom finetune MODEL {shlex.quote(path)}",
+            style="yellow",
+            soft_wrap=True,
+        )
     size = f"{expected.parameters / 1e6:,.1f} M parameters ({config.model.path or config.model.preset})"
-    steps = f"{expected.steps:,} steps" if expected.steps else "unknown number of steps"
+    count = expected.steps
+    steps = f"{count:,} step{'' if count == 1 else 's'}" if count else "unknown number of steps"
     console.print(
         f"{size}, {steps} of {expected.tokens_per_step:,} tokens, {expected.precision_reason}", soft_wrap=True
     )

@@ -69,7 +69,7 @@ class RunLines:
             yield f"data: {rows}"
         if (total := facts.get("total_steps")) is not None:
             self._total, self._end, self._last_line = int(total), None, None
-            details = [f"{self._total:,} steps"]
+            details = [f"{self._total:,} {'step' if self._total == 1 else 'steps'}"]
             if (batch := facts.get("global_batch_size")) is not None:
                 details[0] += f" of {batch:,} {'row' if batch == 1 else 'rows'}"
             details += [str(facts[name]) for name in ("method", "device") if facts.get(name)]
