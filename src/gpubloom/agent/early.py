@@ -21,6 +21,10 @@ from gpubloom.agent.warm import Script
 
 def main(modules: Sequence[str]) -> None:
     asked: dict[str, Any] = {}
+    # What modules print while they are imported, such as a warning of torch, belongs in the output.
+    printed = os.memfd_create("printed")
+    for number in (1, 2):
+        os.dup2(printed, number)
 
     def read() -> None:
         with open(0, "rb", closefd=False) as commands:
@@ -29,7 +33,7 @@ def main(modules: Sequence[str]) -> None:
             os._exit(0)
         asked.update(json.loads(line))
         try:
-            _connect_streams(Path(asked["output"]))
+            _connect_streams(Path(asked["output"]), printed)
         except OSError:
             os._exit(1)
 
@@ -53,7 +57,7 @@ def main(modules: Sequence[str]) -> None:
     Script(Path.cwd(), asked["script"], dict(os.environ)).run()
 
 
-def _connect_streams(output: Path) -> None:
+def _connect_streams(output: Path, printed: int) -> None:
     for path, flags, numbers in (
         (Path(os.devnull), os.O_RDONLY, [0]),
         (output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, [1, 2]),
@@ -62,6 +66,9 @@ def _connect_streams(output: Path) -> None:
         for number in numbers:
             os.dup2(opened, number)
         os.close(opened)
+    with open(printed, "rb") as before:
+        before.seek(0)
+        os.write(1, before.read())
 
 
 if __name__ == "__main__":
