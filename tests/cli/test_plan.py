@@ -125,6 +125,17 @@ def test_input_that_makes_no_sense_gets_one_sentence(
     assert done.stderr.count("\n") == 1
 
 
+def test_a_smaller_size_that_fits_is_proposed_as_it_was_asked_for(folder: Path) -> None:
+    machine = ("--machine", "RTX 4090, 64 GB host")
+    shown = bloom_plan("--shape", "130b", *machine).stdout
+    found = re.search(r"--shape (\d[\d.]*b)\n", shown)
+    assert found, shown
+    assert bloom_plan("--shape", found[1], *machine).exit_code == 0
+    (folder / "text.txt").write_text("words " * 1_000)
+    shown = bloom_plan("--set", "model.preset=130b", "--set", "data.train_path=text.txt", *machine).stdout
+    assert "--set model.preset=" in shown
+
+
 @pytest.mark.long
 def test_measuring_replaces_what_is_assumed_here_and_in_later_plans(
     folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -84,7 +84,8 @@ def plan(
             found = plan_on(hardware, asked, tokens_per_epoch=tokens, shape=given)
         except DoesNotFit as refusal:
             options = nearest_fits(asked, hardware, tokens_per_epoch=tokens, shape=given)
-            _show_refusal(refusal, options, _title(shape, asked, hardware), as_json=as_json)
+            title = _title(shape, asked, hardware)
+            _show_refusal(refusal, options, title, by_shape=shape is not None, as_json=as_json)
             raise typer.Exit(1) from None
         if machine is None:
             found = with_speedup(found, asked, hardware, default_home())
@@ -185,7 +186,12 @@ def _show(found: "Plan", title: str, *, as_json: bool) -> None:
 
 
 def _show_refusal(
-    refusal: "DoesNotFit", options: "tuple[NearestFit, ...]", title: str, *, as_json: bool
+    refusal: "DoesNotFit",
+    options: "tuple[NearestFit, ...]",
+    title: str,
+    *,
+    by_shape: bool,
+    as_json: bool,
 ) -> None:
     from gpubloom.plan import needs_of
 
@@ -207,7 +213,7 @@ def _show_refusal(
     if not options:
         return
     _print_lines(["", "Settings that fit:"])
-    _print_lines(_option_lines(options))
+    _print_lines(_option_lines(options, by_shape=by_shape))
     _print_lines(["", f"Plan with the first of them: {escape(options[0].title)}", ""])
     _print_lines(plan_lines(options[0].plan, f"{title.rpartition(' on ')[0]} on {options[0].machine}"))
 
@@ -221,9 +227,12 @@ def _needed_lines(needs: "Needs") -> Iterator[str]:
             yield f"{name:<{_NAME_WIDTH}} {used}, {word}"
 
 
-def _option_lines(options: "tuple[NearestFit, ...]") -> Iterator[str]:
+def _option_lines(options: "tuple[NearestFit, ...]", *, by_shape: bool) -> Iterator[str]:
     for number, option in enumerate(options, 1):
         settings = " ".join(f"--set {path}={json.dumps(value)}" for path, value in option.changes.items())
+        if by_shape:
+            # The size was not a setting.
+            settings = settings.replace("--set model.preset=", "--shape ")
         how = settings.replace('"', "") or f'--machine "{option.machine}"'
         yield f"{number}. {escape(option.title)}: {option.plan.tokens_per_second:,.0f} tokens/s"
         yield f"   [dim]{escape(how)}[/dim]"
