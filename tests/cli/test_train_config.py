@@ -152,6 +152,13 @@ def test_a_wrong_value_that_nobody_typed_names_its_variable(folder: Path) -> Non
     assert "set by" not in str(refused.value)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_config_or_dotenv(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"epochs": 2}', encoding="utf-8-sig")
+    (tmp_path / ".env").write_text("BATCH_SIZE=3\n", encoding="utf-8-sig")
+    config = build(tmp_path, config_file=tmp_path / "config.json")
+    assert (config.epochs, config.batch_size) == (2, 3)
+
+
 def test_dotenv_understands_quotes_comments_and_export(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text('A=1\nexport B="two words" \n\n# C=3\nD=four # a comment\nE=\n')

@@ -91,7 +91,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     found = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
         text = line.strip().removeprefix("export ")
         if not text or text.startswith("#"):
             continue

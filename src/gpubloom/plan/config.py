@@ -572,7 +572,8 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LARGEST_JSON_BYTES:
             raise InputError("unreadable_file", f"{path} is too large to be read as settings.")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        # Editors on Windows put a byte order mark before the text.
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
     except InputError:
         raise
     except FileNotFoundError:
