@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpubloom.datasets import Example, Mapping, Message, RowProblem, detect, to_example
+from gpubloom.datasets import Example, Mapping, Message, RowProblem, advice, detect, to_example
 from tests.errors import raises
 
 PAIR = Example(messages=(Message("user", "Hi"), Message("assistant", "Ho", trained=True)))
@@ -59,10 +59,28 @@ def test_rows_that_do_not_fit_make_detection_unsure() -> None:
     assert "1 of 3 sampled rows fit" in found.reason
 
 
+def test_a_known_format_with_wrong_rows_names_the_fault_of_the_first_row() -> None:
+    rows: list[dict[str, Any]] = [{"messages": [{"role": "bot", "content": "Hi"}]}]
+    found = detect(rows)
+    assert not found.is_sure
+    assert "no sampled row fits: row 1 has the unknown role 'bot'" in found.reason
+    # Other columns would not help.
+    assert "--map" not in advice(found, rows)
+
+
 def test_unknown_columns_are_left_to_a_person() -> None:
-    found = detect([{"a": "x", "b": "y"}])
+    rows: list[dict[str, Any]] = [{"a": "x", "my b": "y"}]
+    found = detect(rows)
     assert found.mapping is None
     assert found.reason
+    assert advice(found, rows).endswith("--map prompt=a --map 'completion=my b'")
+
+
+def test_answers_inside_of_a_list_are_offered_with_their_path() -> None:
+    rows: list[dict[str, Any]] = [{"question": "q", "answers": [{"answer": "a"}]}]
+    found = detect(rows)
+    assert not found.is_sure
+    assert advice(found, rows).endswith("--map prompt=question --map 'completion=answers[0].answer'")
 
 
 USER, GOOD, BAD = (

@@ -268,7 +268,7 @@ def mapped_columns(assignments: list[str] | None) -> dict[str, str]:
 
 
 def _detected(source: "Source") -> "Mapping":
-    from gpubloom.datasets import detect, map_example, sample
+    from gpubloom.datasets import advice, detect, sample
 
     rows = sample(source)
     if not rows:
@@ -280,7 +280,7 @@ def _detected(source: "Source") -> "Mapping":
     if found.mapping is None or not found.is_sure:
         raise InputError(
             "format_uncertain",
-            f"The format is not certain. {found.reason} Set the columns, such as: {map_example(rows)}",
+            f"The format is not certain. {found.reason} {advice(found, rows)}",
         )
     return found.mapping
 
@@ -385,7 +385,7 @@ def _printable(text: str) -> str:
 
 
 def _format_line(report: "Report") -> str:
-    from gpubloom.datasets import map_example
+    from gpubloom.datasets import advice
 
     found = report.detection
     if report.rows == 0:
@@ -393,8 +393,8 @@ def _format_line(report: "Report") -> str:
     if not report.columns:
         return "No row can be read. The reasons are listed below."
     if report.mapping is None:
-        example = map_example([{column.name: None for column in report.columns}])
-        return f"Format: not certain. {found.reason} Set the columns, such as: {example}"
+        columns = {column.name: None for column in report.columns}
+        return f"Format: not certain. {found.reason} {advice(found, [columns])}"
     if found.mapping != report.mapping:
         return f"Format: {report.mapping.format}, as set with --map."
     return f"Format: {report.mapping.format} (confidence {found.confidence:.0%}). {found.reason}"

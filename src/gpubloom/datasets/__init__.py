@@ -15,7 +15,7 @@ used raises RowProblem (or carries `problem`), and never stops the rows after it
 
 from gpubloom.datasets.columns import Column
 from gpubloom.datasets.conversion import Converted, Split, convert
-from gpubloom.datasets.detection import Detection, detect, map_example, sample
+from gpubloom.datasets.detection import Detection, advice, detect, sample
 from gpubloom.datasets.example import Example, Message
 from gpubloom.datasets.example_reader import (
     ExampleFile,
@@ -72,13 +72,13 @@ __all__ = [
     "Split",
     "Start",
     "Tokens",
+    "advice",
     "build_index",
     "convert",
     "detect",
     "example_files",
     "index_path",
     "inspect",
-    "map_example",
     "mapping_of",
     "preflight",
     "preview",

@@ -52,13 +52,17 @@ class Detection:
         return self.mapping is not None and self.confidence >= SURE
 
 
-def map_example(rows: Iterable[dict[str, Any]]) -> str:
-    """Options of a terminal that set the columns, with columns of these rows."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    fields = ("prompt", "completion") if len(columns) > 1 else ("text",)
-    return " ".join(
-        f"--map {shlex.quote(f'{field}={column}')}" for field, column in zip(fields, columns, strict=False)
-    )
+def advice(found: Detection, rows: Iterable[dict[str, Any]]) -> str:
+    """What to do about a format that is not sure; the rows show which columns there are."""
+    if found.mapping is not None and found.confidence == 0.0:
+        return "Correct the rows."
+    if found.mapping is not None and found.mapping.format != "text":
+        columns = dict(found.mapping.columns)
+    else:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        columns = dict(zip(("prompt", "completion") if len(names) > 1 else ("text",), names, strict=False))
+    options = (f"--map {shlex.quote(f'{field}={column}')}" for field, column in columns.items())
+    return f"Set the columns (data.columns), in a terminal such as: {' '.join(options)}"
 
 
 def sample(source: Source, count: int = SAMPLE_ROWS) -> list[dict[str, Any]]:
@@ -86,10 +90,11 @@ def detect(rows: Sequence[dict[str, Any]]) -> Detection:
         )
     best: Detection | None = None
     for mapping, prior, why in _candidates(rows, columns):
-        fits = _fitting(rows, mapping)
-        found = Detection(
-            mapping, round(prior * fits / len(rows), 3), f"{why}; {fits} of {len(rows)} sampled rows fit."
+        fits, first = _fitting(rows, mapping)
+        shown = (
+            f"; {fits} of {len(rows)} sampled rows fit." if fits else f", but no sampled row fits: {first}."
         )
+        found = Detection(mapping, round(prior * fits / len(rows), 3), why + shown)
         if best is None or found.confidence > best.confidence:
             best = found
     return best or Detection(
@@ -114,7 +119,7 @@ def _preference(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> Dete
                 "completion": f"{chosen}[0].content" if isinstance(first, list) else chosen,
             },
         )
-    fits = _fitting(rows, offered)
+    fits, _ = _fitting(rows, offered)
     return Detection(
         offered if fits else None,
         round(_PREFERENCE * fits / len(rows), 3),
@@ -123,15 +128,17 @@ def _preference(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> Dete
     )
 
 
-def _fitting(rows: Sequence[dict[str, Any]], mapping: Mapping) -> int:
-    count = 0
-    for row in rows:
+def _fitting(rows: Sequence[dict[str, Any]], mapping: Mapping) -> tuple[int, str]:
+    """How many rows fit, and what is wrong with the first that does not."""
+    count, first = 0, ""
+    for number, row in enumerate(rows, 1):
         try:
             to_example(row, mapping)
-        except RowProblem:
+        except RowProblem as problem:
+            first = first or f"row {number} {problem}"
             continue
         count += 1
-    return count
+    return count, first
 
 
 def _candidates(

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from gpubloom.datasets.columns import ColumnCounter, unused_columns
 from gpubloom.datasets.conversion import SideChooser, Split, SplitName
-from gpubloom.datasets.detection import detect, map_example, sample
+from gpubloom.datasets.detection import advice, detect, sample
 from gpubloom.datasets.model_files import ModelFiles, Tokens
 from gpubloom.datasets.problems import Problem, ProblemLog, RowProblem
 from gpubloom.datasets.rendering import Rendered, render
@@ -231,8 +231,7 @@ def mapping_of(source: Source, file: ExampleFile) -> Mapping:
         if found.mapping is None or not found.is_sure:
             raise InputError(
                 "format_uncertain",
-                f"The format of {file.title} could not be detected. {found.reason} "
-                f"Set the columns (data.columns), in a terminal such as: {map_example(rows)}",
+                f"The format of {file.title} could not be detected. {found.reason} {advice(found, rows)}",
             )
         return found.mapping
     needed, optional = FIELDS[file.format]
