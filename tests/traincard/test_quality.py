@@ -59,6 +59,15 @@ def test_an_eval_loss_that_rises_while_training_goes_on_is_overfitting(tmp_path:
     assert "step 20" in found["overfitting"].next_step
 
 
+def test_a_run_that_learns_nothing_does_not_overfit(tmp_path: Path) -> None:
+    noise = random.Random(0)
+    evaluations = {step: 4.4 + step / 1000 for step in range(50, 601, 50)}
+    folder = _run(tmp_path / "run", [4.6 + noise.gauss(0, 0.1) for _ in range(600)], evaluations)
+    found = _findings(folder)
+    assert set(found) == {"no_learning"}
+    assert found["no_learning"].evidence["explains"] == ["overfitting"]
+
+
 def test_one_bad_evaluation_is_no_overfitting(tmp_path: Path) -> None:
     evaluations = {10: 1.9, 20: 1.287, 30: 1.288, 40: 1.342}
     assert "overfitting" not in _findings(

@@ -71,4 +71,7 @@ def _follows(finding: Finding, cause: Finding) -> bool:
             return not is_of_evaluation(cause)
         case "overfitting", "diverging":
             return is_of_evaluation(finding)
+        # What is not learned is not memorized.
+        case "no_learning", "overfitting":
+            return True
     return False
