@@ -1,7 +1,7 @@
 /** The chosen runs in one chart, and beside it how their configs differ. */
 import { useQuery } from "@tanstack/react-query";
 import { ChevronDown, ChevronRight, TriangleAlert } from "lucide-react";
-import { useEffect, useMemo, useState } from "react";
+import { Fragment, useEffect, useMemo, useState } from "react";
 import { overlayQuery, runComparisonQuery } from "@/api/runs";
 import type { Curve, Overlay, RunRow } from "@/api/types";
 import { ChartCard } from "@/charts/chart-card";
@@ -78,18 +78,18 @@ function OverlayChart({ rows, overlay, along }: { rows: readonly RunRow[]; overl
           <DrawingTools />
         </span>
       </ChartCard>
-      <p className="mt-1.5 text-xs text-faint">Line: mean over seeds. Band: lowest and highest seed. A failed run is left out of the mean.</p>
+      <p className="mt-1.5 text-xs text-faint">Line: mean over seeds. Band: lowest and highest seed. A run that did not complete is left out of the mean.</p>
     </ChartsViewContext>
   );
 }
 
 const NO_MARKS: [] = [];
 
-/** A line for each group, and one for each run of it that failed. */
+/** A line for each group, and one for each run of it that did not complete. */
 export function overlayLines(labels: readonly string[], overlay: Overlay): LineSpec[] {
   return overlay.groups.flatMap((group, index): LineSpec[] => {
     const colour = groupColour(index);
-    const failed = group.failed.map((curve, number): LineSpec & { failed: boolean } => ({ name: `${index}/${number}`, label: `${curve.name}, failed`, colour, failed: true }));
+    const failed = group.failed.map((curve, number): LineSpec & { failed: boolean } => ({ name: `${index}/${number}`, label: `${curve.name}, not completed`, colour, failed: true }));
     return [...(group.runs > 0 ? [{ name: String(index), label: labels[index] ?? "", colour }] : []), ...failed];
   });
 }
@@ -174,8 +174,8 @@ function DiffTable({ title, rows, differences }: { title: string; rows: readonly
             </th>
             {shortNames(rows).map((label, index) => (
               // oxlint-disable-next-line jsx-a11y/control-has-associated-label -- a heading with text, not a control
-              <th key={label} scope="col" className="max-w-24 pb-1 pl-3 text-right text-xs font-[520] text-dim">
-                <span className="inline-flex max-w-24 items-center gap-1.5">
+              <th key={label} scope="col" className="max-w-20 pb-1 pl-3 text-right text-xs font-[520] text-dim">
+                <span className="inline-flex max-w-17 items-center gap-1.5">
                   <span aria-hidden className="inline-block h-[3px] w-2.5 shrink-0 rounded-full" style={{ background: groupColour(index) }} />
                   <span className="truncate" title={label}>{label}</span>
                 </span>
@@ -186,7 +186,9 @@ function DiffTable({ title, rows, differences }: { title: string; rows: readonly
         <tbody>
           {differences.map(({ path, values }) => (
             <tr key={path} className="border-t border-line">
-              <th scope="row" className="max-w-40 py-1.5 pr-2 text-left font-mono text-xs font-[450] wrap-anywhere text-dim">{path}</th>
+              <th scope="row" className="max-w-40 py-1.5 pr-2 text-left font-mono text-xs font-[450] wrap-break-word text-dim">
+                <SettingName path={path} />
+              </th>
               {values.map((value, index) => (
                 // oxlint-disable-next-line jsx-a11y/control-has-associated-label -- a cell with text, not a control
                 <td key={index} className={`py-1.5 pl-3 text-right wrap-anywhere ${index > 0 && value !== values[0] ? "font-[560] text-warning" : ""}`}>
@@ -200,3 +202,12 @@ function DiffTable({ title, rows, differences }: { title: string; rows: readonly
     </div>
   );
 }
+
+/** Breaks between its words: beside several runs there is little room. */
+const SettingName = ({ path }: { path: string }) =>
+  path.split(/(?<=[._])/).map((part, index) => (
+    <Fragment key={index}>
+      {index > 0 && <wbr />}
+      {part}
+    </Fragment>
+  ));

@@ -71,9 +71,9 @@ describe("an overlay", () => {
     ],
   };
 
-  it("has a line for each group with values and one for each failed run, in the colour of its group", () => {
+  it("has a line for each group with values and one for each run that did not complete, in the colour of its group", () => {
     const lines = overlayLines(["a", "b"], overlay);
-    expect(lines.map(({ label }) => label)).toEqual(["a", "seed 2, failed"]);
+    expect(lines.map(({ label }) => label)).toEqual(["a", "seed 2, not completed"]);
     expect(new Set(lines.map(({ colour }) => colour)).size).toBe(1);
   });
 
