@@ -148,6 +148,8 @@ def test_totals_count_states_and_add_up_time(installation: Installation, member:
     add_job(installation, member, status="completed", start_time=start, end_time=start + timedelta(minutes=5))
     add_job(installation, member, status="failed", start_time=start, end_time=start + timedelta(minutes=1))
     add_job(installation, member, status="queued")
+    # A pause of nearly an hour is no training.
+    add_job(installation, member, status="paused", start_time=start, active_seconds=60.0)
     with _statements() as seen:
         totals = ada.get("/api/jobs/totals").json()
     assert sum("training_jobs" in statement for statement in seen) == 1
@@ -157,4 +159,4 @@ def test_totals_count_states_and_add_up_time(installation: Installation, member:
         "completed": 1,
         "failed": 1,
     }
-    assert totals["training_seconds"] == pytest.approx(360, abs=0.01)
+    assert totals["training_seconds"] == pytest.approx(420, abs=0.01)

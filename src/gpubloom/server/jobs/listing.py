@@ -173,7 +173,12 @@ async def count_jobs(session: AsyncSession, principal: Principal) -> JobTotals:
         TrainingJob.end_time,
         case((TrainingJob.status.in_(ACTIVE), database_time()), else_=TrainingJob.updated_at),
     )
-    seconds = seconds_between(TrainingJob.start_time, end)
+    held = TrainingJob.active_seconds + func.coalesce(
+        seconds_between(TrainingJob.active_since, database_time()), 0.0
+    )
+    # A run that was sent from elsewhere has held no machine of ours.
+    has_held = or_(TrainingJob.active_seconds > 0, TrainingJob.active_since.is_not(None))
+    seconds = case((has_held, held), else_=seconds_between(TrainingJob.start_time, end))
     counted = {
         "running": TrainingJob.status.in_(ACTIVE),
         "queued": TrainingJob.status == "queued",
