@@ -159,7 +159,7 @@ def _distance_from_mask(device: torch.device) -> float:
         with torch.enable_grad():
             q, k, v = (each.detach().requires_grad_() for each in (q_BNTH, k_BKTH, v_BKTH))
             y_BNTH = attend_within_documents(q, k, v, mask)
-        found.append([y_BNTH.detach(), *torch.autograd.grad(y_BNTH, (q, k, v), grad_BNTH)])
+        found.append([y_BNTH.detach(), *torch.autograd.grad((y_BNTH * grad_BNTH).sum(), (q, k, v))])
     apart = [
         (by_boundaries.float() - masked.float()).norm() / masked.float().norm()
         for masked, by_boundaries in zip(*found, strict=True)

@@ -44,7 +44,7 @@ class Kept:
 
     def backward(self, grad_BTD: Tensor) -> Gradients:
         """Gradients of the input and of the trained weights. Can be called once."""
-        return torch.autograd.grad(self._y_BTD, self._inputs, grad_BTD)
+        return torch.autograd.grad(_given(self._y_BTD, grad_BTD), self._inputs)
 
 
 class LayerFunctions:
@@ -88,7 +88,7 @@ class LayerFunctions:
             x_BTD = x_BTD.detach().requires_grad_()
             trained = [weight.detach().requires_grad_() for weight in trained]
             y_BTD = self._layer(trained, frozen, x_BTD, tables)
-        return torch.autograd.grad(y_BTD, [x_BTD, *trained], grad_BTD)
+        return torch.autograd.grad(_given(y_BTD, grad_BTD), [x_BTD, *trained])
 
 
 class HeadFunctions:
@@ -197,11 +197,36 @@ def _keeping_positions_in(borrowed: Tensor | None) -> AbstractContextManager[obj
 
 def gradients_or_zeros(y: Tensor, inputs: Tensors, gradient: Tensor | None = None) -> list[Tensor]:
     """Gradients of all inputs; zeros for those that y does not depend on."""
-    found: Sequence[Tensor | None] = torch.autograd.grad(y, list(inputs), gradient, allow_unused=True)
+    y = y if gradient is None else _given(y, gradient)
+    found: Sequence[Tensor | None] = torch.autograd.grad(y, list(inputs), allow_unused=True)
     return [
         torch.zeros_like(each) if gradient is None else gradient
         for each, gradient in zip(inputs, found, strict=True)
     ]
+
+
+def _given(y: Tensor, gradient: Tensor) -> Tensor:
+    """A number whose gradient towards y is the given one.
+
+    torch.autograd.grad compares the shape of a gradient that it is given by sympy: 500 modules to import,
+    which an uncompiled run needs for nothing else.
+    """
+    with torch.enable_grad():
+        return cast(Tensor, _Given.apply(y, gradient))  # type: ignore[no-untyped-call]
+
+
+class _Given(torch.autograd.Function):
+    """See `_given`."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return y.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, one: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient, None
 
 
 def _shapes(argument: Any) -> Any:
