@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpubloom.engine.adapter_folder import BaseNeeded
+from gpubloom.engine.adapter_folder import BaseNeeded, read_adapter
 from gpubloom.engine.llama_folder import read_weights
 from gpubloom.engine.models.hugging_face.blocks import open_model
 from gpubloom.engine.models.weight_sources import PretrainedWeights
@@ -220,6 +220,13 @@ def test_an_adapter_config_inside_a_model_folder_leads_no_loader_to_another_mode
     with pytest.raises(UnsafeModelError):
         load_pretrained_text(adapter, base=mixed)
     assert [finding.code for finding in check_model(mixed).findings] == ["adapter_in_model"]
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, "[]", "{"])
+def test_an_adapter_config_that_is_no_object_is_refused(adapter: Path, content: str) -> None:
+    (adapter / "adapter_config.json").write_text(content)
+    with raises(InputError, code="not_an_adapter"):
+        read_adapter(adapter)
 
 
 @pytest.mark.parametrize("where", ["beside", "among checkpoints", "inside a checkpoint"])

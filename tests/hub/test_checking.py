@@ -269,3 +269,19 @@ def test_sizes_that_no_model_has_are_a_finding(model_copy: Copy, name: str, valu
 
 def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     assert codes(tmp_path / "nowhere") == {"folder_missing"}
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("config.json", "config_unreadable"),
+        ("tokenizer.json", "tokenizer_unreadable"),
+        ("tokenizer_config.json", "chat_template_broken"),
+        ("generation_config.json", None),
+    ],
+)
+def test_no_nesting_of_a_file_makes_the_check_raise(model_copy: Copy, name: str, code: str | None) -> None:
+    folder = model_copy()
+    (folder / name).write_text("[" * 200_000)
+    found = codes(folder)
+    assert code is None or code in found

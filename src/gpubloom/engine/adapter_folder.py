@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gpubloom.engine.models.lora import LoraBlocks, LoraSettings, is_transposed
 from gpubloom.errors import CodedError, InputError
+from gpubloom.plan.config import read_json
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_STEM = "adapter_model"
@@ -87,7 +88,7 @@ class BaseNeeded(CodedError, ValueError):
 def read_adapter(folder: Path) -> Adapter:
     """An adapter of this engine or of PEFT; ValueError when it is of a kind that is not known here."""
     try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        config = read_json(folder / CONFIG_FILE)
         tensors = safetensors.torch.load_file(folder / WEIGHTS_FILE)
     except (OSError, ValueError, safetensors.SafetensorError) as problem:
         raise InputError("not_an_adapter", f"{folder} is not an adapter folder: {problem}.") from None

@@ -1,6 +1,5 @@
 """The engine's own Llama architecture as a Hugging Face folder: config.json, weights, tokenizer."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from gpubloom.engine.models import TransformerLM
 from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
 from gpubloom.plan import ModelShape
+from gpubloom.plan.config import read_json
 
 WEIGHTS_STEM = "model"
 WEIGHTS_FILE = f"{WEIGHTS_STEM}.safetensors"
@@ -35,10 +35,10 @@ def has_weights(folder: Path) -> bool:
 def read_shape(folder: Path) -> ModelShape:
     """The shape of an exported model."""
     try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
+        config = read_json(folder / CONFIG_FILE)
+    except InputError as problem:
         raise InputError("not_a_model_folder", f"{folder} is not a model folder: {problem}.") from None
-    if not isinstance(config, dict) or config.get("model_type") != "llama":
+    if config.get("model_type") != "llama":
         raise InputError(
             "unsupported_architecture",
             f"{folder} does not contain a llama model, the only architecture that is supported here.",
@@ -83,7 +83,7 @@ def read_weights(folder: Path, shape: ModelShape) -> dict[str, Tensor]:
 def is_own(folder: Path) -> bool:
     """Whether the engine's own model computes what a folder holds: every setting is one it knows."""
     try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        config = read_json(folder / CONFIG_FILE)
         return bool(config == hugging_face_config(read_shape(folder), config["eos_token_id"]))
     except (OSError, ValueError, KeyError):
         return False

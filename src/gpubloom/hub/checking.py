@@ -25,6 +25,7 @@ from gpubloom.hub.weight_index import (
     check_model_folder,
     read_weight_index,
 )
+from gpubloom.plan.config import read_optional_json
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import FAMILIES
 from gpubloom.plan.safetensors_header import HeldTensor, Truncated, read_header
@@ -130,10 +131,10 @@ def _check_template(
 def _check_special_tokens(
     folder: Path, config: dict[str, Any], vocabulary: dict[str, int], tell: Tell
 ) -> None:
-    said = _object(folder / "tokenizer_config.json")
+    said = read_optional_json(folder / "tokenizer_config.json")
     eos, pad = _text(said.get("eos_token")), _text(said.get("pad_token"))
     ids = _ids(config.get("eos_token_id")) + _ids(
-        _object(folder / "generation_config.json").get("eos_token_id")
+        read_optional_json(folder / "generation_config.json").get("eos_token_id")
     )
     if eos is None and not ids:
         tell(
@@ -165,13 +166,13 @@ def _check_special_tokens(
 def _ends(folder: Path, config: dict[str, Any], vocabulary: dict[str, int]) -> set[str]:
     """Every token that ends a text, as text."""
     ids = set(_ids(config.get("eos_token_id")))
-    ids |= set(_ids(_object(folder / "generation_config.json").get("eos_token_id")))
-    eos = _text(_object(folder / "tokenizer_config.json").get("eos_token"))
+    ids |= set(_ids(read_optional_json(folder / "generation_config.json").get("eos_token_id")))
+    eos = _text(read_optional_json(folder / "tokenizer_config.json").get("eos_token"))
     return {text for text, number in vocabulary.items() if number in ids} | ({eos} if eos else set())
 
 
 def _special_tokens(folder: Path) -> set[str]:
-    added = _object(folder / "tokenizer.json").get("added_tokens")
+    added = read_optional_json(folder / "tokenizer.json").get("added_tokens")
     entries = [entry for entry in added if isinstance(entry, dict)] if isinstance(added, list) else []
     return {text for entry in entries if entry.get("special") and (text := _text(entry))}
 
@@ -184,14 +185,6 @@ def _text(value: Any) -> str | None:
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) and value else None
-
-
-def _object(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def check_weights(folder: Path, shape: DecoderShape | None, tell: Tell) -> int:
@@ -413,7 +406,7 @@ def _read_config(folder: Path, tell: Tell) -> dict[str, Any] | None:
         return None
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         tell("config_unreadable", "error", f"config.json cannot be read: {problem}.")
         return None
     if not isinstance(config, dict):

@@ -32,6 +32,7 @@ from gpubloom.engine.shards.safetensors_file import TensorFileWriter, entries
 from gpubloom.engine.shards.shard_files import SHARD_BYTES
 from gpubloom.engine.transformers_loading import load_causal_model
 from gpubloom.errors import InputError
+from gpubloom.plan.config import read_json
 from gpubloom.plan.data_files import TOKENIZER_FILES
 from gpubloom.plan.rope import scaling_beside
 
@@ -132,7 +133,7 @@ def write_adapter_form(folder: Path, found: ResolvedModel, precision: Precision)
         for name, tensor in adapter.tensors.items()
     }
     safetensors.torch.save_file(tensors, folder / adapter_folder.WEIGHTS_FILE, metadata={"format": "pt"})
-    settings = _read(found.folder / adapter_folder.CONFIG_FILE)
+    settings = read_json(found.folder / adapter_folder.CONFIG_FILE)
     base, revision, note = _name_of_base(found, settings.get("base_model_name_or_path"))
     settings |= {"base_model_name_or_path": base, "revision": revision}
     (folder / adapter_folder.CONFIG_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
@@ -150,7 +151,7 @@ def write_adapter_form(folder: Path, found: ResolvedModel, precision: Precision)
 def merged_config(found: ResolvedModel, precision: Precision) -> dict[str, Any]:
     """The config.json of the whole model, in another precision and without code of its own."""
     home = found.base if found.is_adapter and found.base is not None else found.folder
-    config = _read(home / CONFIG_FILE)
+    config = read_json(home / CONFIG_FILE)
     if found.is_adapter:
         config |= scaling_beside(found.folder)
     config.pop("auto_map", None)
@@ -262,13 +263,3 @@ def _name_of_base(found: ResolvedModel, named: Any) -> tuple[str | None, str | N
             "only: set base_model_name_or_path to the id or the folder of the base model."
         ),
     )
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
-    if not isinstance(content, dict):
-        raise InputError("not_json_object", f"{file} does not contain a JSON object.")
-    return content

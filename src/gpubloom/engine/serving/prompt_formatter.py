@@ -8,7 +8,6 @@ import json
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gpubloom.datasets import ChatTemplate, Rendered, RowProblem, RowTokenizer
@@ -17,6 +16,7 @@ from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.errors import InputError
+from gpubloom.plan.config import read_optional_json
 
 _WORD = f"answer{secrets.token_hex(8)}"
 
@@ -144,7 +144,7 @@ def _named_ends(found: ResolvedModel) -> Iterator[int]:
     folders = [found.folder] if found.base is None else [found.folder, found.base]
     for folder in folders:
         for name in ("generation_config.json", "config.json"):
-            ends = _read(folder / name).get("eos_token_id")
+            ends = read_optional_json(folder / name).get("eos_token_id")
             for end in ends if isinstance(ends, list) else [ends]:
                 if isinstance(end, int) and not isinstance(end, bool) and end >= 0:
                     yield end
@@ -169,11 +169,3 @@ def _turn_end(
         if tokenizer.is_special(token):
             return token, None
     return None, closing if closing.strip() else None
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
