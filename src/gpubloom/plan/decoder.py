@@ -7,7 +7,8 @@ config.json of a model folder, `shapes.py` from a preset.
 from dataclasses import dataclass
 from functools import cached_property
 
-# Tensors of a block lie one after the other in a flat buffer, each beginning at such a boundary.
+# Tensors of a block lie one after the other in a flat buffer. Each begins at such a boundary, so that vector
+# loads are aligned on any device, whatever the element is.
 ALIGNMENT = 64
 
 

@@ -14,12 +14,11 @@ from gpubloom.datasets import Mapping, RowProblem, Source, detect, sample, to_ex
 from gpubloom.engine.exporting.gguf import GgufTensor, read_back
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.hardware import Compute
-from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.llama_folder import CONFIG_FILE
 from gpubloom.engine.models.hugging_face.structure import quiet_transformers
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
 from gpubloom.engine.serving.answers import Answer, Wanted
-from gpubloom.engine.serving.model_registry import count_weights, load_text
+from gpubloom.engine.serving.model_registry import BESIDES_BYTES, count_weights, free_bytes, load_text
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.hub.weight_index import check_model_folder
@@ -30,7 +29,6 @@ _LOGIT_TOKENS = 256
 _FROM_DATA = 3
 _LONGEST_PROMPT = 400
 _USUAL = ("What can you do?", "Tell me something about the sea.", "Once upon a time")
-_BESIDES_BYTES = 300_000_000
 
 
 @dataclass(frozen=True)
@@ -122,12 +120,8 @@ def answers_of_gguf(
 def why_not_replayed(found: ResolvedModel, compute: Compute) -> str | None:
     """A sentence when the memory that is free does not hold the model a second time."""
     home = found.base if found.is_adapter and found.base is not None else found.folder
-    needed = count_weights(home) * compute.dtype.itemsize + _BESIDES_BYTES
-    free = (
-        int(torch.cuda.mem_get_info(compute.device)[0])
-        if compute.device.type == "cuda"
-        else free_host_bytes()
-    )
+    needed = count_weights(home) * compute.dtype.itemsize + BESIDES_BYTES
+    free = free_bytes(compute.device)
     if needed <= free:
         return None
     return (

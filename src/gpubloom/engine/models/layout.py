@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.models.blocks import TensorSpec
-
-# Vector loads on any device are aligned, whatever the element is.
-ALIGNMENT = 64
+from gpubloom.plan.decoder import ALIGNMENT
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from gpubloom.engine.models.blocks import BlockSpec, TensorSpec
-from gpubloom.engine.models.layout import ALIGNMENT, Layout
+from gpubloom.engine.models.layout import Layout
+from gpubloom.plan.decoder import ALIGNMENT
 from gpubloom.plan.optimizer_config import OptimizerName
 
 Moment = Literal["first", "second"]

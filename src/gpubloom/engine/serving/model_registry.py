@@ -24,7 +24,7 @@ from gpubloom.plan.safetensors_header import read_header
 BASE, TUNED, ONLY, OTHER = "base", "tuned", "model", "other"
 
 # Memory besides the weights: activations, the KV cache, kernels.
-_BESIDES_BYTES = 300_000_000
+BESIDES_BYTES = 300_000_000
 _NF4_BYTES = 0.57
 
 
@@ -161,8 +161,8 @@ def _must_fit(folder: Path, compute: Compute, four_bit: bool) -> None:
         # The loader reports what is wrong with the files.
         return
     packed = four_bit and compute.device.type == "cuda"
-    needed = int(weights * (_NF4_BYTES if packed else compute.dtype.itemsize)) + _BESIDES_BYTES
-    free = _free_bytes(compute.device)
+    needed = int(weights * (_NF4_BYTES if packed else compute.dtype.itemsize)) + BESIDES_BYTES
+    free = free_bytes(compute.device)
     if needed > free:
         where = "The GPU" if compute.device.type == "cuda" else "This machine"
         raise NotEnoughMemory(
@@ -171,7 +171,8 @@ def _must_fit(folder: Path, compute: Compute, four_bit: bool) -> None:
         )
 
 
-def _free_bytes(device: torch.device) -> int:
+def free_bytes(device: torch.device) -> int:
+    """The free memory of a GPU, or of the host."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return free_host_bytes()
