@@ -96,6 +96,9 @@ USER, GOOD, BAD = (
         {"prompt": "Hi", "chosen": "Good day.", "rejected": "What?"},
         {"chosen": [USER, GOOD], "rejected": [USER, BAD]},
         {"prompt": [USER], "chosen": [GOOD], "rejected": [BAD]},
+        {"prompt": "Hi", "chosen": [USER, GOOD], "rejected": [USER, BAD]},
+        {"prompt": [USER], "chosen": [USER, GOOD], "rejected": [USER, BAD]},
+        {"prompt": "Hi", "chosen": [GOOD], "rejected": [BAD]},
     ],
 )
 def test_of_preference_pairs_the_chosen_answer_is_offered_and_not_taken_unasked(row: dict[str, Any]) -> None:
@@ -103,6 +106,42 @@ def test_of_preference_pairs_the_chosen_answer_is_offered_and_not_taken_unasked(
     assert not found.is_sure
     assert found.mapping is not None
     assert contents(to_example(row, found.mapping)) == ["Hi", "Good day."]
+
+
+def test_of_a_prompt_with_several_turns_all_are_seen_and_only_the_chosen_answer_is_trained() -> None:
+    row = {"prompt": [USER, BAD, USER], "chosen": [GOOD], "rejected": [BAD]}
+    mapping = detect([row]).mapping
+    assert mapping is not None
+    example = to_example(row, mapping)
+    assert contents(example) == ["Hi", "What?", "Hi", "Good day."]
+    assert example.messages is not None
+    assert [turn.trained for turn in example.messages] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": [USER], "completion": [GOOD]},
+        {"prompt": "Hi", "completion": [GOOD]},
+        {"prompt": [USER], "completion": "Good day."},
+    ],
+)
+def test_prompt_and_completion_may_be_lists_of_messages(row: dict[str, Any]) -> None:
+    found = detect([row])
+    assert found.is_sure
+    assert found.mapping is not None
+    assert contents(to_example(row, found.mapping)) == ["Hi", "Good day."]
+    with_system = Mapping("prompt_completion", {**found.mapping.columns, "system": "system"})
+    example = to_example({**row, "system": "Be kind."}, with_system)
+    assert contents(example) == ["Be kind.", "Hi", "Good day."]
+
+
+def test_a_prompt_without_an_answer_is_a_fault_of_its_row() -> None:
+    mapping = Mapping("prompt_completion", {"prompt": "prompt", "completion": "completion"})
+    with raises(RowProblem, code="row_without_answer"):
+        to_example({"prompt": [USER, GOOD], "completion": [USER]}, mapping)
+    with raises(RowProblem, code="row_empty_field"):
+        to_example({"prompt": [USER]}, mapping)
 
 
 def contents(example: Example) -> list[str]:

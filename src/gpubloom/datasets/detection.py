@@ -106,19 +106,12 @@ def _preference(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> Dete
     """Pairs of a better and a worse answer: the better one can be trained, when a person wants it."""
     chosen, prompt = columns["chosen"], columns.get("prompt") or columns.get("question")
     first = next((row[chosen] for row in rows if row.get(chosen)), None)
-    asked = next((row[prompt] for row in rows if row.get(prompt)), None) if prompt else None
-    if isinstance(first, list) and len(first) > 1:
+    if isinstance(first, list) and (prompt is None or not _is_answer(first[0])):
         offered = Mapping("messages", {"messages": chosen})
     elif prompt is None:
         offered = Mapping("text", {"text": chosen})
     else:
-        offered = Mapping(
-            "prompt_completion",
-            {
-                "prompt": f"{prompt}[0].content" if isinstance(asked, list) else prompt,
-                "completion": f"{chosen}[0].content" if isinstance(first, list) else chosen,
-            },
-        )
+        offered = Mapping("prompt_completion", {"prompt": prompt, "completion": chosen})
     fits, _ = _fitting(rows, offered)
     return Detection(
         offered if fits else None,
@@ -126,6 +119,11 @@ def _preference(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> Dete
         "The columns chosen and rejected are preference pairs. Preference training is not supported; you "
         f"can train on the chosen answers, and {fits} of {len(rows)} sampled rows have one.",
     )
+
+
+def _is_answer(turn: object) -> bool:
+    """Whether what stands before this turn must be in the prompt."""
+    return isinstance(turn, dict) and turn.get("role", turn.get("from")) in ("assistant", "gpt", "model")
 
 
 def _fitting(rows: Sequence[dict[str, Any]], mapping: Mapping) -> tuple[int, str]:

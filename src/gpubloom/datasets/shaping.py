@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping as Values
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpubloom.datasets.columns import MISSING, value_at
@@ -86,6 +86,8 @@ def to_example(values: Values[str, Any], mapping: Mapping) -> Example:
             return _best_path(values, mapping)
         case "prompt_completion":
             _refuse_rejected(values, mapping)
+            if any(_turns_in(values, mapping, field) for field in ("prompt", "completion")):
+                return _turns_and_answer(values, mapping)
             return _pair(values, mapping, _needed(values, mapping, "prompt"), "completion")
         case "alpaca":
             prompt = _needed(values, mapping, "instruction")
@@ -99,6 +101,29 @@ def _pair(values: Values[str, Any], mapping: Mapping, prompt: str, answer: str) 
     system = _optional(values, mapping, "system")
     turns = [Message("user", prompt), Message("assistant", _needed(values, mapping, answer), trained=True)]
     return Example(messages=tuple([Message("system", system), *turns] if system else turns))
+
+
+def _turns_and_answer(values: Values[str, Any], mapping: Mapping) -> Example:
+    """A prompt or a completion that is a list of messages, as TRL has them. Answers within the prompt are
+    seen, not trained."""
+    turns: list[Message] = []
+    for field, role in (("prompt", "user"), ("completion", "assistant")):
+        given = _turns_in(values, mapping, field)
+        given = given or [{"role": role, "content": _needed(values, mapping, field)}]
+        for number, turn in enumerate(given, len(turns) + 1):
+            message = _message(turn, number)
+            turns.append(replace(message, trained=message.trained and field == "completion"))
+    if not any(turn.trained for turn in turns):
+        raise RowProblem("row_without_answer", "has no assistant message to train on")
+    system = _optional(values, mapping, "system")
+    if system and turns[0].role not in {"system", "developer"}:
+        turns.insert(0, Message("system", system))
+    return Example(messages=tuple(turns))
+
+
+def _turns_in(values: Values[str, Any], mapping: Mapping, field: str) -> list[Any] | None:
+    value = value_at(values, mapping.columns[field])
+    return value if isinstance(value, list) and value and isinstance(value[0], dict) else None
 
 
 def _needed(values: Values[str, Any], mapping: Mapping, field: str) -> str:
