@@ -219,14 +219,15 @@ def test_a_tensor_of_another_size_is_named_with_its_file(saved: Callable[..., Pa
         filled(model, PretrainedWeights(folder, model))
 
 
-def test_quantized_tensors_are_refused(saved: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_quantized_tensors_are_refused(saved: Callable[..., Path], dtype: torch.dtype) -> None:
     folder = saved("llama")
     model = open_model(folder)
-    rewrite(folder, lambda tensors: {**tensors, "model.norm.weight": torch.zeros(32, dtype=torch.int8)})
+    rewrite(folder, lambda tensors: {**tensors, "model.norm.weight": torch.zeros(32).to(dtype)})
     with raises(
         ValueError,
         code="quantized_model",
-        match="model.norm.weight .*torch.int8",
+        match=f"model.norm.weight .*{dtype}",
     ):
         filled(model, PretrainedWeights(folder, model))
 

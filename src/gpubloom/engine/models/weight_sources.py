@@ -109,7 +109,8 @@ class PretrainedWeights:
             raise InputError(
                 "unreadable_file", f"{self._files[name]}: tensor {name} cannot be read: {problem}."
             ) from None
-        if not tensor.is_floating_point():
+        # Of one byte, scales stand elsewhere.
+        if not tensor.is_floating_point() or tensor.element_size() == 1:
             raise InputError(
                 "quantized_model",
                 f"{self._files[name]}: tensor {name} has the data type {tensor.dtype}: start from "
