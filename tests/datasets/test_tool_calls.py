@@ -143,6 +143,17 @@ def test_a_turn_whose_calls_the_template_omits_is_not_trained_to_say_nothing(tem
     assert "tools" in defined
 
 
+def test_a_conversation_with_tools_is_rendered_by_the_template_for_them(tmp_path: Path) -> None:
+    named = [{"name": "default", "template": OMITS}, {"name": "tool_use", "template": ENCODES}]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**TOKENS, "chat_template": named}))
+    template, values = ChatTemplate.from_folder(tmp_path), row(ARGUMENTS)
+    assert template.note is not None
+    assert "tool_use" in template.note
+    assert "[weather " in render(to_example(values, MAPPING), template).text
+    values["tools"] = []
+    assert "[weather " not in render(to_example(values, MAPPING), template).text
+
+
 def test_a_turn_of_text_is_trained_where_the_template_omits_its_calls() -> None:
     values = row(ARGUMENTS)
     values["messages"][1]["content"] = "I will look."

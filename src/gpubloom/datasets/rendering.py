@@ -63,6 +63,7 @@ def render(example: Example, template: ChatTemplate) -> Rendered:
         if spans and spans[-1][1] == len(example.text):
             spans = (*spans[:-1], (spans[-1][0], len(text)))
         return Rendered(text, spans, is_plain=True)
+    template = template.for_tools if example.tools else template
     return _Conversation(example.messages, example.tools, template).rendered()
 
 

@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ ALPACA = """\
 # Templates that a person can choose for a model that has none, or in place of its own.
 TEMPLATES = {"chatml": CHATML, "alpaca": ALPACA, "plain": PLAIN}
 PLAIN_NOTE = "The model has no chat template, so a plain template is used: 'user: …', 'assistant: …'."
+# What transformers calls the template of conversations with tools, where a model has several.
+_TOOL_USE = "tool_use"
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 _KNOWS_NULL = re.compile(r"content['\")\]]* +is +(not +)?none", re.IGNORECASE)
 # Around what the model itself writes, while a text is being rendered; nobody can write it into their data.
@@ -59,6 +61,8 @@ class ChatTemplate:
     source: str
     tokens: dict[str, str] = field(default_factory=dict)
     note: str | None = None
+    # Some models have another one for conversations with tools.
+    tool_source: str | None = None
     # What `rendering` has found out about it, by the roles of a conversation.
     layouts: dict[tuple[tuple[str, bool], ...], Any] = field(
         default_factory=dict, init=False, compare=False, repr=False
@@ -78,19 +82,24 @@ class ChatTemplate:
             tokens["eos_token"] = end
         if chosen is not None:
             return cls(TEMPLATES[chosen], {"eos_token": "", **tokens})
-        source, note = config.get("chat_template"), None
+        source, note, tool_source = config.get("chat_template"), None, None
         if isinstance(source, list):
-            source, note = _choose(source)
+            source, note, tool_source = _choose(source)
         file = folder / "chat_template.jinja"
         if file.is_file():
-            source = file.read_text(encoding="utf-8")
+            source, tool_source = file.read_text(encoding="utf-8"), None
         elif source is None:
             source = _read_object(folder / "chat_template.json").get("chat_template")
         if not isinstance(source, str) or not source.strip():
             return cls.plain(tokens.get("eos_token", ""))
-        template = cls(source, tokens, note)
+        template = cls(source, tokens, note, tool_source)
         _compile(source)
         return template
+
+    @cached_property
+    def for_tools(self) -> "ChatTemplate":
+        """The template of conversations with tools, as transformers chooses it."""
+        return self if self.tool_source is None else replace(self, source=self.tool_source, tool_source=None)
 
     @property
     def is_fallback(self) -> bool:
@@ -186,12 +195,19 @@ def _without_marks(marked: str) -> tuple[str, tuple[Span, ...]]:
     return text, tuple(spans)
 
 
-def _choose(named: list[Any]) -> tuple[str | None, str | None]:
+def _choose(named: list[Any]) -> tuple[str | None, str | None, str | None]:
+    """The template, a note, and the template of conversations with tools."""
     templates = {str(entry.get("name")): entry.get("template") for entry in named if isinstance(entry, dict)}
     if not templates:
-        return None, None
+        return None, None, None
     name = "default" if "default" in templates else next(iter(templates))
-    return templates[name], f"The model has {len(templates)} chat templates; {name!r} is used."
+    with_tools = templates.get(_TOOL_USE)
+    also = f", and {_TOOL_USE!r} for conversations with tools" if isinstance(with_tools, str) else ""
+    return (
+        templates[name],
+        f"The model has {len(templates)} chat templates; {name!r} is used{also}.",
+        with_tools if also else None,
+    )
 
 
 def _special_tokens(said: dict[str, Any]) -> dict[str, str]:
